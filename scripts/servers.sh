@@ -1,5 +1,5 @@
-# Sourced by the scripts that start tests: what scripts/servers prints, exported as FAIRLOCK_TEST_REDIS62=PATH and
-# so on, for the test kit.
+# Sourced by the scripts that run tests: exports the output of scripts/servers as
+# FAIRLOCK_TEST_REDIS62=PATH and so on, for the test kit.
 #
 #   . scripts/servers.sh
 found="$(scripts/servers)"

@@ -1,7 +1,7 @@
-"""`driver.py redis-py|python-redis-lock URL`: the locks of Python. The protocol is in ../README.md.
+"""`driver.py redis-py|python-redis-lock URL`: Python's locks. The protocol is described in ../README.md.
 
-redis-py's lock runs as its asyncio variant: threads would measure the interpreter's own lock.
-python-redis-lock knows threads only, and each waiter keeps a connection.
+redis-py's lock runs as its asyncio variant: with threads the result would be the interpreter's own lock.
+python-redis-lock supports only threads, and each waiter keeps a connection.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import redis.asyncio
 LEASE_S = 30
 AT_ONCE = 64
 CONNECTIONS = 20_000
-# Errors in a circle would be all that is measured.
+# Pause after an error, so that the run does not measure a tight loop of errors.
 AFTER_ERROR_S = 0.01
 
 
@@ -37,7 +37,7 @@ def parse(line):
 
 
 class Run:
-    """One `run`: its numbers and what has been seen."""
+    """One `run`: its parameters and results."""
 
     def __init__(self, words):
         self.words = words
@@ -60,11 +60,11 @@ class Run:
 
 
 class Asyncio:
-    """redis-py: one task each, all on one client."""
+    """redis-py: one task for each waiter, all on one client."""
 
     def __init__(self, url):
-        # With its default pool, more than a hundred tasks get errors instead of connections. This one, also
-        # its own, lets them wait for one of 50.
+        # With its default pool, more than a hundred tasks get errors instead of connections. This pool, also
+        # from redis-py, lets them wait for one of 50.
         pool = redis.asyncio.BlockingConnectionPool.from_url(url, timeout=None)
         self.client = redis.asyncio.Redis(connection_pool=pool)
         self.kept = []
@@ -131,7 +131,7 @@ class Asyncio:
 
 
 class Threads:
-    """python-redis-lock: a thread for each waiter."""
+    """python-redis-lock: one thread for each waiter."""
 
     def __init__(self, url):
         import redis_lock
@@ -145,10 +145,10 @@ class Threads:
         return self.make(self.client, name, expire=LEASE_S, auto_renewal=renewed)
 
     def turns(self, run, task):
-        # Renewal is a thread for each hold; for these turns, far below the lease, it is left off.
+        # Renewal starts a thread for each hold; it is off for these turns, which are far shorter than the lease.
         lock = self.lock(run.lock_name(task), False)
         now = time.monotonic_ns
-        # Its bounded wait is in whole seconds: below that it can only try.
+        # Its bounded wait takes whole seconds; for less it can only try.
         how = {"blocking": False} if run.wait_s and run.wait_s < 1 else {"timeout": run.wait_s}
         while not run.over:
             try:

@@ -1,4 +1,4 @@
-"""Runs the comparison; scripts/bench-compare builds what it needs and calls it."""
+"""Runs the comparison; scripts/bench-compare builds its dependencies and calls it."""
 
 import argparse
 import json
@@ -18,9 +18,9 @@ import report
 from measure import measure
 from server import Etcd, Server
 
-# Each waiter of some rivals is a connection.
+# Some rivals use one connection for each waiter.
 CLIENTS = 30_000
-# Thousands of turns of what is fast, and some polls of what is not; there are five rounds.
+# Thousands of turns of a fast rival, and a few polls of a slow one; there are five rounds.
 SECONDS = 0.7
 
 
@@ -55,7 +55,7 @@ def chosen(all_of_them, patterns, what):
 
 
 class Deployment:
-    """Where it is measured: servers, and the programs that connect to them."""
+    """The servers under measurement, and the programs that connect to them."""
 
     def __init__(self, args):
         self.args = args
@@ -76,7 +76,7 @@ class Deployment:
         return [word.format(**vars(self.args), here=here) for word in rival.command]
 
     def rest(self):
-        """Only what is measured runs: no other server."""
+        """Stops the servers that the next measurement does not use."""
         if self.etcd:
             self.etcd.stop()
             self.etcd = None
@@ -111,16 +111,16 @@ class Deployment:
 
 
 def guilty(rival, workload, result):
-    """What is wrong with a smoke run: a driver that does not do what it is there for."""
+    """Returns what is wrong with a smoke run: a driver that does not do its job."""
     wrong = [text for text in result["told"] if text != "does not renew by itself" and not text.startswith("not asked")]
     if len(wrong) < len(result["told"]):
         return wrong
     if rival.name.startswith("redisson.rs-fair"):
-        # Whoever comes to the head of its queue before the holder has gone gets an error: that is how it is.
+        # A waiter that reaches the head of its queue before the holder has left gets an error; that is expected.
         wrong = [text for text in wrong if not text.startswith("errors, the first: Failed to acquire lock")]
     broken = result.get("overlaps", 0) + result.get("lost_updates", 0)
     if rival.control:
-        # Nothing breaks where nothing takes time under the lock.
+        # Without time spent under the lock, nothing can break.
         must = workload.counter or workload.hold_ms
         return ["no overlap was found where there is no lock"] if must and not broken else []
     if workload.shape == "turns" and result.get("grants", 0) < 1:
@@ -131,7 +131,7 @@ def guilty(rival, workload, result):
 
 
 def settings(args, part, rivals, workloads):
-    """What must be the same for rounds to be of one part."""
+    """The settings that must be equal for rounds to belong to one part."""
     return {
         "window_s": args.seconds,
         "rivals": [rival.name for rival in rivals],
@@ -148,7 +148,7 @@ def part_words(args, part):
 
 
 def begun(args, deployment, part, wanted):
-    """What there is of this part already, if it can be gone on with."""
+    """Returns the existing data of this part if it can be continued."""
     path = os.path.join(args.out, f"{part.name}.json")
     machine = deployment.machine()
     fresh = {"part": part.name, "machine": machine, "settings": wanted, "rounds": [], "runs": []}
@@ -163,13 +163,13 @@ def begun(args, deployment, part, wanted):
 
 
 def round_of(deployment, part, rivals, workloads, number, args, data):
-    """One round of a part; how many of its runs were bad, which only a smoke run asks."""
+    """Runs one round of a part. Returns how many of its runs were bad, which only a smoke run checks."""
     bad = 0
     began = time.monotonic()
     load, stamp = os.getloadavg()[0], time.strftime("%Y-%m-%d %H:%M", time.gmtime())
     yardstick = deployment.yardstick(0.5 if args.smoke else 1)
     runs = []
-    # A B C, so that what the machine does meanwhile happens to all of them.
+    # Interleaved as A B C, so that other load on the machine affects all of them.
     for rival in rivals:
         hopeless = {run["workload"] for run in data["runs"] if run["rival"] == rival.name and run.get("silent")}
         for workload, result in measure(deployment, rival, workloads, args.seconds, args.smoke, hopeless):
@@ -185,7 +185,7 @@ def round_of(deployment, part, rivals, workloads, number, args, data):
 
 
 def own(args, deployment, part, data):
-    """`fairlock bench` on the same server: rounds, medians and ratios are its own."""
+    """Runs `fairlock bench` on the same server, which computes its own rounds, medians and ratios."""
     began = time.monotonic()
     load, stamp = os.getloadavg()[0], time.strftime("%Y-%m-%d %H:%M", time.gmtime())
     picture = os.path.join(args.out, "bench.svg")
@@ -242,7 +242,7 @@ def main():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2 * CLIENTS)), hard))
     os.environ["PYTHONPATH"] = args.redispy
-    # So that the servers end too, whoever ends this.
+    # So that a SIGTERM stops the servers too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     until = time.monotonic() + args.minutes * 60 if args.minutes else float("inf")
     deployment, bad, done = Deployment(args), 0, 0

@@ -1,4 +1,4 @@
-"""A driver's process: lines in, one line of JSON out, every answer bounded."""
+"""A driver process: a line in, a line of JSON out, with a time limit for every answer."""
 
 import json
 import queue
@@ -10,13 +10,13 @@ from server import cpu_s, memory
 
 
 class Silent(Exception):
-    """A driver that did not answer in time, or ended."""
+    """A driver did not answer in time, or exited."""
 
 
 class Driver:
     def __init__(self, command, *last):
         self.command = command
-        # Its complaints are shown only if it does not work.
+        # Its stderr is shown only if it fails.
         self.process = subprocess.Popen(
             [*command, *last],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -29,7 +29,7 @@ class Driver:
 
     def _read(self):
         for line in self.process.stdout:
-            # Some libraries greet on stdout.
+            # Some libraries print a greeting on stdout.
             if line.startswith("{"):
                 self.lines.put(line)
         self.lines.put(None)
@@ -62,7 +62,7 @@ class Driver:
         return memory(self.process.pid)
 
     def freeze(self):
-        """It does nothing more; only `kill` is left to it."""
+        """Stops the process for good; only `kill` may follow."""
         self.process.send_signal(signal.SIGSTOP)
 
     def kill(self):

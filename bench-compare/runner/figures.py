@@ -1,10 +1,10 @@
-"""The arithmetic: from rows to figures. Nothing here knows a process, a server or a clock."""
+"""The arithmetic: computes figures from rows, without processes, servers or clocks."""
 
 import math
 import statistics
 from collections import Counter, defaultdict
 
-# A row: task, asked, acquired, began to release, released; nanoseconds of the machine's monotonic clock.
+# A row: task, asked, acquired, began to release, released; in nanoseconds of the machine's monotonic clock.
 TASK, ASKED, ACQUIRED, RELEASING, RELEASED = range(5)
 
 
@@ -13,7 +13,7 @@ def rows_of(flat):
 
 
 def percentile(values, percent):
-    """The smallest value that is not below `percent` of all; None of nothing."""
+    """Returns the smallest value that at least `percent` of all values do not exceed; None if there are none."""
     if not values:
         return None
     ordered = sorted(values)
@@ -28,7 +28,7 @@ def by_lock(rows, locks):
 
 
 def overlaps(rows, locks):
-    """How many holds began before an earlier one of the same lock had begun to end."""
+    """Counts the holds that began before an earlier hold of the same lock started its release."""
     found = 0
     for group in by_lock(rows, locks).values():
         until = 0
@@ -40,13 +40,13 @@ def overlaps(rows, locks):
 
 
 def lost_updates(rows, counter):
-    """The counter is written before its row is noted, so it is never behind the rows unless two wrote at once."""
+    """Counts lost updates: the counter is written before the row is noted, so only simultaneous writes put it behind."""
     return max(0, len(rows) - counter)
 
 
 def handovers_ns(rows, begin, end):
-    """From the beginning of a release to another task's having the lock, for one lock, in a window. A task that
-    takes again what it has just let go is no hand-over."""
+    """Times from the start of a release to the next acquisition by another task, for one lock, in a window. A
+    task that reacquires the lock it has just released is not a hand-over."""
     ordered = sorted(rows, key=lambda row: row[ACQUIRED])
     return [
         max(0, later[ACQUIRED] - earlier[RELEASING])
@@ -56,7 +56,7 @@ def handovers_ns(rows, begin, end):
 
 
 def pairs_ns(rows, begin, end):
-    """Uncontended: from asking until it is released again, without what was done in between."""
+    """Uncontended pairs: the duration of acquisition plus release, without the time in between."""
     return [
         (row[RELEASED] - row[RELEASING]) + (row[ACQUIRED] - row[ASKED])
         for row in rows
@@ -65,8 +65,8 @@ def pairs_ns(rows, begin, end):
 
 
 def fairness(rows, tasks, started, begin, end):
-    """Who got how much. One that waits still counts with the time it has waited: at the window's end, since its
-    last release, or since the run began."""
+    """How grants and waits are distributed. A task still waiting at the end of the window counts with its time
+    since its last release, or since the run began."""
     granted = [row for row in rows if begin <= row[ACQUIRED] < end]
     if not granted:
         return None
@@ -84,14 +84,14 @@ def fairness(rows, tasks, started, begin, end):
         "never_served": sum(task not in last for task in range(tasks)),
         "grants_least": grants[0],
         "grants_most": grants[-1],
-        # Standard deviation over mean: 0 is perfect, 1 and more is a lottery.
+        # Standard deviation over mean: 0 is perfect, 1 or more is random.
         "grants_spread": statistics.pstdev(grants) / mean,
         "wait_max_over_expected": max(waits + waiting) / expected,
     }
 
 
 def median_of(runs):
-    """Of dictionaries with the same meaning, each figure's median; a figure that a run has not is left out."""
+    """Returns each figure's median over several runs; runs without the figure are ignored."""
     keys = {key for run in runs for key in run}
     result = {}
     for key in sorted(keys):

@@ -1,5 +1,5 @@
-"""The goals of speed, beside what was measured: docs/testing.md, "Goals of speed", has the same ones. Where a figure has
-several values, the worst counts."""
+"""Compares the speed goals with the measurements; docs/testing.md, "Goals of speed", lists the same goals. If a
+figure has several values, the worst counts."""
 
 import statistics
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ GOALS = (
 
 
 def judged(everything):
-    """A line for each goal, and whether one is missed or was not measured."""
+    """Returns a line for each goal, and whether one is missed or was not measured."""
     figures = {name: (value, text) for name, value, text in found(everything)}
     lines, bad = [], False
     for goal in GOALS:
@@ -60,7 +60,7 @@ def judged(everything):
 
 def found(everything):
     one = report.medians(everything, "one-process", "uncontended-1").get("fairlock", {})
-    # Each script is a round trip, and nothing else goes out but a PING now and then.
+    # Each script is one round trip; apart from an occasional PING nothing else is sent.
     trips = one.get("scripts_each")
     yield "round-trips", None if trips is None else round(trips, 2), "scripts for each pair, uncontended"
     yield from of_own(everything.get("own", {}).get("bench"))
@@ -77,7 +77,7 @@ def found(everything):
             part, workload = grow.part_of(tasks, processes), plan.contended(tasks, processes).name
             times[f"in {processes}"] = report.ratio_to(everything, part, workload, "redisson-fair")
         yield worst(f"redisson-at-{tasks}", times, "processes; hand-overs beside RFairLock's", min)
-    # Windows of 10 s in which five, six or seven things happen: their mean, to the digit that the goal has.
+    # Windows of 10 s with five, six or seven events each: their mean, rounded to the goal's precision.
     idle = [
         run["reads_per_s"]
         for run in everything.get("idle", {"runs": []})["runs"]
@@ -94,7 +94,7 @@ def found(everything):
 
 
 def of_own(bench):
-    """`fairlock bench`: its ratios are those of its rounds."""
+    """Yields the figures of `fairlock bench`, whose ratios are computed within its rounds."""
     if not bench:
         return
     for of in bench["uncontended"]:

@@ -1,5 +1,5 @@
-"""The tables of docs/performance.md: each takes one figure of many workloads, or adds figures up. A table of which
-nothing was measured says so."""
+"""The tables of docs/performance.md: each shows one figure of many workloads, or sums of figures. A table without
+measurements says so."""
 
 import plan
 from report import conditions, grid, medians, ratio_to
@@ -11,17 +11,17 @@ RTTS = (0, 1, 5, 50)
 
 def cell(of, key, form="{:.3g}"):
     value = of.get(key) if of else None
-    # What a runtime gave back meanwhile is more than what is looked for.
+    # Negative if the runtime freed more memory meanwhile than the workload used.
     return "-" if value is None or value < 0 else number(value, form)
 
 
 def number(value, form="{:.3g}"):
-    """Large ones without an exponent."""
+    """Formats a number, large ones without an exponent."""
     return f"{value:.0f}" if abs(value) >= 1_000 else form.format(value)
 
 
 def own(everything):
-    """What `fairlock bench` found, beside what is to be reached."""
+    """The results of `fairlock bench`, with the goals."""
     bench = everything.get("own", {}).get("bench")
     if not bench:
         return NOTHING
@@ -53,7 +53,7 @@ def part_of(tasks, processes):
 
 
 def contended(everything, tasks, processes=1):
-    """Rival to figures, of the part in which all rivals are."""
+    """Maps rivals to figures, from the part that includes all rivals."""
     return medians(everything, part_of(tasks, processes), plan.contended(tasks, processes).name)
 
 
@@ -163,20 +163,20 @@ def distance(everything):
     return "\n\n".join(blocks) or NOTHING
 
 
-# How much of its one thread a server may be used, so that it answers at once: the rest is for bursts, and for what
-# else it does.
+# The share of a server's one thread that may be used while it still answers at once; the rest is for bursts and
+# other work.
 SHARE = 0.5
 
 
 def sizing(everything):
-    """What one server carries, from what it was measured to spend on each thing. No server was loaded so."""
+    """The capacity of one server, computed from its measured cost of each operation. No server was loaded so."""
     pairs = medians(everything, "one-process", "uncontended-64").get("fairlock", {}).get("server_cpu_us_each")
     turns = contended(everything, 100, 8).get("fairlock", {}).get("server_cpu_us_each")
     held = medians(everything, "held", "held-100000").get("fairlock", {})
     idle = medians(everything, "idle", "idle-10000").get("fairlock", {})
     if not (pairs and turns and held and idle):
         return NOTHING
-    # A look every 2 s for each client and lock, whatever the number of its waiters; a script like any other.
+    # A heartbeat every 2 s for each client and lock, whatever the number of its waiters, costs as much as a script.
     beat = medians(everything, "one-process", "uncontended-1").get("fairlock", {}).get("script_us") or pairs / 2
     us = SHARE * 1e6
     renewal = held["server_cpu_of_a_core"] * 1e6 / 100_000
@@ -198,7 +198,7 @@ def sizing(everything):
 
 
 def fleet(pairs, turns, renewal, beat):
-    """Examples; each client holds one lock, waits for one, and takes its turns."""
+    """Example fleets; each client holds one lock, waits for another, and takes its turns."""
     rows = []
     for clients_, per_second in ((1_000, 1), (10_000, 0.1), (10_000, 1), (100_000, 0.1), (100_000, 1)):
         used = clients_ * (per_second * (pairs + turns) / 2 + renewal + 0.6 * beat) / 1e6
@@ -214,7 +214,7 @@ def fleet(pairs, turns, renewal, beat):
 
 
 def pictured(make, *plots):
-    """A table, and the plots that go with it."""
+    """Combines a table with its plots."""
 
     def both(everything):
         table = make(everything)

@@ -1,5 +1,5 @@
-"""One rival in one round: its processes are started, do one workload after the other, are watched for a window
-in each, and ended."""
+"""One rival in one round: starts its processes, runs one workload after another, measures a window of each, and
+ends the processes."""
 
 import itertools
 import time
@@ -9,11 +9,11 @@ import plan
 from driver import Driver, Silent
 from server import machine_cpu_s
 
-# A JVM that starts beside seven others, on two cores.
+# Enough for a JVM that starts together with seven others on two cores.
 HELLO_S = 120
 BEGIN_S = 30
 STOP_S = 60
-# 100 000 locks at 1 000 a second.
+# Enough for 100 000 locks at 1 000 a second.
 HOLD_S = 100
 
 SCRIPTS = ("eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro")
@@ -21,7 +21,7 @@ names = itertools.count()
 
 
 class Session:
-    """Processes of one rival, connected and warm."""
+    """Processes of one rival, connected and warmed up."""
 
     def __init__(self, deployment, rival, workload, smoke):
         self.rival, self.smoke, self.key = rival, smoke, key_of(workload)
@@ -42,12 +42,12 @@ class Session:
             raise
 
     def serves(self, workload):
-        """Whether it can be used for this one too. What memory and renewals cost is looked at in fresh ones."""
+        """Whether it can also run this workload. Memory and renewal costs are measured in fresh processes."""
         return workload.shape == "turns" and key_of(workload) == self.key
 
     def rests(self):
-        """Whether all that was under way comes to its end: each task has a last turn. Processes in which that takes
-        longer than fresh ones would are not used again."""
+        """Waits for each task's last turn. Returns whether all have ended; processes in which that takes longer than
+        starting fresh ones are not reused."""
         until = time.monotonic() + self.rival.start_s + self.rival.warm_s
         while any(answer["left"] for answer in tell(self.drivers, "left", "left", STOP_S)):
             if time.monotonic() > until:
@@ -66,8 +66,8 @@ def key_of(workload):
 
 
 def measure(deployment, rival, workloads, window_s, smoke, hopeless=frozenset()):
-    """Yields each workload with its figures; `told` says in words what could not be measured, or went wrong. What
-    is hopeless is not asked again."""
+    """Yields each workload with its figures; `told` lists what could not be measured, or failed. Hopeless workloads
+    are skipped."""
     session = None
     try:
         for workload in workloads:
@@ -117,13 +117,13 @@ def sample(session):
 
 
 def spent(before, after, again):
-    """What happened between two samples. A third, right after the second, shows what looking costs."""
+    """Returns the difference between two samples. A third, right after the second, shows the cost of sampling."""
     seconds = (after["at_ns"] - before["at_ns"]) / 1e9
     used = {
         "seconds": seconds,
         "server_cpu_s": after["server_cpu_s"] - before["server_cpu_s"],
         "client_cpu_s": after["client_cpu_s"] - before["client_cpu_s"],
-        # Of one core: what ran beside, and what this machine did not get.
+        # Relative to one core: other programs, and time stolen by the hypervisor.
         "others": max(0, after["others_s"] - before["others_s"]) / seconds,
         "steal": (after["steal_s"] - before["steal_s"]) / seconds,
     }
@@ -144,7 +144,7 @@ def spent(before, after, again):
 
 
 def look(session, window_s):
-    """A window."""
+    """Measures a window."""
     before = sample(session)
     time.sleep(window_s)
     after = sample(session)
@@ -152,7 +152,8 @@ def look(session, window_s):
 
 
 def tell(drivers, words, wanted, seconds):
-    """The same line to each; the answers. `words` may depend on the process; None: they speak unasked."""
+    """Sends a line to each driver and returns the answers. `words` may be a function of the process, or None if the
+    drivers send without a request."""
     for at, driver in enumerate(drivers if words else []):
         driver.send(words(at) if callable(words) else words)
     until = time.monotonic() + seconds
@@ -174,14 +175,14 @@ def run_line(name, first, tasks, locks, workload, counter="-"):
 
 
 def shares(tasks, processes):
-    """How many tasks each process has, and the number of its first."""
+    """Returns each process's first task number and its number of tasks."""
     each = [tasks // processes + (at < tasks % processes) for at in range(processes)]
     firsts = [0, *itertools.accumulate(each)][:-1]
     return list(zip(firsts, each))
 
 
 def warm_up(drivers, seconds):
-    """Two tasks in each process, on locks of no interest, in both ways that locks are used."""
+    """Runs two tasks in each process on unrelated locks, first contended, then uncontended."""
     for locks in (1, 2):
         line = f"run name=warm-{next(names)}-PID first=0 tasks=2 locks={locks} wait_ms=0 hold_ms=0 counter=-"
         tell(drivers, lambda at: line.replace("PID", str(at)), "running", BEGIN_S)
@@ -251,8 +252,8 @@ def note_percentiles(result, what, took):
 
 
 def idle(session, workload, window_s, result):
-    """Waiters behind a holder that never lets go: what does waiting cost? The holder is another process, which is
-    frozen, so that nothing of what it does is counted; its lease outlasts the window."""
+    """Measures the cost of waiters behind a holder that never releases. The holder is another, frozen process, so
+    that it costs nothing; its lease outlasts the window."""
     name = f"bench-{next(names)}"
     before = sample(session)
     holder = Driver(*session.begun)
@@ -274,7 +275,7 @@ def idle(session, workload, window_s, result):
 
 
 def held(session, workload, window_s, result):
-    """Many locks of different names kept: what does keeping them cost? Who renews them itself is told."""
+    """Measures the cost of holding many locks of different names. Rivals without renewal are marked."""
     began = time.monotonic()
     line = f"hold name=bench-{next(names)} locks={workload.locks}"
     answer = tell(session.drivers, line, "held", HOLD_S)[0]

@@ -1,5 +1,5 @@
-"""What is compared: rivals with their limits, and workloads with their numbers, in parts that are measured one
-after the other and may be measured on different days."""
+"""The plan of the comparison: rivals with their limits, and workloads with their parameters, in parts that are
+measured one after another, possibly on different days."""
 
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
@@ -8,18 +8,18 @@ from fnmatch import fnmatch
 @dataclass(frozen=True)
 class Rival:
     name: str
-    # Words before the URL; {out}, {here}, {jars}, {java} and so on are filled in by the runner.
+    # The words before the URL; the runner fills in {out}, {here}, {jars}, {java} and so on.
     command: tuple
-    # How long it is let run before anything is measured: compilers at run time, scripts, connections.
+    # Warm-up time before anything is measured: JIT compilers, scripts, connections.
     warm_s: float = 0.4
-    # Until one process has said who it is, on a machine that does nothing else.
+    # Start-up time of one process until its `hello`, on an idle machine.
     start_s: float = 0.3
-    # Tasks of one process beyond which it is not asked: what the reason says.
+    # The largest number of tasks in one process; `reason` says why.
     tasks_max: int = 1_000_000
     reason: str = ""
-    # Where its locks lie: "redis", "etcd", or a "host"'s own files.
+    # Where its locks are stored: "redis", "etcd", or the files of the "host".
     store: str = "redis"
-    # It is there to be found guilty, and is in no table.
+    # A control that must be found guilty; it is in no table.
     control: bool = False
 
 
@@ -28,7 +28,7 @@ def rust(name, *words):
 
 
 def java(kind):
-    # -Xss: thousands of its waiters are threads, as its users write them.
+    # -Xss: its waiters are thousands of threads, as in its users' programs.
     return ("java", "-Xss512k", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
             "-cp", "{java}:{jars}/*", "Driver", kind)  # fmt: skip
 
@@ -55,9 +55,9 @@ RIVALS = [
         **A_CONNECTION_EACH,
     ),
     Rival("node-redlock", ("node", "{node}/driver.mjs"), warm_s=2, start_s=0.6),
-    # Another server, for a look beyond Redis; each task needs a lease of its own there.
+    # Another kind of server, for a comparison beyond Redis; each task needs its own lease there.
     Rival("etcd", ("{go}/driver", "etcd"), store="etcd", tasks_max=1_000, reason="each waiter keeps a lease alive"),
-    # The host's own: in the library, and around shell commands.
+    # Host locks: in the library, and around shell commands.
     Rival("fairlock-host", rust("ours", "fair"), store="host"),
     Rival("fairlock-run", rust("commands", "{program}"), store="host"),
     Rival("flock", rust("commands", "flock"), store="host"),
@@ -68,7 +68,7 @@ RIVALS = [
 @dataclass(frozen=True)
 class Workload:
     name: str
-    # "turns", "idle" (waiters behind one who does not let go) or "held" (many locks kept).
+    # "turns", "idle" (waiters behind a holder that never releases) or "held" (many locks held).
     shape: str = "turns"
     tasks: int = 1
     processes: int = 1
@@ -77,21 +77,21 @@ class Workload:
     wait_ms: int = 0
     hold_ms: int = 0
     counter: bool = False
-    # How long the window is, if not as long as all others.
+    # The length of the window, if not the default.
     window_s: float | None = None
-    # Thousands of short turns first: always before turns, else only where it is the question.
+    # Whether to run thousands of short turns first: always before turns, else only where that is under test.
     warm: bool = False
-    # Round-trip time that is added by a proxy; None: there is none.
+    # Round-trip time added by a proxy; None without a proxy.
     rtt_ms: float | None = None
 
     @property
     def settle_s(self):
-        """Until the window opens: what enters a queue is not yet a hand-over."""
+        """The time until the window opens, in which the tasks enter the queue."""
         return 0.25 + self.tasks / 2_500 + (self.rtt_ms or 0) / 100
 
     @property
     def is_pairs(self):
-        """Nobody waits for anybody."""
+        """Whether the workload is uncontended."""
         return self.shape == "turns" and (self.locks is None or self.tasks == 1)
 
 
@@ -101,15 +101,15 @@ def contended(tasks, processes=1, **more):
 
 
 def far(workload, rtt_ms):
-    """The same, further away."""
+    """The same workload with a longer round trip."""
     window_s = 1.5 if rtt_ms >= 50 else workload.window_s
     return replace(workload, name=f"rtt-{rtt_ms}-{workload.name}", rtt_ms=rtt_ms, window_s=window_s)
 
 
 @dataclass(frozen=True)
 class Part:
-    """Workloads of the same rivals. In each round each rival is started once and does all of them in turn, where
-    what it did before lets it; then comes the next rival, then the next round."""
+    """Workloads of the same rivals. In each round each rival is started once and runs all of them in turn, if its
+    processes can be reused; then comes the next rival, then the next round."""
 
     name: str
     workloads: tuple
@@ -124,17 +124,17 @@ class Part:
         return rival.store in stores and any(fnmatch(rival.name, pattern) for pattern in self.rivals)
 
 
-# Who renews what it holds by itself, so that holding costs it something.
+# Rivals that renew their holds by themselves, so that holding has a cost.
 RENEWING = ("fairlock", "redisson-fair", "distkit")
-# One of each way of waiting: told, woken, polling in random and in fixed pauses.
+# One rival for each way of waiting: granted by message, woken, polling with random and with fixed pauses.
 OF_EACH_WAY = ("fairlock", "redisson-fair", "redisson-plain", "rslock", "redis-py")
 
-# Of the part "own": what `fairlock bench` is asked; its rounds are its own.
+# Part "own": the arguments of `fairlock bench`, which runs its own rounds.
 OWN = ("--time", "60s", "--rounds", "5", "--waiters", "2,10,100,1000,10000", "--held", "1,1000,10000")
 OWN_S = 90
 
-# The most wanted first. The last three count commands, processor time and memory, which no other program changes
-# much: three rounds of them.
+# The most important first. The last three count commands, processor time and memory, which other programs hardly
+# affect, so three rounds suffice.
 PARTS = [
     Part(
         "own",
@@ -159,7 +159,7 @@ PARTS = [
     Part(
         "eight-processes",
         (
-            # The counter lies on the server, where a lost update shows whatever the clocks say.
+            # The counter is on the server, where a lost update shows independently of clocks.
             Workload("guarded-10-in-8", tasks=10, processes=8, counter=True),
             *(contended(tasks, 8) for tasks in (100, 1_000)),
         ),
@@ -199,13 +199,13 @@ PARTS = [
     ),
     Part(
         "held",
-        # Renewals are a third of the lease apart: one of them, whenever it comes.
+        # Renewals are a third of the lease apart: the window includes one, whenever it happens.
         tuple(Workload(f"held-{n}", "held", locks=n, window_s=10.2) for n in (1, 1_000, 100_000)),
         RENEWING,
         rounds=3,
         about="many locks held and renewed",
     ),
-    # The same in a process that has used locks before: does it still only renew what it holds?
+    # The same in a process that has used locks before, which must still renew only its current holds.
     Part(
         "held-after-turns",
         (Workload("held-1000-after-turns", "held", locks=1_000, window_s=10.2, warm=True),),
@@ -233,12 +233,12 @@ SMOKE = [
 
 
 def workloads():
-    """Each once, in the order of the tables."""
+    """Returns each workload once, in the order of the tables."""
     return list({one.name: one for part in PARTS for one in part.workloads}.values())
 
 
 def excused(rival, workload):
-    """Why this one is not asked to do that; empty where it is."""
+    """Returns why this rival does not run this workload, or an empty text if it does."""
     if -(-workload.tasks // workload.processes) > rival.tasks_max:
         return rival.reason
     if workload.counter and rival.store == "etcd":
@@ -247,7 +247,7 @@ def excused(rival, workload):
 
 
 def seconds(part, rivals, window_s):
-    """About how long a round takes on a quiet machine of two cores."""
+    """Estimates how long a round takes on a quiet machine with two cores."""
     if part.name == "own":
         return OWN_S
     total = 5.0
@@ -257,7 +257,7 @@ def seconds(part, rivals, window_s):
             if excused(rival, workload):
                 continue
             if workload.processes != processes or workload.shape != "turns":
-                # Two start at a time, on two cores.
+                # Two processes start at a time, on two cores.
                 total += rival.start_s * max(1, workload.processes / 2) + 0.1
                 total += rival.warm_s if workload.shape == "turns" or workload.warm else 0
             processes = workload.processes

@@ -5,16 +5,16 @@ from html import escape
 
 WIDTH, HEIGHT = 820, 460
 LEFT, RIGHT, TOP, BOTTOM = 76, 170, 46, 56
-# Ours in red, its relatives in orange; the rest in an order in which neighbours are told apart.
+# fairlock in red, its variants in orange; the others in an order that keeps neighbours distinguishable.
 OURS = {"fairlock": "#c0392b", "fairlock-plain": "#e67e22"}
 COLOURS = ["#1f618d", "#5dade2", "#1e8449", "#82e0aa", "#6c3483", "#bb8fce", "#7d6608", "#d4ac0d", "#515a5a", "#a6acaf", "#117a65", "#884ea0", "#2e4053"]  # fmt: skip
-# Names at the ends are at least so far apart.
+# The minimum distance between names at the ends of lines.
 LINE = 15
 STEPS = (1, 2, 5)
 
 
 def axis(values):
-    """From the last 1, 2 or 5 below all values to the first above; whole decades waste half of the picture."""
+    """Returns the last 1, 2 or 5 below all values and the first above; whole decades waste half of the picture."""
     low, high = math.log10(min(values)), math.log10(max(values))
     marks = sorted(math.log10(step) + power for power in range(-6, 10) for step in STEPS)
     first = max(mark for mark in marks if mark <= low + 1e-9)
@@ -25,14 +25,14 @@ def axis(values):
 
 
 def ticks(low, high, most):
-    """Each 1, 2 and 5 if there is room for all, else the powers of ten."""
+    """Returns each 1, 2 and 5 if there is room for all, else the powers of ten."""
     steps = STEPS if 3 * (high - low) < most else (1,)
     all_of_them = [step * 10.0**power for power in range(-6, 10) for step in steps]
     return [value for value in all_of_them if low - 1e-9 <= math.log10(value) <= high + 1e-9]
 
 
 def chart(title, below, beside, lines):
-    """`lines`: name to points (x, y), all above zero."""
+    """Draws a chart. `lines` maps names to points (x, y), all above zero."""
     xs = sorted({x for points in lines.values() for x, _ in points})
     (x_low, x_high), (y_low, y_high) = axis(xs), axis([y for points in lines.values() for _, y in points])
 
@@ -51,7 +51,7 @@ def chart(title, below, beside, lines):
         words((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 14, below, "middle"),
         f'<g transform="translate(16 {middle:.1f}) rotate(-90)">{words(0, 0, beside, "middle")}</g>',
     ]
-    # Only what was measured has a mark below.
+    # Only measured values have a mark on the x axis.
     for x in xs:
         parts += [rule(at_x(x), TOP, at_x(x), HEIGHT - BOTTOM), words(at_x(x), HEIGHT - BOTTOM + 18, label(x), "middle")]
     for y in ticks(y_low, y_high, 14):
@@ -75,7 +75,7 @@ def chart(title, below, beside, lines):
 
 
 def names(ends):
-    """Each name beside the end of its line, as near as its neighbours let it, and never out of the picture."""
+    """Places each name at the end of its line, as close as its neighbours allow, and always inside the picture."""
     places, low = [], TOP - LINE
     for y, *_ in ends:
         low = max(y, low + LINE)

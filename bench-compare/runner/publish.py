@@ -1,4 +1,4 @@
-"""Writes what was measured: tables and plots beside it, and into docs/ if that is wanted."""
+"""Writes tables and plots next to the data, and into docs/ on request."""
 
 import os
 import re
@@ -63,12 +63,12 @@ def render(out, into_docs):
 
 
 def filled(text, everything):
-    """The page with its blocks as measured; one that nobody knows is a mistake in the page."""
+    """Returns the page with its blocks filled in; an unknown block is an error in the page."""
     return BLOCK.sub(lambda found: f"{found[1]}\n{grow.BLOCKS[found[2]](everything)}\n\n{found[3]}", text)
 
 
 def plots(everything):
-    """File names to SVG."""
+    """Returns a map of file names to SVG."""
     drawn = {}
     for name, key, title in CURVES:
         for processes in (1, 8):
@@ -84,15 +84,15 @@ def plots(everything):
 
 
 def curves(everything, key, processes):
-    """Rival: points (waiters, median of `key`)."""
+    """Maps each rival to its points (waiters, median of `key`)."""
     result = {}
     for tasks in grow.WAITERS:
         for rival, of in grow.contended(everything, tasks, processes).items():
-            # The end of the window ends the wait of those who are never served: beside few grants it looks short.
+            # The window cuts off the wait of tasks that are never served: relative to few grants it looks short.
             starves = key == LONGEST_WAIT and of.get("never_served")
             if of.get(key) and not starves:
                 result.setdefault(rival, []).append((tasks, of[key]))
-    # One point is no line.
+    # A line needs two points.
     return {rival.name: result[rival.name] for rival in plan.RIVALS if len(result.get(rival.name, [])) > 1}
 
 

@@ -1,5 +1,5 @@
-"""From runs to Markdown tables. A figure is the median of the rounds; a ratio the median of the ratios within each
-round, since the machine is never the same in two."""
+"""Turns runs into Markdown tables. A figure is the median of the rounds; a ratio is the median of the ratios within
+each round, because the machine's load differs between rounds."""
 
 import json
 import os
@@ -10,10 +10,10 @@ import figures
 import plan
 
 OURS = "fairlock"
-# On the host's own files: the commands, since flock is one.
+# On host files, compare the commands, since flock is a command.
 OURS_ON_HOST = "fairlock-run"
 
-# Heading, key, and how it is written.
+# Heading, key, and format.
 PAIRS = [
     ("pairs/s", "rate", "{:.0f}"),
     ("p50 us", "pair_p50_us", "{:.0f}"),
@@ -67,14 +67,14 @@ def columns(part, workload, rivals):
         return [("taken/s", "taking_per_s", "{:.0f}"), *watched("lock")]
     has = lambda key: any(run.get(key) for runs in rivals.values() for run in runs)  # noqa: E731
     extra = GIVING_UP if workload.wait_ms else []
-    # Most have none, and then there is nothing to say.
+    # Columns that are empty for all rivals are left out.
     extra = extra + [column for column in BROKEN + ERRORS if has(column[1])]
     costs = [column for column in COSTS if column[1] == "client_cpu_us_each"] if part.store == "host" else COSTS
     return (PAIRS if workload.is_pairs else TURNS) + costs + extra
 
 
 def write_json(path, data):
-    """Whole or not at all: it may be ended at any moment."""
+    """Writes the file atomically, because the process may be killed at any moment."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     with open(path + ".new", "w") as file:
         json.dump(data, file, indent=1)
@@ -82,7 +82,7 @@ def write_json(path, data):
 
 
 def load(out):
-    """What was measured: the name of a part to its data, in the order of the plan."""
+    """Returns all measurements: a map of part names to data, in the order of the plan."""
     everything = {}
     for part in plan.PARTS:
         path = os.path.join(out, f"{part.name}.json")
@@ -95,7 +95,7 @@ def load(out):
 
 
 def grouped(data):
-    """Workload, then rival: its runs, in the order of the rounds."""
+    """Groups the runs by workload, then by rival, in the order of the rounds."""
     result = defaultdict(lambda: defaultdict(list))
     for run in data["runs"]:
         ping = data["rounds"][run["round"]]["yardstick"]["ping_p50_us"]
@@ -112,14 +112,14 @@ def grouped(data):
 
 
 def medians(everything, part, workload):
-    """Rival to its figures."""
+    """Maps each rival to its figures."""
     data = everything.get(part)
     runs = grouped(data).get(workload, {}) if data else {}
     return {rival.name: figures.median_of(runs[rival.name]) for rival in plan.RIVALS if rival.name in runs}
 
 
 def ratio(ours, theirs, key):
-    """How many times theirs ours is, round by round."""
+    """Returns the median over the rounds of ours divided by theirs."""
     both = {run["round"]: run.get(key) for run in theirs if run.get(key)}
     ratios = [run[key] / both[run["round"]] for run in ours if run.get(key) and run["round"] in both]
     return statistics.median(ratios) if ratios else None
@@ -166,7 +166,7 @@ def versions(everything):
 
 
 def conditions(everything):
-    """Where and when, with a line for each part: they may be of different days."""
+    """Describes where and when each part was measured; parts may be from different days."""
     machines = {json.dumps({**data["machine"], "commit": ""}, sort_keys=True): data["machine"] for data in everything.values()}
     lines = [
         f"{machine['processors']}, {machine['memory_gib']} GiB, Linux {machine['kernel']}, {machine['server']} on the "
@@ -199,7 +199,7 @@ def conditions(everything):
 
 
 def tables(everything):
-    """All of it, part by part."""
+    """Returns all tables, part by part."""
     parts = []
     for part in plan.PARTS:
         if part.name not in everything:

@@ -1,4 +1,4 @@
-"""Private servers on free ports, and the few commands that the measurements ask of them."""
+"""Private servers on free ports, and the few commands that the measurements need."""
 
 import os
 import socket
@@ -9,7 +9,7 @@ import time
 START_S = 10
 QUIET_S = 60
 TICKS = os.sysconf("SC_CLK_TCK")
-# etcd writes each change to its log before it answers; Redis writes none here. So its files are in memory.
+# etcd writes each change to its log before it answers, while Redis writes none here, so etcd's files are in memory.
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
@@ -19,7 +19,7 @@ class Server:
     def __init__(self, binary, clients):
         self.folder = tempfile.TemporaryDirectory(prefix="fairlock-compare-")
         self.port = free_port()
-        # No file is written: what is compared is locks, not disks.
+        # Writes no files: the comparison is about locks, not disks.
         self.process = subprocess.Popen(
             [
                 binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder.name,
@@ -27,7 +27,7 @@ class Server:
                 "--logfile", os.path.join(self.folder.name, "log"), "--daemonize", "no",
             ]
         )  # fmt: skip
-        # Where locks of this host lie.
+        # The store of host locks.
         self.host_url = "sqlite:" + os.path.join(self.folder.name, "locks")
         self.connection = started(self.process, lambda: Connection(self.port))
 
@@ -44,8 +44,8 @@ class Server:
         return self.connection.call(*words)
 
     def info(self):
-        """INFO as one flat dictionary; of commandstats the number of calls, as `calls:NAME`, and their microseconds,
-        as `us:NAME`."""
+        """Returns INFO as one flat dictionary; commandstats become the number of calls, `calls:NAME`, and their
+        microseconds, `us:NAME`."""
         flat = {}
         for line in self.call("INFO", "everything").decode().splitlines():
             name, _, value = line.partition(":")
@@ -71,7 +71,7 @@ class Server:
         }
 
     def clear(self):
-        """Forgets everything, once all clients of the last run are gone."""
+        """Deletes everything, once all clients of the last run have disconnected."""
         until = time.monotonic() + QUIET_S
         while int(self.info()["connected_clients"]) > 1:
             if time.monotonic() > until:
@@ -82,7 +82,7 @@ class Server:
 
 
 class Etcd:
-    """One member, so that no other one has to agree; its commands are not counted."""
+    """A cluster of one member, which needs no agreement; its commands are not counted."""
 
     def __init__(self, binary):
         self.folder = tempfile.TemporaryDirectory(prefix="fairlock-compare-", dir=IN_MEMORY)
@@ -112,7 +112,7 @@ class Etcd:
         return {"server_cpu_s": cpu_s(self.process.pid), "server_memory": memory(self.process.pid)}
 
     def clear(self):
-        """Locks are gone with their clients' leases, and no name is used twice."""
+        """Does nothing: locks end with their clients' leases, and no name is used twice."""
 
 
 def started(process, connect):
@@ -127,7 +127,7 @@ def started(process, connect):
 
 
 class Connection:
-    """As much RESP as is needed here."""
+    """A minimal RESP client."""
 
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
@@ -161,7 +161,7 @@ def free_port():
 
 
 def cpu_s(pid):
-    """What a process has used so far, its children that have ended included."""
+    """Returns the CPU time of a process so far, including its children that have exited."""
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / TICKS
@@ -176,7 +176,7 @@ def memory(pid):
 
 
 def machine_cpu_s():
-    """Processor time of all programs of this machine, and what the machine below it took away."""
+    """Returns the CPU time of all programs on this machine, and the time stolen by the hypervisor."""
     with open("/proc/stat") as file:
         fields = [int(field) / TICKS for field in file.readline().split()[1:]]
     user, nice, system, steal = *fields[:3], fields[7]

@@ -1,4 +1,4 @@
-"""`python3 -m unittest` in this folder: the arithmetic, on rows made by hand."""
+"""Tests the arithmetic on handwritten rows: `python3 -m unittest` in this folder."""
 
 import unittest
 

@@ -1,4 +1,4 @@
-"""What is drawn."""
+"""Tests of the plots."""
 
 import unittest
 from unittest import mock
@@ -10,7 +10,7 @@ import publish
 
 class Curves(unittest.TestCase):
     def test_d29_who_starves_others_is_not_the_one_with_the_shortest_wait(self):
-        """The window ends the wait of those who are never served, so it looks short beside few grants."""
+        """The window cuts off the wait of tasks that are never served, so it looks short relative to few grants."""
         fair, starver = plan.RIVALS[0], plan.RIVALS[1]
         seen = {
             fair.name: {"wait_max_over_expected": 1.2, "handovers_per_s": 9.0, "never_served": 0},

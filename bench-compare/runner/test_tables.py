@@ -1,4 +1,4 @@
-"""Tables, plots and the page they go into, from runs that are made up."""
+"""Tests of the tables, the plots and the page they go into, on invented runs."""
 
 import os
 import unittest
@@ -32,7 +32,7 @@ def run_of(part, rival, workload, number, slower):
 
 
 def times_of(rival, workload):
-    """How much slower than ours."""
+    """Returns how many times slower than fairlock it is."""
     return 1 if rival.name != "redisson-fair" else 10 if workload.processes == 1 else 20
 
 
@@ -40,7 +40,7 @@ def everything(rounds=5):
     result = {}
     for part in plan.PARTS:
         rivals = [rival for rival in plan.RIVALS if part.has(rival) and not rival.control]
-        # The third round met a machine that was slow, for all of them.
+        # In the third round the machine was slow for all rivals.
         slow = lambda number: 3 if number == 2 else 1  # noqa: E731
         result[part.name] = {
             "part": part.name,

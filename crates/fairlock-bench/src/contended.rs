@@ -1,4 +1,4 @@
-//! One fair lock that many want: hand-over time, rate and script calls by number of waiters.
+//! One contended fair lock: hand-over time, rate and script calls by number of waiters.
 
 use crate::stats::{percentile, ratio, us};
 use crate::uncontended::{pings_of_client, pings_of_redis_rs};
@@ -32,9 +32,9 @@ pub(crate) async fn report(server: &Server, span: Duration, ping: Duration) {
     }
 }
 
-/// A standing queue: everybody takes the lock once, so no acquisition competes with the hand-over.
-/// PINGs and queues take turns, and the medians of all of them are compared: on a virtual machine
-/// the time of a PING doubles and halves from one second to the next.
+/// A standing queue: every task takes the lock once, so no acquisition competes with the hand-over.
+/// PINGs and queues alternate, and their overall medians are compared: on a virtual machine the
+/// time of a PING doubles and halves from one second to the next.
 pub(crate) async fn report_drain(server: &Server) {
     const ROUNDS: usize = 10;
     const WAITERS: usize = 500;

@@ -1,6 +1,7 @@
-//! The host store: uncontended pairs, hand-over between processes beside `flock`, and what waiting costs.
+//! The host store: uncontended pairs, hand-over between processes compared with `flock`, and the
+//! cost of waiting.
 //!
-//! The processes are this program once more, with another first word.
+//! The processes are this program, started with another first argument.
 
 use crate::stats::{percentile, us};
 use fairlock::Client;
@@ -16,15 +17,15 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Pairs a second, and CPU of an idle waiter in a minute, that the host store is to reach (docs/testing.md, N12 and
-/// N13).
+/// Goals of the host store: pairs a second, and the CPU time of an idle waiter per minute
+/// (docs/testing.md, N12 and N13).
 const GOAL: u32 = 10_000;
 const GOAL_IDLE_MS: u32 = 1;
 
-/// Hand-overs that are measured.
+/// Number of measured hand-overs.
 const TURNS: u32 = 1_000;
 
-/// How long each turn holds the lock: until the others certainly wait.
+/// How long each turn holds the lock: long enough for the others to be waiting.
 const HOLD: Duration = Duration::from_millis(2);
 
 /// Commands in one queue, started by `fairlock run` or by `flock`.
@@ -32,22 +33,22 @@ const COMMANDS: u32 = 100;
 
 const WAITERS: u32 = 100;
 
-/// Until every waiter sleeps, and the threads that tokio keeps for blocking work have ended: they go
-/// after ten seconds, and what they have used goes with them.
+/// Until every waiter sleeps and tokio's threads for blocking work have exited: they end after ten
+/// seconds, and the CPU time they used is no longer counted.
 const SETTLE: Duration = Duration::from_secs(12);
 
-/// How long they are watched: their heartbeats are up to twenty seconds apart and began at the same time, so a
-/// shorter look would find too many of them or too few.
+/// How long the waiters are watched: their heartbeats are up to twenty seconds apart and started at
+/// the same time, so a shorter interval would count too many or too few of them.
 const WATCHED: Duration = Duration::from_secs(60);
 
 type Line = Result<String, std::io::Error>;
 
-/// What this program does when it is one of its own processes.
+/// The entry point of this program when it runs as one of its own processes.
 pub(crate) fn process(args: &[&str]) {
     match args {
         ["turns", url] => print_all(&turns_fairlock(url)),
         ["turns-flock", path] => print_all(&turns_flock(path)),
-        // The command in the queue: when it began and ended.
+        // The command in the queue: prints when it began and ended.
         ["turn"] => {
             let begun = now_ns();
             std::thread::sleep(HOLD);
@@ -96,7 +97,7 @@ fn uncontended(url: &str, span: Duration) {
     });
 }
 
-/// Takes the lock, holds it for a moment, lets go, again and again, as fast as it is its turn.
+/// Takes the lock, holds it for a moment and releases it, again and again.
 fn turns_fairlock(url: &str) -> Vec<(&'static str, u64)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -123,14 +124,14 @@ fn turns_flock(path: &str) -> Vec<(&'static str, u64)> {
         std::thread::sleep(HOLD);
         seen.push(("R", now_ns()));
         flock(&file, FlockOperation::Unlock).unwrap();
-        // It gives no turns: the other one must come to it first.
+        // `flock` is not fair: let the other process lock the file first.
         std::thread::sleep(HOLD / 2);
     }
     seen
 }
 
-/// `cargo run -p fairlock-bench` builds the bench alone, and the program that lies beside it may be an old
-/// one, or none.
+/// `cargo run -p fairlock-bench` builds only the bench; the command next to it may be outdated or
+/// missing.
 fn build_program() {
     let Some(cargo) = std::env::var_os("CARGO") else { return };
     let profile: &[&str] = if cfg!(debug_assertions) { &[] } else { &["--release"] };
@@ -142,7 +143,7 @@ fn build_program() {
     );
 }
 
-/// The same for commands: the end of one to the start of the next.
+/// The same for commands: from the end of one to the start of the next.
 fn commands(path: &Path) {
     build_program();
     let own = std::env::current_exe().unwrap();
@@ -163,7 +164,7 @@ fn commands(path: &Path) {
     }
 }
 
-/// All that the children say, in the order of time.
+/// The output of all children, sorted by time.
 fn hear(children: Vec<Child>) -> Vec<(u64, bool)> {
     let mut seen = Vec::new();
     for mut child in children {
@@ -179,7 +180,7 @@ fn hear(children: Vec<Child>) -> Vec<(u64, bool)> {
     seen
 }
 
-/// From each release to the acquisition that follows it.
+/// Times from each release to the acquisition that follows it.
 fn print_turns(what: &str, seen: Vec<(u64, bool)>) {
     let pairs = seen.windows(2).filter(|pair| !pair[0].1 && pair[1].1);
     let mut took: Vec<_> = pairs.map(|pair| Duration::from_nanos(pair[1].0 - pair[0].0)).collect();
@@ -191,7 +192,7 @@ fn print_turns(what: &str, seen: Vec<(u64, bool)>) {
     );
 }
 
-/// Waits for a lock that never comes.
+/// Waits for a lock that is never released.
 fn wait(url: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -205,7 +206,7 @@ fn wait(url: &str) {
     });
 }
 
-/// What waiters cost that nothing happens to.
+/// The cost of waiters when nothing happens.
 fn waiting(url: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = runtime.block_on(Client::connect(url)).unwrap();
@@ -230,7 +231,7 @@ fn waiting(url: &str) {
     );
 }
 
-/// What the threads of each of these processes have run until now.
+/// The CPU time that each thread of these processes has used so far.
 fn cpu(children: &[Owned]) -> Vec<HashMap<u32, Counts>> {
     let of = |child: &Owned| threads::threads(child.id()).expect("a waiter that lives");
     children.iter().map(of).collect()

@@ -1,8 +1,10 @@
-//! `memory`: the store inside the process. `host`: the host store, beside `flock`. `soak`: what cycles of lock and release leave behind. `placement`: what the background thread costs.
+//! `memory`: the store inside the process. `host`: the host store, compared with `flock`. `soak`:
+//! what many cycles of lock and release leave behind. `placement`: the cost of the background
+//! thread.
 //!
-//! `cargo run --release -p fairlock-bench [SECONDS]`: hand-over and uncontended cost of fair
-//! locks on a private server, beside the server's PING in the same run. Ratios count; the
-//! machine is noisy.
+//! `cargo run --release -p fairlock-bench [SECONDS]`: hand-over and uncontended cost of fair locks
+//! on a private server, compared with the server's PING in the same run. Only ratios are
+//! comparable; the machine is noisy.
 
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on panics")]
 

@@ -1,17 +1,17 @@
-//! The store inside the process: uncontended pairs by one task, which is one core's work. The client's
+//! The store inside the process: uncontended pairs by one task, which use one core. The client's
 //! background thread sleeps meanwhile.
 
 use fairlock::Client;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
-/// Parts into which a run is cut: the best one is told as well, because others use the machine.
+/// Parts of a run: the best one is reported as well, because the machine is shared.
 const PARTS: u32 = 20;
 
-/// Pairs that one core is to do in a second (docs/testing.md, N11).
+/// Goal: pairs per second on one core (docs/testing.md, N11).
 const GOAL: u32 = 1_000_000;
 
-/// Pairs between two looks at the clock.
+/// Pairs between two reads of the clock.
 const BATCH: u32 = 1_000;
 
 pub(crate) fn report(span: Duration) {
@@ -42,7 +42,7 @@ pub(crate) fn report(span: Duration) {
     });
 }
 
-/// What all threads of this process have used: a machine that has other things to do takes no part in it.
+/// The CPU time of all threads of this process, which does not depend on other load.
 fn cpu_time() -> Duration {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(used.tv_sec as u64, used.tv_nsec as u32)

@@ -1,4 +1,5 @@
-//! Where the background work runs, and what that costs: what docs/decisions/01-background-thread.md decides by.
+//! Where the background work runs and what that costs: the measurements behind
+//! docs/decisions/01-background-thread.md.
 
 use crate::stats::{percentile, us};
 use crate::uncontended::{pings_of_client, pings_of_redis_rs};
@@ -7,7 +8,7 @@ use fairlock::{Client, Config, GuardState};
 use fairlock_testkit::server::{Generation, Server};
 use std::time::{Duration, Instant};
 
-/// For how long the application's task blocks its runtime.
+/// How long the application's task blocks its runtime.
 const BLOCK: Duration = Duration::from_millis(300);
 
 pub(crate) fn report(span: Duration) {
@@ -64,12 +65,12 @@ fn blocked(server: &Server) {
                 while raw.call(&["EXISTS", "blocked"]).int() == 1 {}
                 Instant::now()
             });
-            // Until the other thread looks.
+            // Gives the other thread time to start polling.
             std::thread::sleep(Duration::from_millis(5));
             let dropped = Instant::now();
             drop(guard);
             std::thread::sleep(BLOCK);
-            // Where nobody else does it, the release is sent now.
+            // If no other thread has sent the release, it is sent now.
             client.ping().await.unwrap();
             samples.push(look.join().unwrap().saturating_duration_since(dropped));
         }
@@ -85,12 +86,12 @@ fn blocked(server: &Server) {
     });
 }
 
-/// What one more client costs.
+/// The cost of one more client.
 fn each_client(server: &Server) {
     const CLIENTS: u32 = 100;
     let user = runtime(0);
     user.block_on(async {
-        // Buffers and tables get their size.
+        // Lets buffers and tables grow to their size.
         let _first = Client::connect(&server.url()).await.unwrap();
         let before = Usage::now();
         let mut clients = Vec::new();

@@ -1,4 +1,4 @@
-//! Many cycles of lock and release, and what is left of them: no memory, descriptor, task, key,
+//! Many cycles of lock and release, which must leave behind no memory, descriptor, task, key,
 //! channel or connection.
 
 use crate::usage::Usage;
@@ -7,7 +7,7 @@ use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
 use std::time::{Duration, Instant};
 
-/// Memory that the cycles may cost, after those that come before the measurement.
+/// How much memory the measured cycles may cost, after the warm-up cycles.
 const GROWTH_MAX_KIB: u64 = 1_024;
 
 /// The TTL of a client's record, in milliseconds.
@@ -15,14 +15,14 @@ const RECORD_TTL_MAX_MS: i64 = 90_000;
 
 const TASKS: u64 = 64;
 
-/// Locks of a task's own, and locks that all tasks want.
+/// Locks used by one task only, and locks contended by all tasks.
 const OWN: u64 = 16;
 const HOT: u64 = 8;
 
-/// What is under way when the last cycle ends is over by then, the registries' TTLs included.
+/// Everything in flight when the last cycle ends is done by then, including the registries' TTLs.
 const SETTLES_WITHIN: Duration = Duration::from_secs(120);
 
-/// Both stores. Says whether nothing was left.
+/// Soaks both stores. Returns whether nothing was left behind.
 pub(crate) fn run(cycles: u64) -> bool {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -41,11 +41,11 @@ async fn soak(what: &str, url: &str, mut raw: Option<Raw>, cycles: u64) -> bool 
     let mut verdict = Verdict { clean: true };
     let alone = Usage::now();
     let connections = raw.as_mut().map(connections_of);
-    // Registries of waiters live for as long as a request may be under way.
+    // Registries of waiters live for as long as a request may be in flight.
     let config = Config::from_url(url).unwrap().store_timeout(Duration::from_secs(5));
     let client = Client::with_config(config).await.unwrap();
     let idle_tasks = client.background_tasks();
-    // Buffers and tables get their size.
+    // Lets buffers and tables grow to their size.
     turns(&client, cycles / 10).await;
     settle(&client, idle_tasks).await;
     let before = Usage::now();
@@ -104,7 +104,7 @@ impl Verdict {
     }
 }
 
-/// Cycles of many tasks: fair and plain locks, alone and in a queue, released and dropped, and
+/// Cycles of many tasks: fair and plain locks, uncontended and queued, released and dropped, and
 /// waits that are given up (which do not count).
 async fn turns(client: &Client, cycles: u64) {
     let each = cycles / TASKS;
@@ -147,7 +147,7 @@ async fn turn(lock: &Lock, cycle: u64) {
     }
 }
 
-/// Waits until the client does nothing any more.
+/// Waits until the client is idle.
 async fn settle(client: &Client, idle_tasks: usize) {
     let began = Instant::now();
     while client.background_tasks() > idle_tasks && began.elapsed() < SETTLES_WITHIN {
@@ -155,7 +155,7 @@ async fn settle(client: &Client, idle_tasks: usize) {
     }
 }
 
-/// What is used when the client is gone: its thread ends a moment after it.
+/// The resources in use once the client is gone; its thread ends shortly after it.
 async fn gone(alone: Usage) -> Usage {
     let began = Instant::now();
     loop {
@@ -168,7 +168,7 @@ async fn gone(alone: Usage) -> Usage {
     }
 }
 
-/// All keys but the tokens' and the client's record, which are meant to stay; the registries of
+/// All keys except the tokens and the client's record, which are meant to stay; the registries of
 /// waiters end by their TTLs.
 async fn other_keys(raw: &mut Raw, record: &str) -> Vec<String> {
     let began = Instant::now();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The `percent`th percentile of `samples`, which get sorted.
+/// The `percent`th percentile of `samples`, which are sorted in place.
 pub(crate) fn percentile(samples: &mut [Duration], percent: usize) -> Duration {
     assert!(!samples.is_empty(), "nothing was measured");
     samples.sort_unstable();
@@ -14,7 +14,7 @@ pub(crate) fn us(duration: Duration) -> String {
     format!("{:.1} us", duration.as_secs_f64() * 1e6)
 }
 
-/// How often `part` contains `whole`.
+/// The ratio of `part` to `whole`.
 pub(crate) fn ratio(part: Duration, whole: Duration) -> f64 {
     part.as_secs_f64() / whole.as_secs_f64()
 }

@@ -1,4 +1,4 @@
-//! Locks that nobody else wants, beside PING and beside a raw client.
+//! Uncontended locks, compared with PING and with a raw client.
 
 use crate::stats::{percentile, ratio, us};
 use fairlock::Client;
@@ -13,7 +13,7 @@ pub(crate) async fn ping(server: &Server, span: Duration) -> Duration {
     p50
 }
 
-/// All of them.
+/// All samples.
 pub(crate) async fn pings_of_redis_rs(server: &Server, span: Duration) -> Vec<Duration> {
     let client = redis::Client::open(server.url()).unwrap();
     let mut conn = client.get_multiplexed_async_connection().await.unwrap();
@@ -27,7 +27,7 @@ pub(crate) async fn pings_of_redis_rs(server: &Server, span: Duration) -> Vec<Du
     samples
 }
 
-/// The same through fairlock: over its background thread, two changes of thread more.
+/// The same through fairlock: its background thread adds two context switches.
 pub(crate) async fn pings_of_client(client: &Client, span: Duration) -> Vec<Duration> {
     let mut samples = Vec::new();
     let began = Instant::now();

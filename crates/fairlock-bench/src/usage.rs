@@ -1,4 +1,4 @@
-//! What this process uses, as the kernel counts it.
+//! The resources that this process uses, as counted by the kernel.
 
 use std::fmt;
 use std::fs;
@@ -16,7 +16,7 @@ impl Usage {
         let count = |folder| fs::read_dir(folder).expect("Linux's /proc").count();
         Self {
             rss_kib: rss_kib(),
-            // Without the one that reads them.
+            // Without the descriptor that lists them.
             fds: count("/proc/self/fd") - 1,
             threads: count("/proc/self/task"),
         }

@@ -1,4 +1,5 @@
-//! `fairlock bench`: what it prints, and that nothing is left of it. Its figures are nobody's business here.
+//! `fairlock bench`: what it prints, and that it leaves nothing behind. Its figures are not checked
+//! here.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,7 @@ use serde_json::Value;
 
 use crate::fixture::{Outcome, Running, eventually, fairlock, finish};
 
-/// As short as it can be: what renewals are looked at for is half a second each.
+/// As short as possible: the observation of renewals takes half a second each.
 const SHORT: [&str; 8] = ["--time", "100ms", "--rounds", "2", "--waiters", "2,5", "--held", "20"];
 
 fn bench(url: &str, options: &[&str]) -> Outcome {
@@ -25,7 +26,7 @@ fn json(url: &str) -> Value {
     serde_json::from_str(&outcome.stdout).expect("JSON")
 }
 
-/// The names of the fields, to be found in the help, too.
+/// The names of the fields, which the help must contain as well.
 fn fields(form: &Value) -> Vec<&str> {
     form.as_object().expect("an object").keys().map(String::as_str).collect()
 }
@@ -83,7 +84,7 @@ fn a_table_and_a_picture_and_nothing_is_left() {
     assert_eq!(raw.call(&["GET", "fairlock-bench:mine"]).text(), "x");
 }
 
-/// Programs read these names: they stay, and the help has them.
+/// Programs read these names: they must not change, and the help lists them.
 #[test]
 fn the_json_form_on_a_cluster() {
     let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
@@ -143,7 +144,7 @@ fn the_json_form_on_a_cluster() {
     }
 }
 
-/// What has no PING is not given one.
+/// A store without PING gets no yardstick.
 #[test]
 fn a_host_store_has_no_yardsticks() {
     let dir = TempDir::new();
@@ -179,7 +180,7 @@ fn a_signal_ends_it_and_nothing_is_left() {
         "--plot",
         plot,
     ]));
-    // In the middle of things: a lock is held, and others wait for it.
+    // In mid-run: a lock is held, and others wait for it.
     eventually("a queue", || !raw.call(&["KEYS", "redisson_lock_queue:*"]).array().is_empty());
     assert!(Path::new(plot).exists());
     running.signal(Signal::INT);
@@ -190,14 +191,14 @@ fn a_signal_ends_it_and_nothing_is_left() {
     assert!(!picture.exists(), "an empty picture");
 }
 
-/// A store that answers at once never makes a task wait, so nothing else ran, nor did the end ever come: on the host
-/// store one task that found the lock free took it again and again, for ever.
+/// A store that answers at once never makes a task wait, so nothing else ran, and the end was never
+/// noticed: on the host store, one task that found the lock free took it again and again, forever.
 #[test]
 fn a_signal_is_heard_while_nothing_waits() {
     let running = Running::start(fairlock([
         "bench", "--url", "memory:", "--quiet", "--time", "10m", "--rounds", "1",
     ]));
-    // Each step takes a minute, and the first needs the processor for all of it.
+    // Each step takes a minute, and the first keeps the processor busy throughout.
     let stat = format!("/proc/{}/stat", running.pid());
     eventually("it works", || {
         let stat = fs::read_to_string(&stat).expect("it runs");

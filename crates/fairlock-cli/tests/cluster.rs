@@ -1,4 +1,4 @@
-//! The same on a Cluster: locks of different nodes, and names that cannot be.
+//! The same on a Cluster: locks on different nodes, and names that are refused.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -63,8 +63,9 @@ fn run_status_list_and_unlock() {
     assert_eq!(outcome.stdout, "next\n");
 }
 
-/// D36: with one of three masters dead a third of all commands for locks of the others were refused, and a listing
-/// showed none of theirs. D33, D40: `--wait 5s` for a lock of the dead one ended after 11.5 s.
+/// D36: with one of three masters dead, a third of all commands for locks of the others were
+/// refused, and a listing showed none of those locks. D33, D40: `--wait 5s` for a lock of the dead
+/// one ended after 11.5 s.
 #[test]
 fn d36_d40_a_dead_shard_concerns_its_own_locks_alone() {
     let settings = [("--cluster-require-full-coverage", "no")];

@@ -1,4 +1,5 @@
-//! The guarded command, on a store of its own: there the lock is always free, and all else is the same.
+//! The guarded command, on a store of its own: there the lock is always free, and everything else
+//! is as usual.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,7 +12,7 @@ use rustix::process::{Signal, kill_process};
 
 use crate::fixture::{Running, alone, eventually, fairlock, finish, is_alive, pid, run_script};
 
-/// A script that says it is ready, and works until it is told otherwise. Its shell keeps quiet about
+/// A script that reports that it is ready, and works until it is stopped. Its shell does not print
 /// what ended the `sleep`.
 const WORK: &str = "exec 2>/dev/null; echo ready; while :; do sleep 0.02; done";
 
@@ -151,7 +152,7 @@ fn signals_ignored_on_entry_stay_ignored() {
     assert!(running.wait().status.success());
 }
 
-/// A command that works on without its lock is the worst this program could do.
+/// A command that keeps working without its lock is the worst that this program could cause.
 #[test]
 fn killing_fairlock_kills_the_command() {
     let mut running = Running::start(memory("sleep 60 & echo $$ $!; wait"));
@@ -163,7 +164,7 @@ fn killing_fairlock_kills_the_command() {
     eventually("what the command started is gone", || !is_alive(grandchild));
 }
 
-/// A `fairlock` that is stopped renews nothing and ends nothing; its guardian does.
+/// A stopped `fairlock` renews nothing and ends nothing; its guardian does.
 #[test]
 fn a_stopped_fairlock_does_not_let_the_command_outlive_the_lease() {
     let script = "sleep 60 & echo $$ $!; wait";
@@ -177,7 +178,7 @@ fn a_stopped_fairlock_does_not_let_the_command_outlive_the_lease() {
     running.wait().expect(76, "lost");
 }
 
-/// As with any shell: what a command leaves behind on purpose is not ours to end.
+/// As with any shell: processes that a command leaves behind on purpose are not ours to end.
 #[test]
 fn background_processes_survive_an_orderly_end() {
     let outcome = finish(memory("sleep 60 >/dev/null 2>&1 & echo $!"));
@@ -211,11 +212,13 @@ fn a_command_that_will_not_end_is_killed_with_its_group() {
     }
 }
 
-/// The command itself ends when asked; its worker needs its grace too, and gets no more than that.
+/// The command itself ends when asked; its worker needs the grace period too, and gets no more than
+/// that.
 #[test]
 fn the_grace_is_for_the_whole_group() {
     let script = r#"exec 2>/dev/null; sh -c "trap 'sleep 0.1; echo tidied; exit' TERM; echo ready; while :; do sleep 0.02; done" & wait"#;
-    // A third of the lease is its grace: on a busy machine half a second may be over before a shell has its turn.
+    // The grace is a third of the lease: on a busy machine half a second may pass before a shell
+    // gets to run.
     let outcome = finish(run_script(&alone(), &["--lease", "6s"], "x", script));
     outcome.expect(76, "the command was ended");
     assert_eq!(outcome.stdout, "ready\ntidied\n");
@@ -229,7 +232,7 @@ fn on_lost_ignore_leaves_the_command_alone() {
     assert_eq!(outcome.stdout, "finished\n");
 }
 
-/// A fixed lease that is long enough changes nothing.
+/// A fixed lease that is long enough makes no difference.
 #[test]
 fn a_command_within_its_lease() {
     finish(run_script(&alone(), &["--lease", "30s"], "x", "exit 3")).expect(3, "");

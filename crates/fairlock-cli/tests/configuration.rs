@@ -1,4 +1,4 @@
-//! Configuration files, and who may have written them.
+//! Configuration files, and who may be able to write them.
 
 use std::fs;
 use std::io::Write as _;
@@ -42,7 +42,7 @@ fn a_file_names_the_store() {
     assert_eq!(json["store"]["source"], "file");
     assert_eq!(json["store"]["file"], file.to_str().unwrap());
 
-    // The option instead of the variable; environment and command line before the file.
+    // The option replaces the variable; environment and command line come before the file.
     let by_option = ["status", "--config", file.to_str().unwrap()];
     assert!(finish(fairlock(by_option)).stdout.contains("memory:"));
     let mut by_variable = with_config(&["status"], &file);
@@ -53,7 +53,8 @@ fn a_file_names_the_store() {
     assert!(finish(by_argument).stdout.contains("redis://a, "));
 }
 
-/// `FAIRLOCK_URL=$STOER` took the store of the host, and locks of which nobody else knew, without a word.
+/// `FAIRLOCK_URL=$STOER` silently used the host's default store, with locks that nobody else knew
+/// of.
 #[test]
 fn an_empty_variable_names_no_store() {
     let dir = TempDir::new();
@@ -67,7 +68,7 @@ fn an_empty_variable_names_no_store() {
             assert!(outcome.stderr.contains(&format!("`env -u {variable}`")), "{outcome:?}");
         }
     }
-    // The command line says it.
+    // The command line contains it.
     let config = ["status", "--config", file.to_str().unwrap()];
     let mut by_option = fairlock(config);
     by_option.env("FAIRLOCK_CONFIG", "");
@@ -77,7 +78,7 @@ fn an_empty_variable_names_no_store() {
     assert!(finish(by_argument).stdout.contains("redis://a, "));
 }
 
-/// As a password file that is one.
+/// As for a password file that is such a pipe.
 #[test]
 fn a_configuration_that_is_a_pipe_without_a_writer_ends() {
     let dir = TempDir::new();
@@ -114,11 +115,11 @@ fn a_file_that_others_can_write_is_refused() {
         set_mode(&file, mode);
         finish(with_config(&["status"], &file)).expect(64, "others can write to it");
     }
-    // To read it is another matter: it holds no password, or should not.
+    // Reading it is another matter: the file contains no password, or should not.
     set_mode(&file, 0o644);
     finish(with_config(&["status"], &file)).expect(0, "");
 
-    // By a link, too: judged is the file.
+    // Through a link, too: the file it points to is judged.
     let link = dir.path().join("link");
     std::os::unix::fs::symlink(&file, &link).unwrap();
     finish(with_config(&["status"], &link)).expect(0, "");
@@ -148,7 +149,7 @@ fn a_password_file_that_others_can_write_is_refused() {
     finish(fairlock(args)).expect(64, "others can write to it");
 }
 
-/// As mounted into containers, and as shells pass it.
+/// As mounted into containers, and as passed by shells.
 #[test]
 fn a_password_file_may_be_a_pipe_or_readable_by_all() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -165,7 +166,7 @@ fn a_password_file_may_be_a_pipe_or_readable_by_all() {
     crate::fixture::neutral(&mut piped);
     piped.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     finish(piped).expect(0, "");
-    // From a configuration, for the server that it names and for no other.
+    // From a configuration, for the server that it names and no other.
     let config = dir.path().join("server.toml");
     let password = file.display();
     fs::write(&config, format!("url = \"{}\"\npassword-file = \"{password}\"\n", server.url()))
@@ -177,7 +178,8 @@ fn a_password_file_may_be_a_pipe_or_readable_by_all() {
     finish(with_config(&other, &config)).expect(77, "fairlock: ");
 }
 
-/// A named pipe that nobody writes into kept `fairlock run --wait 0` for ever. One whose writer is slow is read.
+/// A named pipe without a writer blocked `fairlock run --wait 0` forever. One whose writer is slow
+/// is read.
 #[test]
 fn d28_a_password_file_that_is_a_pipe_without_a_writer_ends() {
     let dir = TempDir::new();
@@ -202,7 +204,7 @@ fn d28_a_password_file_that_is_a_pipe_without_a_writer_ends() {
     };
     let store = alone();
     finish(run(&store)).expect(64, "a pipe into which nobody has written anything for 5s");
-    // `<(sleep 1; echo secret)`: its writer comes late, and takes its time.
+    // `<(sleep 1; echo secret)`: the writer comes late and is slow.
     let running = Running::start(run(&store));
     let mut writer = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
     writer.write_all(b"sec").unwrap();
@@ -225,7 +227,7 @@ fn a_scope_in_the_file_is_a_demand() {
         &["run", "--url", "memory:", "x", "--", "true"],
         &["run", "--url", "sqlite:/var/lib/x", "x", "--", "true"],
         &["status"],
-        // Another demand on the command line does not take it back.
+        // A different demand on the command line does not cancel it.
         &["status", "--scope", "host"],
     ] {
         finish(with_config(args, &file)).expect(64, &demand);
@@ -237,7 +239,7 @@ fn a_scope_in_the_file_is_a_demand() {
     finish(fairlock(named)).expect(0, "");
 }
 
-/// Two users who both demanded `host` had a store each, and both got the lock.
+/// Two users who both demanded `host` each had a store of their own, and both got the lock.
 #[test]
 fn the_default_store_is_not_the_hosts() {
     let dir = TempDir::new();
@@ -268,8 +270,9 @@ fn a_label_in_the_file() {
     }
 }
 
-/// D34: the command line could not say that Java uses the names too, so a token series that it had begun ended,
-/// and Java's fenced lock began at 1. The file, the URL and the option say it; the token then has no end.
+/// D34: the command line had no way to state that Java uses the names too, so a token series that
+/// it had begun expired, and Java's fenced lock began at 1. The file, the URL or an option can
+/// state it; the token then has no TTL.
 #[test]
 fn d34_a_java_fleet_in_the_file_in_the_url_and_as_an_option() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -295,7 +298,7 @@ fn d34_a_java_fleet_in_the_file_in_the_url_and_as_an_option() {
         assert_eq!(left == -1, endless, "{options:?}: {left} ms");
         assert!(left == -1 || left > 0, "{options:?}: no token, {left}");
     }
-    // The next waiter's token at a hand-over by force has none either.
+    // Nor does the token that the next waiter gets when the lock is released by force.
     finish(with_config(&["unlock", "--force", "x"], &file)).expect(1, "");
     let alone = alone();
     for args in [
@@ -306,8 +309,8 @@ fn d34_a_java_fleet_in_the_file_in_the_url_and_as_an_option() {
     }
 }
 
-/// Of a server without a replica nobody gets a lock that wants one, whoever says so; the last word has
-/// the command line.
+/// On a server without a replica, nobody gets a lock that requires one, wherever the requirement is
+/// set; the command line takes precedence.
 #[test]
 fn replicas_in_the_file_in_the_url_and_as_an_option() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -325,7 +328,7 @@ fn replicas_in_the_file_in_the_url_and_as_an_option() {
         (&none, &["--url", &waiting, "--replicas", "any"], 0),
         (&none, &["--url", &alone, "--replicas", "1"], 64),
         (&none, &["--url", &url, "--replicas", "101"], 64),
-        // A store of this host has none to wait for.
+        // A host store has no replicas to wait for.
         (&file, &["--url", &alone], 0),
     ] {
         let mut args = vec!["run"];

@@ -1,4 +1,4 @@
-//! The commands that the documents show are run as they are written.
+//! Runs the commands in the documents exactly as written.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,10 +14,10 @@ use crate::fixture::{Running, fairlock, finish, neutral, with_default_signals};
 /// The server of all examples.
 const EXAMPLE_URL: &str = "redis://locks.example:6379";
 
-/// The encrypted one.
+/// The encrypted server of the examples.
 const ENCRYPTED_URL: &str = "rediss://locks.example:6380?ca=/etc/fairlock/ca.pem";
 
-/// Where commands are shown.
+/// The documents that show commands.
 const DOCUMENTS: [&str; 3] = ["README.md", "docs/configuration.md", "docs/manual.md"];
 
 /// Lines of `sh` blocks that begin with the program's name.
@@ -47,7 +47,7 @@ fn documented_commands_run() {
 
     let mut seen = 0;
     for line in DOCUMENTS.iter().flat_map(|document| commands(document)) {
-        // Without a name it asks no store.
+        // Without a name it does not contact a store.
         let asks = line != "fairlock status";
         let known = line.contains(EXAMPLE_URL) || line.contains(ENCRYPTED_URL);
         assert!(!asks || known, "{line}: the example's server");
@@ -63,7 +63,7 @@ fn documented_commands_run() {
         neutral(&mut shell);
         shell.stdin(std::process::Stdio::null());
         shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-        // Somebody has to hold what is taken away.
+        // `unlock` needs a holder to take the lock from.
         let holder = line.starts_with("fairlock unlock").then(|| {
             let mut holder = Running::start(fairlock(["run", "--url", &server.url(), "nightly"]));
             holder.line();
@@ -83,7 +83,7 @@ fn documented_commands_run() {
     assert!(seen >= 3, "{seen} commands");
 }
 
-/// On a terminal, until somebody has seen it.
+/// Runs it on a terminal until its screen has been seen.
 fn watched(line: &str, path: &str) {
     let terminal = Terminal::start((24, 80), "sh", &["-c", line], |command| {
         command.env("PATH", path);

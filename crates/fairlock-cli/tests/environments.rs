@@ -1,7 +1,7 @@
 //! The default store is the same file in every environment of a user, or it is refused.
 //!
-//! A mount namespace has users of its own, homes, and what a service manager does to them. It needs
-//! root; nothing outside of the namespace changes.
+//! A mount namespace has users and homes of its own, and what a service manager does to them. It
+//! needs root; nothing outside of the namespace changes.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::{env, fs};
 use rustix::process::geteuid;
 
 /// Users `ann` (with a home) and `svc` (without), the program in a folder that everybody can reach,
-/// empty `/var/lib` and `/etc/fairlock`, and the homes on the disk that the tests are built on.
+/// empty `/var/lib` and `/etc/fairlock`, and homes on the disk that the tests are built on.
 const PRELUDE: &str = r#"
 set -eu
 disk=$1 program=$2
@@ -30,11 +30,11 @@ as() { u=$1; shift; setpriv --reuid "$u" --regid ann --clear-groups "$@"; }
 f=/mnt/fairlock
 "#;
 
-/// What `fairlock status` says where ann's home can be used.
+/// What `fairlock status` prints where ann's home can be used.
 const HOME_STORE: &str = "store: sqlite:/home/ann/.local/state/fairlock/locks.db, seen by this host \
                           only; the default, one for each user";
 
-/// A folder on the disk; `/tmp` may be in memory, where no home is believed.
+/// A folder on the disk; `/tmp` may be in memory, where a home is not trusted.
 struct Disk(String);
 
 impl Disk {
@@ -52,7 +52,7 @@ impl Drop for Disk {
     }
 }
 
-/// Runs a script in a machine of its own; `None`, loudly, without root.
+/// Runs a script in a mount namespace; `None`, with a notice, without root.
 pub(crate) fn machine(test: &str, script: &str) -> Option<Output> {
     if !geteuid().is_root() {
         fairlock_testkit::skip("root, for a mount namespace");
@@ -68,7 +68,8 @@ pub(crate) fn machine(test: &str, script: &str) -> Option<Output> {
     Some(output)
 }
 
-/// Runs it, and compares the lines on stdout. stderr goes there too where the script says so.
+/// Runs it and compares the lines on stdout, and those on stderr if the script redirects them
+/// there.
 #[track_caller]
 fn check(test: &str, script: &str, expected: &[&str]) {
     let Some(output) = machine(test, script) else { return };
@@ -109,8 +110,8 @@ test ! -e /home/ann/.local && echo nothing was made
     check("same", script, &expected);
 }
 
-/// A service that sees another home than the rest of the user's processes: refused, not sent
-/// elsewhere.
+/// A service that sees a different home than the user's other processes: refused, not redirected to
+/// another store.
 #[test]
 fn a_hidden_home_is_refused() {
     let script = r#"
@@ -164,7 +165,7 @@ try "$closed" $ann status
     );
 }
 
-/// The message says what root can do, and that works as it is written.
+/// The message says what root can do, and the advice works as written.
 #[test]
 fn users_without_a_home() {
     let script = r#"
@@ -206,7 +207,7 @@ as ann $f status 2>&1 || true
     );
 }
 
-/// The user's configuration comes before the system's, wherever `HOME` points.
+/// The user's configuration takes precedence over the system's, wherever `HOME` points.
 #[test]
 fn configuration_files_of_user_and_system() {
     let script = r#"
@@ -249,7 +250,7 @@ as ann $f status 2>&1 || echo "code $?"
     );
 }
 
-/// Not only the same name: who holds the lock in one environment keeps out all others.
+/// Not just the same name: a holder in one environment excludes all others.
 #[test]
 fn environments_of_a_user_exclude_each_other() {
     let script = r#"
@@ -298,7 +299,7 @@ stat -c '%a %U' /home/ann/.local/state/fairlock /home/ann/.local/state/fairlock/
     );
 }
 
-/// The README's command for the main job, as it is written but for cargo, by a user who has set up nothing.
+/// The README's first command, as written except for cargo, by a user who has set up nothing.
 #[test]
 fn the_readmes_first_command() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -323,7 +324,8 @@ as ann $f status nightly
     check("readme", &script, &["docs.tar.gz", "1", free]);
 }
 
-/// A command that has become another user's (`sudo`) cannot be ended by whoever started it. It was said to be.
+/// A command that has become another user's (`sudo`) cannot be ended by the user who started it.
+/// The message used to say that it was ended.
 #[test]
 fn d28_a_command_of_another_user_is_not_said_to_be_ended() {
     let script = r#"

@@ -1,4 +1,4 @@
-//! Starting the program, and waiting for things to happen instead of sleeping.
+//! Starting the program, and waiting for conditions instead of sleeping.
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -14,13 +14,13 @@ use fairlock_testkit::processes::Owned;
 use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) use fairlock_testkit::processes::{children, is_alive, state};
-/// Waits until something is so, far longer than needed.
+/// Waits for a condition, with a bound far beyond what is needed.
 pub(crate) use fairlock_testkit::wait::patiently as eventually;
 
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_fairlock");
 
-/// The program, without settings from the environment of whoever runs the tests.
+/// The program, without the settings in the environment of the test runner.
 pub(crate) fn fairlock<I>(args: I) -> Command
 where
     I: IntoIterator,
@@ -29,7 +29,7 @@ where
     fairlock_by(PROGRAM, args)
 }
 
-/// Another version of it.
+/// The same for another version of the program.
 pub(crate) fn fairlock_by<I>(program: &str, args: I) -> Command
 where
     I: IntoIterator,
@@ -42,14 +42,14 @@ where
     command
 }
 
-/// Takes away what the machine, or whoever runs the tests, has set up for the program.
+/// Removes settings for the program that come from the machine or from the test runner.
 pub(crate) fn neutral(command: &mut Command) {
     command.env_remove("FAIRLOCK_URL").env_remove("FAIRLOCK_PASSWORD").env_remove("NO_COLOR");
     command.env_remove("FAIRLOCK_SENTINEL_USERNAME").env_remove("FAIRLOCK_SENTINEL_PASSWORD");
     command.env("FAIRLOCK_CONFIG", "/dev/null");
 }
 
-/// A program that starts with the default reaction to every signal. Tests may run in the background
+/// A program that starts with the default action for every signal. Tests may run in the background
 /// of a shell, which ignores INT and QUIT, and what is ignored on entry stays ignored.
 pub(crate) fn with_default_signals(program: &str) -> Command {
     let mut command = Command::new("env");
@@ -57,8 +57,8 @@ pub(crate) fn with_default_signals(program: &str) -> Command {
     command
 }
 
-/// The URL of a host store that nobody else uses: for tests of one process, since `run` refuses `memory:`, where
-/// a lock keeps out nobody.
+/// The URL of a host store that nobody else uses: for tests of one process, since `run` refuses
+/// `memory:`, where a lock excludes nobody.
 pub(crate) fn alone() -> String {
     static MADE: Once = Once::new();
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -67,7 +67,7 @@ pub(crate) fn alone() -> String {
     MADE.call_once(|| {
         fs::create_dir_all(&folder).expect("a folder of cargo's");
         fs::set_permissions(&folder, Permissions::from_mode(0o700)).expect("it is ours");
-        // A test program removes nothing at its end; the next one does.
+        // A test program removes nothing when it ends; the next one does.
         for entry in fs::read_dir(all).expect("it is there").flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let of_the_dead = name.strip_prefix("alone-").is_some_and(|pid| !is_alive(pid));
@@ -85,7 +85,7 @@ pub(crate) fn run_script(url: &str, options: &[&str], name: &str, script: &str) 
     run_script_by(PROGRAM, url, options, name, script)
 }
 
-/// The same by another version.
+/// The same with another version.
 pub(crate) fn run_script_by(
     program: &str,
     url: &str,
@@ -103,7 +103,7 @@ pub(crate) fn hold_until(file: &Path) -> String {
     format!("echo holding; until test -e {}; do sleep 0.02; done", file.display())
 }
 
-/// What a finished process leaves behind.
+/// The result of a finished process.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) status: ExitStatus,
@@ -119,8 +119,9 @@ impl Outcome {
         self.status.code().expect("a code")
     }
 
-    /// Checks the code and that stderr is one line of ours with `text` in it; nothing if empty, but for the lines
-    /// that say how long it waits: on a machine whose disk stands still for 10 s there are such.
+    /// Checks the code, and that stderr is one line of ours that contains `text`. With an empty
+    /// `text`, stderr may contain only lines about waiting, which appear on a machine whose disk
+    /// stalls for 10 s.
     #[track_caller]
     pub(crate) fn expect(&self, code: i32, text: &str) {
         assert_eq!(self.code(), code, "{self:?}");
@@ -155,7 +156,7 @@ impl Running {
         Self { child, stdout }
     }
 
-    /// The same, with the writing end of its stdin.
+    /// The same, with the write end of its stdin.
     #[track_caller]
     pub(crate) fn start_with_stdin(mut command: Command) -> (Self, ChildStdin) {
         command.stdin(Stdio::piped());
@@ -164,7 +165,7 @@ impl Running {
         (running, stdin)
     }
 
-    /// Its number.
+    /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -182,7 +183,7 @@ impl Running {
         line.trim_end().to_owned()
     }
 
-    /// Waits for the end.
+    /// Waits until it ends.
     #[track_caller]
     pub(crate) fn wait(mut self) -> Outcome {
         let mut status = None;
@@ -205,13 +206,13 @@ impl Running {
     }
 }
 
-/// Runs to the end.
+/// Runs a command until it ends.
 #[track_caller]
 pub(crate) fn finish(command: Command) -> Outcome {
     Running::start(command).wait()
 }
 
-/// The guardian of a run. A process that is becoming another program has no command line for a moment, on a busy
+/// The guardian of a run. While a process becomes another program it has no command line, on a busy
 /// machine for a while.
 pub(crate) fn guardian(run: u32) -> u32 {
     let is_one = |child: &u32| {
@@ -226,7 +227,7 @@ pub(crate) fn guardian(run: u32) -> u32 {
     found.expect("just found")
 }
 
-/// Number of lines in a file that may not exist yet.
+/// The lines of a file that may not exist yet.
 pub(crate) fn lines(path: &Path) -> Vec<String> {
     fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
 }

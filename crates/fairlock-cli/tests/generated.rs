@@ -25,14 +25,14 @@ fn completions_for_every_shell() {
         {
             assert!(text.contains(word), "{shell}: {word}");
         }
-        // What is no part of the command line is not offered.
+        // Internal commands are not offered.
         for errand in ["__exec", "__guardian", "__foreground"] {
             assert!(!text.contains(errand), "{shell}: {errand}");
         }
     }
 }
 
-/// Loaded into a real bash, and asked what it would offer.
+/// Loads the completions into a real bash and asks what it would offer.
 #[test]
 fn bash_completes() {
     let dir = TempDir::new();
@@ -60,7 +60,7 @@ fn bash_completes() {
     assert_eq!(ask("fairlock __", 1), "");
 }
 
-/// Behind `--` another command line begins; our own options were offered there, and no file.
+/// After `--` another command line begins; there our own options used to be offered, and no files.
 #[test]
 fn d29_bash_completes_the_command_that_is_run() {
     let dir = TempDir::new();
@@ -83,7 +83,7 @@ fn d29_bash_completes_the_command_that_is_run() {
     assert_eq!(ask("fairlock run --wai", 2), "--wait");
 }
 
-/// Every page is rendered by what renders pages here; groff's warnings are errors.
+/// Every page is rendered with the local renderer; groff's warnings are errors.
 #[test]
 fn manual_pages_render() {
     let Some(renderer) = [&["groff", "-man", "-Tutf8", "-ww", "-P-cbou"][..], &["mandoc", "-Wall"]]
@@ -101,7 +101,7 @@ fn manual_pages_render() {
             None => generated(&["man"]),
             Some(command) => generated(&["man", command]),
         };
-        // Six options stood there without a word: a tag, and the line of its text.
+        // Six options had no description: a tag is followed by the line of its text.
         let lines: Vec<_> = source.lines().collect();
         for entry in lines.windows(3).filter(|entry| entry[0] == ".TP") {
             let is_told = !entry[2].is_empty() && !entry[2].starts_with('.');
@@ -123,7 +123,7 @@ fn manual_pages_render() {
             assert!(text.contains(&format!("\n{section}\n")), "{title}: {section}: {text}");
         }
         assert!(text.contains("/etc/fairlock/config.toml"), "{text}");
-        // It is the same everywhere: nothing of this user or of this day.
+        // The page is the same everywhere: it contains nothing of this user or this day.
         assert!(!text.contains("/root") && !text.contains("202"), "{text}");
     }
     let run = generated(&["man", "run"]);

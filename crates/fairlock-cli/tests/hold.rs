@@ -18,7 +18,7 @@ fn hold(url: &str, options: &[&str], name: &str) -> Command {
     command
 }
 
-/// Starts it, and reads the line that says that the lock is held.
+/// Starts it, and reads the line that reports that the lock is held.
 fn holding(command: Command) -> (Running, Value) {
     let mut running = Running::start(command);
     let line = running.line();
@@ -73,7 +73,7 @@ fn every_ending_signal_releases() {
     }
 }
 
-/// The end of stdin means nothing: cron and nohup start everything with an empty one.
+/// The end of stdin has no effect: cron and nohup start everything with an empty one.
 #[test]
 fn stdin_does_not_matter() {
     let (mut running, stdin) = Running::start_with_stdin(hold(&alone(), &[], "x"));
@@ -90,7 +90,7 @@ fn stdin_does_not_matter() {
     }
 }
 
-/// What `--help` advises for a hold that ends with its writer.
+/// What `--help` recommends for a hold that ends with its writer.
 #[test]
 fn cat_holds_until_the_end_of_its_stdin() {
     let (mut running, mut stdin) =
@@ -112,7 +112,8 @@ fn a_lost_lock_ends_the_hold_at_once() {
     }
 }
 
-/// No answer from the server: over at the lease's end by our own clock, and no goodbye is waited for.
+/// The server does not answer: the hold ends with the lease by our own clock, without waiting for a
+/// release.
 #[test]
 fn a_server_that_hangs() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -139,7 +140,7 @@ fn not_acquired() {
     drop(holder);
 }
 
-/// A lock that nobody can know of is given back.
+/// A lock that nobody can learn of is released.
 #[test]
 fn a_reader_that_is_gone() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -151,7 +152,7 @@ fn a_reader_that_is_gone() {
     assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 0);
 }
 
-/// A full disk is no reader that has gone: the code of a broken pipe said so.
+/// A full disk is not a reader that has gone: the exit code used to be that of a broken pipe.
 #[test]
 fn a_stdout_that_is_full() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -161,8 +162,9 @@ fn a_stdout_that_is_full() {
     assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 0);
 }
 
-/// A stdout that was closed before the start is `/dev/null` by then, as the runtime of the language makes it: that is
-/// no reader that has gone, and no reason to give the lock back. (It was documented as one.)
+/// A stdout that was closed before the start has become `/dev/null`, by the language's runtime:
+/// that is not a reader that has gone, and no reason to release the lock. (The documents used to
+/// say that it was.)
 #[test]
 fn d28_a_closed_stdout_is_as_dev_null() {
     let Some(server) = Server::start(Generation::Redis70) else { return };

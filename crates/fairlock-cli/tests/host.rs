@@ -1,4 +1,4 @@
-//! The store of one host: who keeps a lock when `fairlock` is killed or stopped.
+//! The host store: who keeps a lock when `fairlock` is killed or stopped.
 
 use std::fs;
 use std::path::Path;
@@ -17,14 +17,14 @@ use crate::fixture::{
 /// Far below the lease of 30 s.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
-/// Long after a death is noticed.
+/// Much longer than it takes to notice a death.
 const A_WHILE: Duration = Duration::from_millis(700);
 
 fn url(dir: &TempDir) -> String {
     format!("sqlite:{}/locks", dir.path().display())
 }
 
-/// Starts a waiter and returns when it stands in the queue.
+/// Starts a waiter and returns when it is queued.
 fn waiter(url: &str, script: &str) -> Running {
     let waiter = Running::start(run_script(url, &[], "x", script));
     eventually("it waits", || queue_len(url) == 1);
@@ -37,13 +37,13 @@ fn queue_len(url: &str) -> u64 {
     status["queue_len"].as_u64().expect("a number")
 }
 
-/// The program that `env` became, or that runs below `unshare`.
+/// Kills the program that `env` became, or that runs below `unshare`.
 fn kill(process: u32) {
     kill_process(pid(process), Signal::KILL).expect("it is there");
 }
 
-/// KILL of `fairlock` and of its guardian: nothing ends what the command started, and that keeps the
-/// lock. The command itself ends with `fairlock`.
+/// KILL of `fairlock` and of its guardian: nothing ends the processes that the command started, and
+/// they keep the lock. The command itself ends with `fairlock`.
 #[test]
 fn a_grandchild_that_inherited_the_lock_keeps_it() {
     let dir = TempDir::new();
@@ -66,14 +66,14 @@ fn a_grandchild_that_inherited_the_lock_keeps_it() {
     next.wait().expect(0, "");
 }
 
-/// KILL of `fairlock`, with a guardian. Before the next one has the lock everything of the command is
-/// gone, also what closed all that it inherited.
+/// KILL of `fairlock`, with a guardian. Before the next holder has the lock, all processes of the
+/// command are gone, including one that closed everything it had inherited.
 #[test]
 fn the_lock_waits_for_a_group_that_inherited_nothing() {
     let dir = TempDir::new();
     let url = url(&dir);
     for _ in 0..5 {
-        // A POSIX shell knows only descriptors of one digit.
+        // A POSIX shell only handles single-digit descriptors.
         let script = "bash -c 'for fd in /proc/$$/fd/*; do fd=${fd##*/}; \
                       [ $fd -le 2 ] || eval \"exec $fd>&-\"; done; exec sleep 600' & echo $!; wait";
         let mut holder = Running::start(run_script(&url, &[], "x", script));
@@ -88,7 +88,7 @@ fn the_lock_waits_for_a_group_that_inherited_nothing() {
         let mut next = waiter(&url, &look);
         let began = Instant::now();
         holder.signal(Signal::KILL);
-        // One that has ended and is not reaped yet does nothing any more.
+        // A process that has ended and is not reaped yet does nothing any more.
         let said = next.line();
         assert!(said == "over" || said.contains(") Z "), "it still ran: {said}");
         assert!(began.elapsed() < AT_ONCE);
@@ -112,8 +112,9 @@ fn a_stopped_fairlock_is_not_dead() {
     next.wait().expect(0, "");
 }
 
-/// A waiter that was stopped through its turn let the free lock stand idle for 19 s when it ran again: the grant that it
-/// found in its inbox was over, and the next heartbeat of this store comes after 20 s.
+/// A waiter that was stopped during its turn left the free lock idle for 19 s after it was
+/// continued: the grant in its inbox was over, and the next heartbeat of this store comes after 20
+/// s.
 #[test]
 fn a_waiter_that_slept_through_its_turn_comes_back_at_once() {
     let dir = TempDir::new();
@@ -138,7 +139,7 @@ fn a_waiter_that_slept_through_its_turn_comes_back_at_once() {
     sleeper.wait().expect(0, "");
 }
 
-/// Two containers, one file: in each `fairlock` is process 1, so that no process id says who is who.
+/// Two containers, one file: `fairlock` is process 1 in each, so process ids identify nobody.
 #[test]
 fn two_pid_namespaces_share_a_file() {
     let dir = TempDir::new();
@@ -185,7 +186,7 @@ fn two_pid_namespaces_share_a_file() {
     println!("measured: process 1 of a namespace killed: {:.1?}", began.elapsed());
 }
 
-/// The number of a process in its innermost namespace.
+/// The process id in the innermost namespace.
 fn own_number(process: u32) -> u32 {
     let status = fs::read_to_string(Path::new("/proc").join(process.to_string()).join("status"));
     let status = status.expect("it is there");
@@ -193,7 +194,8 @@ fn own_number(process: u32) -> u32 {
     line.split_whitespace().next_back().and_then(|n| n.parse().ok()).expect("a number")
 }
 
-/// A look at a store that is not there made it, and its folder, and said that the lock is free.
+/// Looking at a store that did not exist created it, and its folder, and reported that the lock is
+/// free.
 #[test]
 fn d20_a_look_at_no_store_says_so_and_makes_none() {
     let dir = TempDir::new();
@@ -211,13 +213,13 @@ fn d20_a_look_at_no_store_says_so_and_makes_none() {
     }
 }
 
-/// SQLite's log and its index stayed behind after the last user, looked stale, and somebody removed them at a time
-/// when they were not.
+/// SQLite's log and its index stayed behind after the last user and looked stale, and somebody
+/// removed them at a time when they were not.
 #[test]
 fn d03_a_run_leaves_no_log_behind() {
     let dir = TempDir::new();
     let url = url(&dir);
-    // The first one makes the file.
+    // The first run creates the file.
     for _ in 0..3 {
         finish(run_script(&url, &[], "x", "true")).expect(0, "");
         finish(fairlock(["status", "--url", &url, "x"]));

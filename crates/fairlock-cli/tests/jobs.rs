@@ -1,6 +1,7 @@
 //! As a job of an interactive shell: the keys, `fg`, `bg`, and a terminal that goes away.
 //!
-//! The terminal shows what is typed too, so what a test waits for is spelt differently there.
+//! The terminal also echoes what is typed, so the text that a test waits for is spelled differently
+//! there.
 
 use std::process::{Command, Stdio};
 
@@ -13,7 +14,7 @@ use crate::terminal::Session;
 const CTRL_C: &[u8] = b"\x03";
 const CTRL_Z: &[u8] = b"\x1a";
 
-/// `None`, loudly, where the shell is missing.
+/// `None`, with a notice, where bash is missing.
 fn shell(url: &str) -> Option<Session> {
     if Command::new("bash").arg("--version").stdout(Stdio::null()).status().is_err() {
         fairlock_testkit::skip("bash");
@@ -25,13 +26,14 @@ fn shell(url: &str) -> Option<Session> {
     Some(session)
 }
 
-/// What follows `pid=` in a line.
+/// The number after `pid=` in a line.
 fn number(line: &str) -> String {
     let (_, rest) = line.split_once("pid=").expect("a line with a number");
     rest.chars().take_while(char::is_ascii_digit).collect()
 }
 
-/// The shell gets its prompt when the command is stopped, and the command the terminal with `fg`.
+/// The shell gets its prompt back when the command is stopped, and `fg` gives the command the
+/// terminal.
 #[test]
 fn a_job_is_stopped_and_continued() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -55,7 +57,7 @@ fn a_job_is_stopped_and_continued() {
     assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 0, "it was released");
 }
 
-/// A command that reads the terminal has it; stopped and continued it has it again.
+/// A command that reads the terminal has it; stopped and continued, it has it again.
 #[test]
 fn a_job_that_reads_the_terminal() {
     let Some(mut session) = shell(&alone()) else { return };
@@ -76,7 +78,7 @@ fn a_job_that_reads_the_terminal() {
     session.see("three=third");
 }
 
-/// In the background it stops when it wants the terminal, and the shell says so.
+/// In the background it stops when it reads the terminal, and the shell reports that.
 #[test]
 fn a_job_in_the_background_wants_the_terminal() {
     let Some(mut session) = shell(&alone()) else { return };
@@ -85,7 +87,7 @@ fn a_job_in_the_background_wants_the_terminal() {
     eventually("the command is stopped", || state(&process) == Some('T'));
     let fairlock = processes::parent(&process).expect("the process is there");
     eventually("the job is stopped", || state(fairlock) == Some('T'));
-    // The shell says so before its next prompt, if it has heard of it by then.
+    // The shell reports it before its next prompt, if it knows of it by then.
     session.keys(b"until jobs | grep -q St''opped; do sleep 0.05; done; jobs\n");
     session.see("Stopped");
     session.keys(b"fg\n");
@@ -108,7 +110,7 @@ fn a_stopped_job_goes_on_in_the_background() {
     session.see("code=143");
 }
 
-/// While it is stopped nobody renews: it must not work on when it is continued too late.
+/// Nobody renews while it is stopped: if it is continued too late, it must not keep working.
 #[test]
 fn a_job_that_was_stopped_for_too_long() {
     let Some(mut session) = shell(&alone()) else { return };
@@ -123,7 +125,7 @@ fn a_job_that_was_stopped_for_too_long() {
     session.see("code=76");
 }
 
-/// The window is closed: the command hears the hang-up, and the lock is free at once.
+/// The window is closed: the command gets the hang-up, and the lock is free at once.
 #[test]
 fn the_terminal_goes_away() {
     let Some(server) = Server::start(Generation::Redis70) else { return };

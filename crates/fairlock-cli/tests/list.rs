@@ -1,4 +1,4 @@
-//! `fairlock list`, on a server that is not for locks alone.
+//! `fairlock list`, on a server that stores more than locks.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
@@ -29,7 +29,7 @@ fn names(url: &str, options: &[&str]) -> Vec<String> {
     json(url, options).iter().map(name).collect()
 }
 
-/// Holders and a waiter, by the command itself; all end with it.
+/// Holders and a waiter, started as commands; all of them end with the scene.
 struct Scene {
     _running: Vec<Running>,
     file: PathBuf,
@@ -37,8 +37,8 @@ struct Scene {
 }
 
 impl Scene {
-    /// `nightly` is held and waited for, `report` held as a plain lock, `simple` as a simple one;
-    /// `java` by Java with a queue; `old` is free.
+    /// `nightly` is held and has a waiter; `report` is held as a plain lock, `simple` as a simple
+    /// one, `java` by Java with a queue; `old` is free.
     fn start(server: &Server) -> Self {
         let (url, dir) = (server.url(), TempDir::new());
         let file = dir.path().join("go");
@@ -109,7 +109,7 @@ fn locks_are_found_and_filtered() {
     assert_eq!(names(&url, &["--kind", "simple"]), ["simple"]);
     assert_eq!(names(&url, &["--kind", "plain"]), ["report"]);
     assert_eq!(names(&url, &["--kind", "fair"]), ["java", "nightly", "report"]);
-    // Those that are named are shown, free, unheard of, and of whatever kind they are.
+    // Locks that are named are shown, whether free, unknown, or of another kind.
     assert_eq!(names(&url, &["old", "simple", "never"]), ["never", "old", "simple"]);
     assert_eq!(names(&url, &["--held", "old", "simple", "never"]), ["simple"]);
     scene.end();
@@ -130,7 +130,7 @@ fn people_get_a_table() {
     assert_eq!(columns[1], ["java", "fair", "-", "-", "1", "-", JAVA]);
     assert_eq!((&columns[3][..5], columns[3][6]), (&["old", "-", "-", "-", "0"][..], "free"));
     assert!(lines[2].contains(", pid ") && lines[2].ends_with(", backup"), "{outcome:?}");
-    // The columns stand under their heads.
+    // The columns are aligned with their headings.
     for head in ["WAITING", "TOKEN", "HOLDER"] {
         let at = lines[0].find(head).unwrap();
         let aligned = |line: &&str| !line[at..].starts_with(' ') && line[..at].ends_with("  ");
@@ -139,7 +139,7 @@ fn people_get_a_table() {
     scene.end();
 }
 
-/// Nothing in a name can act on the terminal, or look like another row.
+/// A name can neither act on the terminal nor look like another row.
 #[test]
 fn names_are_shown_harmlessly() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -165,7 +165,7 @@ fn names_are_shown_harmlessly() {
     assert_eq!(json(&url, &[])[0]["name_hex"], "611b5b324a0a62ffe280ae63");
 }
 
-/// A lock whose key holds something else is told of, and hides no other.
+/// A lock whose key holds something else is reported, and hides no other.
 #[test]
 fn one_that_is_broken_hides_no_other() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -179,7 +179,7 @@ fn one_that_is_broken_hides_no_other() {
     assert!(outcome.stderr.contains("`broken` holds a list"), "{outcome:?}");
 }
 
-/// A slow search shows what it has found, and ends with its reader.
+/// A slow search prints as it finds, and ends with its reader.
 #[test]
 fn it_ends_with_its_reader() {
     let Some(server) = Server::start(Generation::Redis70) else { return };

@@ -1,4 +1,4 @@
-//! The lock is taken away while the command runs, or the server is not there.
+//! The lock is taken away while the command runs, or the server is gone.
 
 use std::fs;
 use std::net::TcpListener;
@@ -13,13 +13,13 @@ use crate::fixture::{
     Running, eventually, fairlock, finish, guardian, hold_until, is_alive, pid, run_script,
 };
 
-/// Tells its own number and a grandchild's, then works; the grandchild is deaf to TERM.
+/// Prints its own process id and a grandchild's, then works; the grandchild ignores TERM.
 const FAMILY: &str = r#"exec 2>/dev/null
 sh -c 'trap "" TERM; while :; do sleep 0.02; done' &
 echo $$ $!
 while :; do sleep 0.02; done"#;
 
-/// Starts `FAMILY` under the lock `x`; answers the numbers of its processes.
+/// Starts `FAMILY` under the lock `x`; returns the ids of its processes.
 fn start_family(url: &str, options: &[&str]) -> (Running, Vec<String>) {
     let mut running = Running::start(run_script(url, options, "x", FAMILY));
     let family = running.line().split(' ').map(str::to_owned).collect();
@@ -57,7 +57,7 @@ fn a_lock_taken_away_ends_the_command() {
     all_gone(&family);
 }
 
-/// The command may be faster than the news: its own code would claim that all went well.
+/// The command may end before the loss is known: its own code would claim success.
 #[test]
 fn a_release_that_finds_the_lock_gone() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -86,7 +86,8 @@ fn on_lost_ignore_lets_the_command_finish() {
     assert_eq!(outcome.stdout, "finished\n");
 }
 
-/// A server that went away and stays away: the command is ended before the lock can be another's.
+/// A server that goes away for good: the command is ended before the lock can belong to another
+/// client.
 #[test]
 fn a_dead_server_ends_the_command_by_the_deadline() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -98,8 +99,8 @@ fn a_dead_server_ends_the_command_by_the_deadline() {
     all_gone(&family);
 }
 
-/// Whoever cannot say that the lock was released cannot say whether it was held: the reason may be the same.
-/// It ended with the command's own code.
+/// If it is unknown whether the lock was released, it is also unknown whether it was still held:
+/// both may have the same cause. The run used to end with the command's own code.
 #[test]
 fn d32_a_release_without_an_answer_is_no_success() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -115,7 +116,8 @@ fn d32_a_release_without_an_answer_is_no_success() {
     outcome.expect(76, "; the command itself ended with code 7");
 }
 
-/// Nobody is left to renew the lock of a killed `fairlock`; nobody may be left at work either.
+/// Nobody is left to renew the lock of a killed `fairlock`; no process of the command may keep
+/// working either.
 #[test]
 fn a_killed_fairlock_leaves_a_lock_that_runs_out() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -124,12 +126,13 @@ fn a_killed_fairlock_leaves_a_lock_that_runs_out() {
     for process in &family {
         eventually("the group is gone", || !is_alive(process));
     }
-    // The lock still protects what the dead one may have left half done, until it runs out.
+    // Until it expires, the lock still protects what the dead holder may have left half done.
     assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 1);
     assert!(server.client().call(&["PTTL", "x"]).int() > 0);
 }
 
-/// The key was replaced by another program's. Seen to end with 0, and one line that nobody reads.
+/// The key was replaced by another program's. The run used to end with 0, and one line that nobody
+/// reads.
 #[test]
 fn d32_a_hold_whose_key_is_of_another_type_does_not_end_with_success() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -144,8 +147,8 @@ fn d32_a_hold_whose_key_is_of_another_type_does_not_end_with_success() {
     assert_eq!(client.call(&["GET", "x"]).text(), "precious");
 }
 
-/// The file of the host store is removed, and made again by another program's user: two can hold it, and
-/// the first must not claim that all went well.
+/// The file of the host store is removed, and made again by another program's user: two can hold
+/// the lock, and the first must not report success.
 #[test]
 fn d32_a_hold_whose_file_is_gone_does_not_end_with_success() {
     let dir = TempDir::new();
@@ -153,7 +156,7 @@ fn d32_a_hold_whose_file_is_gone_does_not_end_with_success() {
     let mut running = Running::start(run_script(&url, &[], "x", &hold_until(&go)));
     assert_eq!(running.line(), "holding");
     for file in ["locks.db", "locks.db-wal", "locks.db-shm"] {
-        // Not all of them have to be there.
+        // Some of them may not exist.
         let _ = fs::remove_file(dir.path().join(file));
     }
     fs::write(&go, "").unwrap();
@@ -161,7 +164,7 @@ fn d32_a_hold_whose_file_is_gone_does_not_end_with_success() {
     assert_eq!(outcome.code(), 76, "{outcome:?}");
 }
 
-/// One message for every loss was what an administrator had to guess from.
+/// Every loss used to have the same message, from which an administrator had to guess the cause.
 #[test]
 fn d15_each_loss_says_why() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -193,12 +196,13 @@ fn d15_each_loss_says_why() {
     server.cont();
 }
 
-/// A run that stood still from before the end of the lease until long after it, and its guardian with it, found that
-/// it had waited long enough for what KILL had left, and had sent none: the grandchild went on without the lock.
+/// A run and its guardian were stopped from before the end of the lease until long after it. When
+/// continued, the run found that it had waited long enough for what KILL had left, although it had
+/// not sent a KILL: the grandchild kept running without the lock.
 #[test]
 fn what_is_left_is_killed_however_late_that_is() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
-    // Not on our output: a grandchild that outlives the run would keep the test waiting for more.
+    // Not with our stdout: a grandchild that outlives the run would keep the test waiting for more.
     let script = FAMILY.replace("done' &", "done' >/dev/null &");
     let mut running = Running::start(run_script(&server.url(), &["--lease", "6s"], "x", &script));
     let family: Vec<_> = running.line().split(' ').map(str::to_owned).collect();
@@ -216,7 +220,7 @@ fn what_is_left_is_killed_however_late_that_is() {
 
 #[test]
 fn a_server_that_is_not_there() {
-    // Bound and not listening any more: the port is free, and refuses.
+    // Bound but no longer listening: the port is free, and refuses.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -230,7 +234,7 @@ fn a_server_that_is_not_there() {
     }
 }
 
-/// The key belongs to something else, which must not be touched.
+/// The key belongs to something else and must not be touched.
 #[test]
 fn a_key_of_another_type() {
     let Some(server) = Server::start(Generation::Redis70) else { return };

@@ -1,4 +1,4 @@
-//! Many processes, started by a shell as anybody would.
+//! Many processes, started by a shell as any user would.
 
 use std::fs;
 use std::path::Path;
@@ -16,12 +16,13 @@ use crate::fixture::{
     with_default_signals,
 };
 
-/// Adds one to a counter file, the slow and careless way, and writes down who did it. Now and then
-/// it also looks at the queue: those who wait must be the next ones, in this order.
+/// Increments a counter in a file, slowly and carelessly, and records who did it. Now and then it
+/// also looks at the queue: its waiters must be the next holders, in this order.
 ///
-/// Others come as soon as they can start a process, which takes as long as the look (D18: on a Cluster nobody had come
-/// by then, one time in twelve). So it looks until those are there who are sure to come: this loop has less than its
-/// turns left, so of `left` that many belong to others.
+/// Other loops queue as soon as they can start a process, which takes as long as the look (D18: on
+/// a Cluster, one time in twelve, nobody had queued by then). So it looks until those are queued
+/// that are certain to come: this loop has fewer than `TURNS` turns left, so the rest of `left`
+/// belongs to at least `left / TURNS` other loops.
 const INCREMENT: &str = r#"
 n=$(cat count); n=$((n + 1)); echo $n >count
 echo "$FAIRLOCK_OWNER $FAIRLOCK_TOKEN" >>log
@@ -40,7 +41,7 @@ pub(crate) fn increment(url: &str, processes: usize, turns: usize) {
     increment_by(&[PROGRAM], url, processes, turns);
 }
 
-/// The same, with the loops in turns by each of these programs.
+/// The same, with the loops using these programs in rotation.
 pub(crate) fn increment_by(programs: &[&str], url: &str, processes: usize, turns: usize) {
     let dir = TempDir::new();
     fs::write(dir.path().join("count"), "0\n").expect("the folder is there");
@@ -63,7 +64,7 @@ pub(crate) fn increment_by(programs: &[&str], url: &str, processes: usize, turns
     check_order(&dir.path().join("log"), processes * turns);
 }
 
-/// One after the other, with growing tokens, in the order of the queue.
+/// One after the other, with increasing tokens, in the order of the queue.
 fn check_order(log: &Path, grants: usize) {
     let log = lines(log);
     let (looks, served): (Vec<_>, Vec<_>) =
@@ -107,8 +108,8 @@ fn counters_on_a_server() {
     increment(&server.url(), 10, 10);
 }
 
-/// Both `fairlock` and what should end the command are gone, and a process of the command works on:
-/// the lock is still its, until the kernel says that it has ended too.
+/// `fairlock` and what should end the command are both gone, and a process of the command keeps
+/// working: it still has the lock, until the kernel reports that it has ended too.
 #[test]
 fn a_host_lock_waits_for_the_commands_processes() {
     let dir = TempDir::new();
@@ -131,8 +132,8 @@ fn a_host_lock_waits_for_the_commands_processes() {
     );
 }
 
-/// `scripts/contenders URL`; what it prints must not depend on the store. The contenders are by turns these
-/// programs.
+/// `scripts/contenders URL`; its output must not depend on the store. The contenders use these two
+/// programs alternately.
 pub(crate) fn contenders(url: &str, [odd, even]: [&str; 2]) -> Outcome {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/contenders");
     let mut command: Command = with_default_signals(script.to_str().expect("UTF-8"));

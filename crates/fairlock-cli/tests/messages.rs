@@ -1,8 +1,9 @@
-//! Every error and notice of the command line in one file, `messages.txt`, for people to read: does each say what
-//! happened, to which lock, and what to do? A change shows in the difference of that file.
+//! Every error and notice of the command line in one file, `messages.txt`, for people to review:
+//! does each say what happened, to which lock, and what to do? A change shows up in the diff of
+//! that file.
 //!
-//! `FAIRLOCK_UPDATE_MESSAGES=1` writes it; refused where `CI` is set. What differs from run to run (ports, folders,
-//! ids, times) is replaced by a word in capitals.
+//! `FAIRLOCK_UPDATE_MESSAGES=1` writes it; refused where `CI` is set. Text that differs from run to
+//! run (ports, folders, ids, times) is replaced by a word in capitals.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -27,10 +28,10 @@ const HEAD: &str = "\
 # one. Each line says what happened, to which lock, and what to do. Read the difference as somebody who is woken by it.
 ";
 
-/// Servers and files of all scenes, and what has been said in them.
+/// The servers and files of all scenes, and what was printed in them.
 struct Transcript {
     text: String,
-    /// What is replaced, and by what.
+    /// Texts to replace, and their replacements.
     words: Vec<(String, String)>,
 }
 
@@ -39,7 +40,7 @@ impl Transcript {
         let _ = write!(self.text, "\n# {title}\n");
     }
 
-    /// Writes down what a process says and how it ends.
+    /// Records what a process printed and how it ended.
     fn scene(&mut self, what: &str, outcome: &Outcome) {
         let _ = write!(self.text, "\n{what}: {}\n", outcome.code());
         let said = self.neutral(&outcome.stderr);
@@ -53,13 +54,13 @@ impl Transcript {
         }
     }
 
-    /// The same for a message about one lock, which it has to name.
+    /// The same for a message about one lock, which it must name.
     fn about(&mut self, lock: &str, what: &str, outcome: &Outcome) {
         assert!(outcome.stderr.is_empty() || outcome.stderr.contains(lock), "{what}: {outcome:?}");
         self.scene(what, outcome);
     }
 
-    /// `fairlock ARGS`, shown as it is typed.
+    /// `fairlock ARGS`, shown as typed.
     fn typed(&mut self, args: &[&str]) {
         let what = format!("fairlock {}", args.join(" "));
         let what = self.neutral(&what);
@@ -83,7 +84,7 @@ impl Transcript {
     }
 }
 
-/// Replaces what differs in `ann@web-1, pid 42, nightly, for 1.2s` and its like.
+/// Replaces the varying parts of `ann@web-1, pid 42, nightly, for 1.2s` and similar texts.
 fn clients(text: &str) -> String {
     let end_of =
         |text: &str, is_in: fn(char) -> bool| text.find(|c| !is_in(c)).unwrap_or(text.len());
@@ -133,7 +134,7 @@ fn ids(text: &str) -> String {
     neutral + rest
 }
 
-/// Answers whatever is asked as a web server does.
+/// Answers every request as a web server does.
 fn web_server() -> String {
     let web = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = web.local_addr().expect("it is bound").to_string();
@@ -439,7 +440,7 @@ fn locks(transcript: &mut Transcript, server: &Server) {
     transcript.scene("a hold that a signal ends", &hold.wait());
 }
 
-/// What people are told at a terminal, and scripts are not; false where there is none.
+/// Messages that people see at a terminal and scripts do not; false without a terminal.
 fn notices(transcript: &mut Transcript, dir: &TempDir, url: &str) -> bool {
     transcript.part("Notices at a terminal");
     let in_url = url.replace("redis://", "redis://:secret@");
@@ -483,7 +484,7 @@ fn compare(new: &str) {
     );
 }
 
-/// Lines of the one that the other has not.
+/// Lines of the first that are missing in the second.
 fn missing(of: &str, from: &str) -> String {
     let lines: std::collections::BTreeSet<_> = from.lines().collect();
     of.lines().filter(|line| !lines.contains(line)).collect::<Vec<_>>().join("\n")

@@ -1,4 +1,4 @@
-//! Runs inside of runs: `fairlock run a -- ... fairlock run b -- ...`.
+//! Runs inside runs: `fairlock run a -- ... fairlock run b -- ...`.
 
 use std::fs;
 use std::process::Command;
@@ -16,8 +16,9 @@ fn run(url: &str, options: &[&str], outer: &str, script: &str) -> Command {
     command
 }
 
-/// `fairlock run x -- fairlock run x -- true` waited for itself for ever. Directly, through a script, through
-/// another lock, as another kind of the same key, and however the store is called.
+/// `fairlock run x -- fairlock run x -- true` waited for itself forever: directly, through a
+/// script, through another lock, as another kind of the same key, and by whatever URL the store is
+/// named.
 #[test]
 fn d22_a_run_inside_of_a_run_of_the_same_lock_is_refused() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -41,8 +42,8 @@ fn d22_a_run_inside_of_a_run_of_the_same_lock_is_refused() {
     finish(simple).expect(64, "z: held by the `fairlock run` that this one was started under");
 }
 
-/// What is refused is waiting for oneself, and nothing else: other locks, and the same one when the outer run
-/// has ended and left a process with its environment behind.
+/// Only a run that would wait for itself is refused. Other locks are allowed, and so is the same
+/// lock once the outer run has ended and left a process with its environment behind.
 #[test]
 fn d22_other_runs_inside_of_runs_go_on() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -58,7 +59,7 @@ fn d22_other_runs_inside_of_runs_go_on() {
     let outcome = finish(run(&url, &[], "x", &other));
     outcome.expect(0, "");
     assert_eq!(outcome.stdout, "2\n", "the owners of both");
-    // Left behind, with the environment of a run that is over.
+    // Left behind, with the environment of a run that has ended.
     let log = dir.path().join("log");
     let script = format!(
         r#"setsid sh -c 'until test -e {0}.go; do sleep 0.02; done; "$F" run x -- echo later; echo "code=$?"' >{0} 2>&1 &"#,
@@ -69,8 +70,9 @@ fn d22_other_runs_inside_of_runs_go_on() {
     eventually("it has run", || lines(&log) == ["later", "code=0"]);
 }
 
-/// What a run with --once-per had left behind was refused as long as the lock was held for the rest of the time: "it
-/// would wait for itself for ever", of a run that was over. It waits as all others do, or skips without a word.
+/// A process left behind by a run with --once-per was refused as long as the lock was held for the
+/// rest of the period: "it would wait for itself for ever", although that run had ended. It waits
+/// like any other, or skips silently.
 #[test]
 fn what_a_done_run_has_left_behind_is_not_refused() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -90,11 +92,11 @@ fn what_a_done_run_has_left_behind_is_not_refused() {
             });
             lines(&log)
         };
-        // A rest that is longer than the lease, and one that is shorter.
+        // The rest of the period is longer than the lease, and shorter than it.
         assert_eq!(left_behind("a", "4s", "300ms", "--wait 30s"), ["later", "code=0"]);
         assert_eq!(left_behind("b", "4s", "30s", "--wait 30s"), ["later", "code=0"]);
         assert_eq!(left_behind("c", "1h", "30s", "--once-per 1h"), ["code=75"]);
-        // A busy machine may have no time to ask who holds it.
+        // A busy machine may leave no time to ask who holds it.
         let names = ["d", "e", "f", "g", "h"].iter();
         let told = names.map(|name| (name, left_behind(name, "1h", "30s", "--wait 0")));
         let asked = |told: &Vec<String>| !told[0].ends_with(": held by another");
@@ -107,8 +109,8 @@ fn what_a_done_run_has_left_behind_is_not_refused() {
     }
 }
 
-/// Two runs that cross, as two jobs that take the same two locks in another order: neither waits for itself,
-/// so neither is refused; the time of the wait ends it.
+/// Two runs that cross, like two jobs that take the same two locks in opposite order: neither waits
+/// for itself, so neither is refused; the time limit of the wait ends it.
 #[test]
 fn d22_crossing_runs_are_ended_by_their_wait_alone() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -131,8 +133,9 @@ fn d22_crossing_runs_are_ended_by_their_wait_alone() {
     }
 }
 
-/// `fairlock run --lease 4s n1 -- fairlock run n2 -- sh -c 'setsid ... &'`: the daemon outlived the loss of n1,
-/// since the inner run had replaced the owner by which the outer one looks for it. It is asked like all others.
+/// `fairlock run --lease 4s n1 -- fairlock run n2 -- sh -c 'setsid ... &'`: the daemon outlived the
+/// loss of n1, since the inner run had replaced the owner by which the outer one looks for it. It
+/// is asked to end like all other processes.
 #[test]
 fn d31_a_nested_runs_daemon_ends_with_the_outer_lock() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -148,8 +151,8 @@ fn d31_a_nested_runs_daemon_ends_with_the_outer_lock() {
         let daemon =
             if deaf { daemon.replace("echo asked >>", "echo >/dev/null ") } else { daemon.clone() };
         let daemon = if deaf { daemon.replace("; exit\" TERM", "\" TERM") } else { daemon };
-        // By force, so that no time is running: whoever is asked has ten seconds, also on a busy machine. The deaf one
-        // needs less.
+        // By force, so that no deadline is running: a process that is asked has ten seconds, even
+        // on a busy machine. The one that ignores it needs less.
         let options = if deaf { &["--grace", "1s"][..] } else { &[] };
         let mut command = run(&url, options, "n1", script);
         command.env("DAEMON", daemon);
@@ -166,8 +169,9 @@ fn d31_a_nested_runs_daemon_ends_with_the_outer_lock() {
     }
 }
 
-/// The same when the outer run is killed: its guardian finds them by the list as well. (The inner run has ended by then;
-/// while it runs, it is killed with the outer one's group, and its own guardian ends what it has started.)
+/// The same when the outer run is killed: its guardian also finds them by the list. (The inner run
+/// has ended by then; while it runs, it is killed with the outer one's group, and its own guardian
+/// ends what it started.)
 #[test]
 fn d31_a_nested_runs_daemon_ends_with_a_killed_outer_run() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -186,7 +190,7 @@ fn d31_a_nested_runs_daemon_ends_with_a_killed_outer_run() {
     eventually("the daemon is gone", || !is_alive(&process));
 }
 
-/// An inner run's own loss ends its own processes, and none of the outer run's.
+/// When the inner run loses its lock, only its own processes end, and none of the outer run's.
 #[test]
 fn d31_an_inner_loss_leaves_the_outer_run_alone() {
     let Some(server) = Server::start(Generation::Redis70) else { return };

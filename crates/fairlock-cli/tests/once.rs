@@ -1,4 +1,4 @@
-//! `--once-per`: at most one run in a time; and `--ttl`: what a killed holder costs the others.
+//! `--once-per`: at most one run per period; and `--ttl`: what a killed holder costs the others.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -33,14 +33,15 @@ impl Stores {
     }
 }
 
-/// Three hosts started a short job 0.3 s apart under `--wait 0`, and each of them ran it: "skipped" held only while
-/// it ran. Once in the time, counted from its start; then once more.
+/// Three hosts started a short job 0.3 s apart under `--wait 0`, and each of them ran it: "skipped"
+/// applied only while it ran. Now it runs once in the period, counted from its start; then once
+/// more.
 #[test]
 fn d24_a_job_runs_once_in_its_time() {
     let Some(stores) = Stores::start() else { return };
     for url in &stores.urls {
         for kind in ["fair", "plain", "simple"] {
-            // Again with another name where the machine was too slow.
+            // Again under another name if the machine was too slow.
             let in_time =
                 (1..=5).any(|attempt| runs_once(url, kind, &format!("job {kind} {attempt}")));
             assert!(in_time, "five times too slow: {kind} {url}");
@@ -59,7 +60,7 @@ fn runs_once(url: &str, kind: &str, name: &str) -> bool {
     outcome.expect(0, "");
     assert_eq!(outcome.stdout, "ran\n");
     for _ in 0..2 {
-        // As three crons are apart; time is what this is about.
+        // As far apart as three crons; this sleep is the subject of the test.
         std::thread::sleep(Duration::from_millis(300));
         let again = run("3s");
         if began.elapsed() >= Duration::from_secs(3) {
@@ -74,7 +75,7 @@ fn runs_once(url: &str, kind: &str, name: &str) -> bool {
     true
 }
 
-/// While it runs, afterwards, and when its time is over.
+/// While it runs, afterwards, and when its period is over.
 #[test]
 fn d24_status_says_that_it_is_done_and_when_it_may_start_again() {
     let Some(stores) = Stores::start() else { return };
@@ -97,7 +98,7 @@ fn d24_status_says_that_it_is_done_and_when_it_may_start_again() {
             assert!(human.starts_with(&format!("{name}: held by ")), "{human}");
             let ttl = json["ttl_ms"].as_u64().unwrap();
             assert!(ttl <= 30_000, "a crash must not cost an hour: {json}");
-            // A second start is a skip at once, in both phases, and never stands in the queue.
+            // A second start skips at once, in both phases, and never enters the queue.
             let skip = |options: &[&str], code| {
                 let mut all = vec!["--kind", kind, "--once-per", "1h"];
                 all.extend(options);
@@ -129,8 +130,9 @@ fn d24_status_says_that_it_is_done_and_when_it_may_start_again() {
     }
 }
 
-/// `status` said `done, next start in 29s` of a run at work, and of one that was killed, when nothing was known of its
-/// client: without the right to say of itself where it runs, or 90 s after its end. Also with a fixed lease.
+/// `status` reported `done, next start in 29s` for a run that was working, and for one that was
+/// killed, if nothing was known about its client: without the right to announce where it runs, or
+/// 90 s after its end. Also with a fixed lease.
 #[test]
 fn what_is_at_work_or_was_killed_is_not_done() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -147,7 +149,7 @@ fn what_is_at_work_or_was_killed_is_not_done() {
         assert_eq!(running.line(), "up");
         let owner = status()["holder"]["owner"].as_str().expect("it is held").to_owned();
         let id = owner.split(':').next().expect("the client");
-        // What a user without these rights, and 90 s, leave of it.
+        // What is left for a user without these rights, or after 90 s.
         client.call(&["DEL", &format!("fairlock_client:{id}")]);
         for killed in [false, true] {
             if killed {
@@ -170,7 +172,8 @@ fn what_is_at_work_or_was_killed_is_not_done() {
     }
 }
 
-/// What failed, or was ended by a signal, or took longer than the time, keeps nobody from the next start.
+/// A job that failed, was ended by a signal, or took longer than the period does not block the next
+/// start.
 #[test]
 fn d24_what_fails_or_takes_longer_gives_the_lock_back() {
     let Some(stores) = Stores::start() else { return };
@@ -185,7 +188,8 @@ fn d24_what_fails_or_takes_longer_gives_the_lock_back() {
         let missing = ["run", "--url", url, "--once-per", "1h", "x", "--", "/no/such/command"];
         finish(fairlock(missing)).expect(127, "not found");
         assert_eq!(status(url, "x").0["held"], false);
-        // Killed in the middle: no longer than its lease, however long the time is.
+        // Killed while working: the lock is held no longer than its lease, however long the period
+        // is.
         let options = ["--once-per", "1h", "--ttl", "1s"];
         let mut running = Running::start(run_script(url, &options, "x", "echo up; exec sleep 60"));
         assert_eq!(running.line(), "up");
@@ -194,7 +198,7 @@ fn d24_what_fails_or_takes_longer_gives_the_lock_back() {
     }
 }
 
-/// The time counts from the start, not from the end.
+/// The period counts from the start, not from the end.
 #[test]
 fn d24_the_time_counts_from_the_start() {
     let Some(stores) = Stores::start() else { return };
@@ -205,7 +209,7 @@ fn d24_the_time_counts_from_the_start() {
     }
 }
 
-/// A host that always means it says so once; one run can say otherwise.
+/// A host that always wants it sets it once; a single run can override it.
 #[test]
 fn d24_the_configuration_can_say_it() {
     let dir = TempDir::new();
@@ -226,7 +230,7 @@ fn d24_the_configuration_can_say_it() {
     finish(run(&[], &["--", "echo", "ran"])).expect(75, "");
     assert!(status(&url, "x").1.contains("done, next start in 59m"));
     finish(fairlock(["unlock", "--force", "--url", &url, "x"])).expect(0, "");
-    // As often as one likes, and a hold without a command as ever.
+    // As often as desired, and a hold without a command as before.
     for _ in 0..2 {
         finish(run(&["--once-per", "0", "--wait", "60s"], &["--", "true"])).expect(0, "");
     }
@@ -238,8 +242,8 @@ fn d24_the_configuration_can_say_it() {
     hold.wait().expect(143, "");
 }
 
-/// A killed holder blocked the others for 27 to 29 s, and nothing could shorten that but a lease that ends the
-/// command.
+/// A killed holder blocked the others for 27 to 29 s, and the only way to shorten that was a lease
+/// that ends the command.
 #[test]
 fn d26_a_killed_holder_costs_no_more_than_its_ttl() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -247,7 +251,8 @@ fn d26_a_killed_holder_costs_no_more_than_its_ttl() {
     let mut holder =
         Running::start(run_script(&url, &["--ttl", "1500ms"], "x", "echo up; exec sleep 60"));
     assert_eq!(holder.line(), "up");
-    // Renewed: held for longer than the lease, which is never longer than was said. Time is what this is about.
+    // Renewed: held for longer than the lease, which never exceeds the given TTL. This sleep is the
+    // subject of the test.
     let began = Instant::now();
     while began.elapsed() < Duration::from_millis(3_500) {
         let ttl = client.call(&["PTTL", "x"]).int();
@@ -275,7 +280,7 @@ fn d26_the_ttl_has_bounds_and_is_no_fixed_lease() {
     ] {
         finish(run_script(&url, options, "x", "echo ran")).expect(64, text);
     }
-    // It ends nobody: the command runs for longer.
+    // It ends no command: this one runs longer.
     let outcome = finish(run_script(&url, &["--ttl", "1s"], "x", "sleep 3; echo ran"));
     outcome.expect(0, "");
     assert_eq!(outcome.stdout, "ran\n");

@@ -1,5 +1,5 @@
-//! A grant that is over before the command begins: this process is stopped between the two, for longer than the
-//! lease lasts.
+//! A grant that is over before the command begins: the run is stopped between the two, for longer
+//! than the lease lasts.
 
 use std::fs;
 use std::path::Path;
@@ -14,11 +14,13 @@ use crate::fixture::{
     Outcome, Running, children, eventually, fairlock, finish, is_alive, run_script,
 };
 
-/// How often the moment may be missed: the command then began before the stop, and that is another story.
+/// How often the moment may be missed: the command then began before the stop, which is another
+/// case.
 const ATTEMPTS: u32 = 50;
 
-/// Starts a run of `x` under a short lease and stops it when the first process of the command is there, which waits
-/// for its guardian then and has not begun; calls `meanwhile` when the lease is over. `None`: it had begun.
+/// Starts a run of `x` under a short lease and stops it when the first process of the command
+/// exists, which then waits for its guardian and has not begun; calls `meanwhile` when the lease is
+/// over. `None`: it had begun.
 fn stopped_before_the_command(
     url: &str,
     options: &[&str],
@@ -31,13 +33,13 @@ fn stopped_before_the_command(
     let main = running.pid();
     // A busy loop: the moment lasts for some milliseconds.
     while children(main).is_empty() {
-        // One that has ended is still there until it is waited for.
+        // A process that has ended still exists until it is waited for.
         if !is_alive(main.to_string()) {
             return None;
         }
     }
     running.signal(Signal::STOP);
-    // Time is what this is about: the lease ends while the process stands still.
+    // This sleep is the subject of the test: the lease ends while the process is stopped.
     std::thread::sleep(Duration::from_millis(900));
     if began.exists() {
         return None;
@@ -47,7 +49,8 @@ fn stopped_before_the_command(
     Some(running.wait())
 }
 
-/// It ended with 76 and "the command was ended", though nothing had begun. Nothing ran, so it goes on waiting.
+/// The run used to end with 76 and "the command was ended", though nothing had begun. Since nothing
+/// ran, it waits again.
 #[test]
 fn d39_a_grant_that_is_over_before_the_command_begins_is_waited_for_again() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -61,8 +64,8 @@ fn d39_a_grant_that_is_over_before_the_command_begins_is_waited_for_again() {
     assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 0);
 }
 
-/// The wait may be over by then, and somebody else have the lock: that is a lock that was not acquired, and the
-/// message says that nothing ran.
+/// The wait may be over by then, and another client may have the lock: then the lock was not
+/// acquired, and the message says that nothing ran.
 #[test]
 fn d39_a_wait_that_is_over_then_says_that_nothing_ran() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -84,11 +87,11 @@ fn d39_a_wait_that_is_over_then_says_that_nothing_ran() {
     another.expect("it holds").signal(Signal::TERM);
 }
 
-/// A holder that nobody renews: another program's plain lock.
+/// A holder that is not renewed: another program's plain lock.
 const HOLDER: &str = "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51";
 
-/// Starts a run of the plain lock `x` under a lease of 800 ms behind a proxy, which waits; then every reply takes
-/// longer than that, and the holder goes.
+/// Starts a run of the plain lock `x` under a lease of 800 ms behind a proxy; when it waits, every
+/// reply is delayed by more than that, and the holder goes.
 fn granted_too_late(server: &Server, proxy: &Proxy) -> Running {
     let mut raw = server.client();
     raw.call(&["HSET", "x", HOLDER, "1"]);
@@ -106,14 +109,15 @@ fn granted_too_late(server: &Server, proxy: &Proxy) -> Running {
     running
 }
 
-/// A process, or its store, that stood still once between a grant and the news of it: the lock was over before it
-/// could be used. The run ended with 64, "choose a longer lease", though its next attempt had it.
+/// A process, or its store, stood still once between a grant and the news of it: the lock was over
+/// before it could be used. The run ended with 64, "choose a longer lease", although its next
+/// attempt would have got it.
 #[test]
 fn a_grant_that_is_over_before_it_is_heard_is_waited_for_again() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let proxy = Proxy::start(server.addr());
     let running = granted_too_late(&server, &proxy);
-    // The reply is on its slow way by now.
+    // By now the delayed reply is on its way.
     eventually("its lease is over", || server.client().call(&["EXISTS", "x"]).int() == 0);
     proxy.delay_to_client(Duration::ZERO);
     let outcome = running.wait();
@@ -121,7 +125,7 @@ fn a_grant_that_is_over_before_it_is_heard_is_waited_for_again() {
     assert_eq!(outcome.stdout, "ran\n", "once");
 }
 
-/// What is too late each time ends the run, and is not tried for ever.
+/// If each grant comes too late, the run ends instead of trying forever.
 #[test]
 fn grants_that_are_over_each_time_end_the_run() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -134,13 +138,13 @@ fn grants_that_are_over_each_time_end_the_run() {
     assert_eq!(outcome.stdout, "");
 }
 
-/// A fixed lease in which no command can begin is no reason to try for ever.
+/// A fixed lease too short for any command to begin must not be retried forever.
 #[test]
 fn d39_a_lease_in_which_nothing_can_begin_is_refused() {
     let dir = TempDir::new();
     let url = format!("sqlite:{}/locks.db", dir.path().display());
-    // The command is asked to end after two thirds of it, and starting one takes longer than this leaves: a
-    // load that is not there on every machine, so either end is right, and a third one is not.
+    // The command is asked to end after two thirds of it, and starting one takes longer than what
+    // is left, if the machine is loaded enough. So either of these ends is right, and no third one.
     let outcome = finish(run_script(&url, &["--lease", "100ms"], "x", "exec sleep 60"));
     assert!(matches!(outcome.code(), 64 | 76), "{outcome:?}");
     eventually("it is free again", || {

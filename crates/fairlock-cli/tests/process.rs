@@ -1,5 +1,5 @@
-//! The command's processes and signals, row by row of the contract: what is passed on, what ends when,
-//! which codes and variables come out.
+//! The contract about the command's processes and signals, row by row: what is passed on, what ends
+//! when, and which codes and variables result.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,11 +19,11 @@ use crate::fixture::{
 
 /// What ends the command in a row of the table.
 enum End {
-    /// Its script does.
+    /// Its script ends it.
     Itself,
-    /// A signal to `fairlock`, once the script has said so.
+    /// A signal to `fairlock`, once the script is ready.
     Signal(Signal),
-    /// The lock's key is deleted, once the script has said so.
+    /// The lock's key is deleted, once the script is ready.
     Deleted,
 }
 
@@ -34,7 +34,7 @@ struct Row {
     end: End,
     code: i32,
     stdout: &'static str,
-    /// On stderr, in the one line; empty: nothing is said.
+    /// The one line on stderr contains this; empty: stderr is empty.
     says: &'static str,
 }
 
@@ -42,7 +42,7 @@ const fn row(what: &'static str, script: &'static str, code: i32, stdout: &'stat
     Row { what, options: &[], script, end: End::Itself, code, stdout, says: "" }
 }
 
-/// Says that it is ready, and works until it is told otherwise.
+/// Reports that it is ready, and works until it is stopped.
 macro_rules! works {
     ($first:literal) => {
         concat!("exec 2>/dev/null; ", $first, " echo ready; while :; do sleep 0.02; done")
@@ -86,7 +86,7 @@ const TABLE: &[Row] = &[
         ..row("the lease ends, deaf to TERM", works!("trap '' TERM;"), 9, "ready\n")
     },
     Row {
-        // Between the loss and its news, or after it: it ends by itself either way.
+        // Between the loss and its news, or after it: the command ends by itself either way.
         end: End::Deleted,
         says: "the lock was lost",
         ..row("the lock is gone while it ends", "echo ready; sleep 0.1; exit 0", 76, "ready\n")
@@ -132,7 +132,7 @@ fn codes_and_variables() {
     }
 }
 
-/// What a command starts in a session of its own: `{}` is where it writes what happens to it.
+/// A process that a command starts in a session of its own: it records what happens to it in `{}`.
 const ESCAPE: &str = r#"exec 2>/dev/null
 setsid sh -c 'trap "echo asked >> {}" TERM; echo $$ > {}; while :; do sleep 0.02; done' >/dev/null &
 until test -s {}; do sleep 0.02; done; echo ready; wait"#;
@@ -161,7 +161,7 @@ impl Escaped {
     }
 }
 
-/// `setsid`: it is asked as the group is, and killed when it is deaf.
+/// `setsid`: it is asked to end like the group.
 #[test]
 fn who_left_the_group_ends_with_the_lock() {
     let escaped = Escaped::start(&alone(), &["--lease", "3s"], ESCAPE);
@@ -173,7 +173,7 @@ fn who_left_the_group_ends_with_the_lock() {
     assert_eq!(lines(&dir.path().join("log"))[1..], ["asked"]);
 }
 
-/// As a daemon does: its parent is gone, the command as well.
+/// Like a daemon: its parent is gone, and the command as well.
 #[test]
 fn a_daemon_ends_with_the_lock() {
     let daemon = r#"exec 2>/dev/null
@@ -185,7 +185,7 @@ fn a_daemon_ends_with_the_lock() {
     assert!(!is_alive(&process), "it goes on unlocked");
 }
 
-/// `fairlock` cannot look for anybody then: its guardian does.
+/// `fairlock` cannot look for processes then: its guardian does.
 #[test]
 fn who_left_the_group_ends_with_a_killed_fairlock() {
     let escaped = Escaped::start(&alone(), &[], ESCAPE);
@@ -204,7 +204,7 @@ fn who_left_the_group_ends_with_the_lease_of_a_stopped_fairlock() {
     escaped.running.wait().expect(76, "lost");
 }
 
-/// A daemon that was started under a lock that was never in danger is the point of some commands.
+/// For some commands the purpose is to start a daemon; it stays if its lock was never in danger.
 #[test]
 fn who_left_the_group_survives_an_orderly_end() {
     let script = ESCAPE.replace("wait", "exit 0");
@@ -215,7 +215,7 @@ fn who_left_the_group_survives_an_orderly_end() {
     kill_process(pid(process.parse().unwrap()), Signal::KILL).unwrap();
 }
 
-/// Another run's processes have another owner, also inside the first one's command.
+/// Another run's processes have another owner, even inside the first one's command.
 #[test]
 fn runs_inside_of_runs_end_only_their_own() {
     let dir = TempDir::new();
@@ -239,7 +239,8 @@ fn runs_inside_of_runs_end_only_their_own() {
     kill_process(pid(outers.parse().unwrap()), Signal::KILL).unwrap();
 }
 
-/// Without a terminal nobody pressed a key: TSTP stops the command until CONT, and the lock is kept.
+/// Without a terminal nobody pressed a key: TSTP stops the command until CONT, and the lock is
+/// kept.
 #[test]
 fn tstp_and_cont_without_a_terminal() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -253,7 +254,7 @@ fn tstp_and_cont_without_a_terminal() {
     for _ in 0..3 {
         running.signal(Signal::TSTP);
         eventually("the command is stopped", || state(&process) == Some('T'));
-        // Nobody continues it, and the lock is kept. Time is what this is about.
+        // Nothing continues it, and the lock is kept. This sleep is the subject of the test.
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert_eq!(state(&process), Some('T'));
         assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 1);
@@ -265,7 +266,7 @@ fn tstp_and_cont_without_a_terminal() {
     assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 0);
 }
 
-/// Each of the three, closed before the start: the command's are no files of ours, and no socket of
+/// Each of the three, closed before the start: the command gets none of our files, and no socket of
 /// ours takes their place.
 #[test]
 fn closed_streams() {
@@ -285,7 +286,7 @@ fn closed_streams() {
     assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 0);
 }
 
-/// Nobody reads what is written: the command hears of it as ever, and our own words may go.
+/// Nobody reads the output: the command gets SIGPIPE as usual, and our own messages may be lost.
 #[test]
 fn readers_that_are_gone() {
     let script = r#"( "$0" run --url "$1" x -- sh -c 'while :; do echo y; done'; echo "code=$?" >&2 ) | head -n 1
@@ -298,15 +299,16 @@ fn readers_that_are_gone() {
     assert_eq!(outcome.stderr, "code=141\n", "SIGPIPE, as without us");
 }
 
-/// The guardian and the parent-death signal are there from the command's first instruction to its last,
-/// and end nothing while all is well: the latter is sent when the THREAD ends that started the command.
+/// The guardian and the parent-death signal are there from the command's first instruction to its
+/// last, and end nothing while all is well. The latter is sent when the THREAD that started the
+/// command ends.
 #[test]
 fn nothing_ends_a_command_that_is_well() {
     let dir = TempDir::new();
     let go = dir.path().join("go");
     let mut running = Running::start(run_script(&alone(), &[], "x", &hold_until(&go)));
     assert_eq!(running.line(), "holding");
-    // The main thread, which lives for as long as the process does. One of a runtime's pool would end
+    // The main thread, which lives as long as the process. A thread of a runtime's pool would end
     // after a while, and the command with it.
     let main = running.pid().to_string();
     let mut children = BTreeSet::new();
@@ -321,11 +323,12 @@ fn nothing_ends_a_command_that_is_well() {
     running.wait().expect(0, "");
 }
 
-/// In a container `fairlock` may be process 1: whatever is orphaned there becomes its child.
+/// In a container `fairlock` may be process 1: orphaned processes become its children.
 mod as_process_1 {
     use super::*;
 
-    /// `fairlock ARGS...` as process 1 of a namespace; `None`, loudly, where there can be none.
+    /// `fairlock ARGS...` as process 1 of a namespace; `None`, with a notice, where that is
+    /// impossible.
     fn in_a_namespace(args: &[&str]) -> Option<Command> {
         let options = ["--pid", "--fork", "--mount-proc", "--kill-child"];
         processes::unshare(&options)?;
@@ -336,7 +339,7 @@ mod as_process_1 {
         Some(command)
     }
 
-    /// Process 1 as its host sees it: the child of `unshare`.
+    /// Process 1 as the host sees it: the child of `unshare`.
     fn process_1(running: &Running) -> u32 {
         let found = in_naps(|| children(running.pid()).first().copied());
         found.expect("unshare has a child")
@@ -365,7 +368,7 @@ mod as_process_1 {
         running.wait().expect(6, "");
     }
 
-    /// The kernel gives process 1 no default actions: what it does not listen to is lost.
+    /// The kernel gives process 1 no default actions: a signal that it does not handle is lost.
     #[test]
     fn it_passes_signals_on() {
         for (signal, name) in [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP")] {
@@ -398,8 +401,8 @@ mod as_process_1 {
         assert_eq!(waiting(), 0, "it has left the queue");
     }
 
-    /// What ended in the command's group is a member of it until it is reaped: it must not cost the
-    /// whole grace.
+    /// A process that has ended in the command's group is a member of it until it is reaped: it
+    /// must not cost the whole grace.
     #[test]
     fn it_ends_a_lost_command_with_its_orphans() {
         let script = "sh -c 'sleep 60 &'; setsid sleep 61 & echo ready; exec sleep 62";
@@ -407,7 +410,7 @@ mod as_process_1 {
         let Some(command) = in_a_namespace(&args) else { return };
         let mut running = Running::start(command);
         assert_eq!(running.line(), "ready");
-        // The lease has begun by then; how long a start takes is the machine's.
+        // The lease has begun by then; how long a start takes depends on the machine.
         let began = std::time::Instant::now();
         running.wait().expect(76, "the command was ended");
         // Asked 2 s before the lease ends, all of them end at once.
@@ -416,7 +419,7 @@ mod as_process_1 {
         assert!(took < std::time::Duration::from_millis(5_500), "{took:?}");
     }
 
-    /// The command of process 1 has another process as its parent's number tells.
+    /// The kernel ends every process of the namespace with process 1.
     #[test]
     fn killing_it_ends_everything() {
         let args =

@@ -49,7 +49,7 @@ fn ten_contenders_in_order_one_at_a_time() {
     let holder = Holder::start(&url, "x", &dir);
     let mut contenders = Vec::new();
     for i in 1..=10 {
-        // A folder can be made once: two at a time would be seen.
+        // A folder can only be created once: two holders at a time would show.
         let script = format!(
             "cd {}; mkdir inside || echo overlap >>log; echo {i} $FAIRLOCK_TOKEN >>log; \
              sleep 0.02; rmdir inside; exit {i}",
@@ -93,7 +93,7 @@ fn a_signal_while_waiting_leaves_the_queue() {
         let outcome = waiter.wait();
         outcome.expect(code, "");
         assert_eq!(outcome.stdout, "");
-        // It said goodbye itself: nobody had to find out that it is dead.
+        // The waiter left the queue itself: nobody had to notice that it is dead.
         assert_eq!(status(&url, "x")["queue_len"], 0, "{signal:?}");
     }
     holder.go();
@@ -122,7 +122,7 @@ fn conflicts_have_a_code_of_their_own() {
         (&["--wait", "0"][..], 75, "x: held by "),
         (&["--wait", "50ms"], 75, "x: not acquired within 50ms: held by "),
         (&["--wait", "0", "--conflict-exit-code", "3"], 3, "x: held by "),
-        // A quiet skip.
+        // A silent skip.
         (&["--wait", "0", "--conflict-exit-code", "0"], 0, ""),
         (&["--wait", "0", "--quiet"], 75, ""),
     ] {
@@ -135,7 +135,7 @@ fn conflicts_have_a_code_of_their_own() {
     finish(run_script(&url, &["--wait", "0"], "x", "exit 4")).expect(4, "");
 }
 
-/// "Held by another" left the reader to ask who.
+/// "Held by another" did not say by whom.
 #[test]
 fn d25_a_refused_run_names_the_holder() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -160,8 +160,8 @@ fn d25_a_refused_run_names_the_holder() {
     }
 }
 
-/// Off a terminal a wait said nothing at all, however long it was. Real time is what this is about: the first
-/// line comes after 10 s.
+/// Without a terminal, a wait used to print nothing at all, however long it was. Real time is the
+/// subject of the test: the first line comes after 10 s.
 #[test]
 fn d25_a_long_wait_is_told_off_a_terminal() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -191,7 +191,7 @@ fn d25_a_long_wait_is_told_off_a_terminal() {
     first.wait().expect(3, "");
 }
 
-/// Where nobody listened, a run in a crontab was silent for 30 s, even with --verbose.
+/// If nothing listened at the address, a run in a crontab was silent for 30 s, even with --verbose.
 #[test]
 fn a_store_that_does_not_answer_is_told_off_a_terminal() {
     let url = "redis://127.0.0.1:1";
@@ -212,7 +212,7 @@ fn a_store_that_does_not_answer_is_told_off_a_terminal() {
     short.expect(69, "127.0.0.1:1");
 }
 
-/// For logs success is silent, unless somebody has asked for more.
+/// In logs, success is silent unless more was requested.
 #[test]
 fn a_server_that_may_delete_locks_is_told_of_with_verbose() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -227,8 +227,8 @@ fn a_server_that_may_delete_locks_is_told_of_with_verbose() {
     }
 }
 
-/// The wait of the second in line was shown as that of the first: whoever was a client of fairlock counted as
-/// oneself.
+/// The wait of the second in line was shown as that of the first: every fairlock client was taken
+/// for the caller itself.
 #[test]
 fn d25_each_waiter_sees_its_own_place() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -264,7 +264,7 @@ fn plain_locks_exclude_too() {
 
 #[test]
 fn status_shows_holder_and_queue() {
-    // A thread of Java, and an id that would clear the screen if it were shown as it is.
+    // A Java thread, and an id that would clear the screen if it were printed as it is.
     const FOREIGN: [&str; 2] = ["5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51", "\x1b[2J\n"];
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let (url, dir) = (server.url(), TempDir::new());
@@ -324,7 +324,7 @@ fn status_shows_holder_and_queue() {
     }
     finish(fairlock(["status", "--url", &url, "--exit-code", "free"])).expect(0, "");
 
-    // A label that could not be shown is refused, before anything is asked of the store.
+    // A label that cannot be displayed is refused before the store is contacted.
     finish(run_script(&url, &["--label", "a\x1b[2J"], "y", "true")).expect(64, "label");
     for id in FOREIGN {
         raw.call(&["LREM", "redisson_lock_queue:{x}", "0", id]);

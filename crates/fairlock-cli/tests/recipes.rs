@@ -1,8 +1,8 @@
-//! What docs/recipes.md shows is run as it is written, in a machine of its own (see `environments`): crontab
-//! lines with cron's environment, units through `systemd-analyze verify` and their `ExecStart` lines, the
-//! container's command as process 1.
+//! Runs what docs/recipes.md shows as written, in a mount namespace (see `environments`): crontab
+//! lines with cron's environment, units through `systemd-analyze verify` and their `ExecStart`
+//! lines, the container's command as process 1.
 //!
-//! Only names of what is not there are replaced: the program's path and the server's address.
+//! Only what does not exist there is replaced: the program's path and the server's address.
 
 use std::fs;
 use std::path::Path;
@@ -14,8 +14,8 @@ use crate::environments::machine;
 
 const EXAMPLE_URL: &str = "redis://locks.example:6379";
 
-/// Every command of the recipes, in `/usr/local/bin`: says that it runs, under which lock, until the file
-/// `/mnt/busy` is gone; TERM ends it in order.
+/// Every command of the recipes, in `/usr/local/bin`: prints that it runs, and under which lock,
+/// until the file `/mnt/busy` is gone; TERM ends it properly.
 const COMMANDS: &str = r#"
 mkdir -p "$disk/root"; mount --bind "$disk/root" /root
 mount -t tmpfs -o mode=755 tmpfs /usr/local/bin
@@ -36,7 +36,7 @@ fn document() -> String {
     fs::read_to_string(path).expect("it is there")
 }
 
-/// The contents of its blocks of one language.
+/// The contents of the document's blocks in one language.
 fn blocks(language: &str) -> Vec<String> {
     let document = document();
     let begin = format!("```{language}\n");
@@ -46,18 +46,18 @@ fn blocks(language: &str) -> Vec<String> {
     blocks
 }
 
-/// With the program that is tested.
+/// The line with the program under test.
 fn ours(line: &str) -> String {
     assert!(line.contains("/usr/bin/fairlock "), "{line}");
     line.replace("/usr/bin/fairlock", "/mnt/fairlock")
 }
 
-/// In the quotes of a shell.
+/// Quoted for a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Runs a script in the machine, and gives what it printed; `None` where there is none.
+/// Runs a script in the namespace and returns its output; `None` where there is none.
 #[track_caller]
 fn printed(test: &str, script: &str) -> Option<String> {
     let output = machine(test, &format!("{COMMANDS}\n{script}"))?;
@@ -88,7 +88,7 @@ fn crontab() -> Vec<String> {
     commands
 }
 
-/// How cron runs a command: its shell, its environment, its folder.
+/// How cron runs a command: its shell, environment and folder.
 fn as_cron(command: &str) -> String {
     format!(
         "(cd /home/ann; exec setpriv --reuid ann --regid ann --clear-groups env -i HOME=/home/ann \
@@ -130,8 +130,9 @@ cat /mnt/log
     assert_eq!(printed, expected);
 }
 
-/// Three hosts with one crontab, whose clocks are 0.3 s apart, and a job that is over before the next one starts: under
-/// `--wait 0` each of them ran it. One host runs it, and says so; what fails is tried by the next one.
+/// Three hosts with one crontab, whose clocks are 0.3 s apart, and a job that ends before the next
+/// one starts: under `--wait 0` each of them ran it. Now one host runs it and reports so; if it
+/// fails, the next one tries.
 #[test]
 fn d24_one_of_three_hosts_runs_the_fleets_job() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -202,10 +203,10 @@ impl Unit {
         value
     }
 
-    /// Its `ExecStart` as a service manager starts it: its environment and user, and no shell.
+    /// Its `ExecStart`, as a service manager starts it: environment and user, and no shell.
     fn start(&self, url: &str) -> String {
         let line = ours(self.setting("ExecStart"));
-        // Nothing that a shell and systemd read differently.
+        // Nothing that a shell and systemd interpret differently.
         let plain = |c: char| c.is_ascii_alphanumeric() || "/.:=- ".contains(c);
         assert!(line.chars().all(plain), "{line}");
         let mut environment =
@@ -213,7 +214,7 @@ impl Unit {
         for variable in self.settings("Environment") {
             environment.push_str(&format!(" {}", variable.replace(EXAMPLE_URL, url)));
         }
-        // A number that is nobody's.
+        // A user id that is not in use.
         let is_dynamic = self.settings("DynamicUser") == ["yes"];
         let user = if is_dynamic { "setpriv --reuid 61184 --clear-groups" } else { "" };
         assert!(self.settings("User").is_empty(), "{}: users that this test knows", self.name);
@@ -221,7 +222,7 @@ impl Unit {
     }
 }
 
-/// systemd's own opinion of the files, where it is there.
+/// systemd's own check of the files, if it is installed.
 #[test]
 fn units_are_right() {
     let units = units();
@@ -236,7 +237,7 @@ fn units_are_right() {
         script += &format!("printf %s {} >/mnt/units/{}\n", quoted(&text), unit.name);
     }
     script += "systemd-analyze verify /mnt/units/* 2>&1; echo verified\n";
-    // It is told what is wrong, or this test shows nothing.
+    // It must report a mistake, or this test proves nothing.
     script += "sed -i s/KillMode=mixed/KillMode=mixd/ /mnt/units/nightly.service\n";
     script += "systemd-analyze verify /mnt/units/nightly.service 2>&1 | grep -c 'kill mode'\n";
     let Some(printed) = printed("units", &script) else { return };
@@ -290,7 +291,7 @@ mount --bind /mnt/closed /home; mount --bind /mnt/closed /root
     assert_eq!(printed, expected);
 }
 
-/// The words of a JSON list behind an instruction.
+/// The words of the JSON list after an instruction.
 fn instruction(name: &str) -> Vec<String> {
     let [dockerfile] = blocks("dockerfile").try_into().expect("one of them");
     let line = dockerfile.lines().find_map(|line| line.strip_prefix(name)).expect(name).to_owned();
@@ -298,7 +299,7 @@ fn instruction(name: &str) -> Vec<String> {
     words.map(|word| word.trim().trim_matches('"').to_owned()).collect()
 }
 
-/// As process 1: signals are passed on, orphans do not stay, the code is the command's.
+/// As process 1: signals are passed on, orphans are reaped, the exit code is the command's.
 #[test]
 fn containers_run() {
     let Some(server) = Server::start(Generation::Redis70) else { return };

@@ -1,4 +1,5 @@
-//! Users of the server who lack a right: what is missing is named where it is missed, and what may be seen is shown.
+//! Users of the server who lack a right: the missing right is named where it is needed, and what
+//! may be seen is shown.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,8 @@ use serde_json::Value;
 
 use crate::fixture::{Running, fairlock, finish, run_script};
 
-/// The URL of a user `ann` with all rules of docs/acl for one user, but without those that begin with `without`.
+/// The URL of a user `ann` with all rules of docs/acl for one user, except those that begin with
+/// `without`.
 fn user(server: &Server, without: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/acl");
     let mut rules = String::new();
@@ -25,7 +27,7 @@ fn user(server: &Server, without: &str) -> String {
     format!("redis://ann:pw@{}", server.addr())
 }
 
-/// The release was denied half way, so the run ended with 76, and with no word on what was missing.
+/// The release was denied halfway, so the run ended with 76, without a word about what was missing.
 #[test]
 fn a_missing_right_to_publish_is_named_by_the_run() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -44,7 +46,8 @@ fn a_missing_right_to_publish_is_named_by_the_run() {
     hold.wait().expect(76, channel);
 }
 
-/// `list` said what may not be read, and had no row for the lock: read as a table, nobody held it.
+/// `list` reported what may not be read, but had no row for the lock: the table looked as if nobody
+/// held it.
 #[test]
 fn a_lock_that_may_not_be_looked_at_has_a_row() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -71,7 +74,7 @@ fn a_lock_that_may_not_be_looked_at_has_a_row() {
         found["denied"].as_str().is_some_and(|text| text.contains("fairlock_beats")),
         "{found}"
     );
-    // Named: nothing is known of it.
+    // Named: nothing is known about it.
     let table = look(&["billing:x"]);
     let row = table.lines().nth(1).expect("a row").split_whitespace().collect::<Vec<_>>();
     assert_eq!(row.join(" "), "billing:x - ? ? ? ? ?");

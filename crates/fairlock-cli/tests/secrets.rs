@@ -10,10 +10,10 @@ use fairlock_testkit::tempdir::TempDir;
 
 use crate::fixture::{Outcome, Running, alone, eventually, fairlock, finish, hold_until};
 
-/// Must never be seen in any output.
+/// Must never appear in any output.
 const CANARY: &str = "canary7f3a";
 
-/// What the command of these tests prints: all that it could know.
+/// What the command of these tests prints: everything that it could know.
 const LEAK: &str = "env; tr '\\0' '\\n' </proc/$$/cmdline";
 
 #[track_caller]
@@ -33,7 +33,7 @@ fn leaky(options: &[&str]) -> Command {
 }
 
 fn server() -> Option<Server> {
-    // The test kit talks to the server as well, so the password is set once it runs.
+    // The test kit also connects to the server, so the password is set once it runs.
     let server = Server::start(Generation::Redis70)?;
     server.client().call(&["CONFIG", "SET", "requirepass", CANARY]);
     Some(server)
@@ -52,7 +52,7 @@ fn three_ways_in() {
     by_variable.env("FAIRLOCK_PASSWORD", CANARY);
     let mut by_url_variable = leaky(&[]);
     by_url_variable.env("FAIRLOCK_URL", &in_url);
-    // The file wins over a wrong variable, and that over the URL.
+    // The file takes precedence over a wrong variable, and the variable over the URL.
     let mut by_file =
         leaky(&["--url", &with_password(&url, "wrong"), "--password-file", file.to_str().unwrap()]);
     by_file.env("FAIRLOCK_PASSWORD", "wrong");
@@ -65,9 +65,8 @@ fn three_ways_in() {
     }
 }
 
-/// The login of the Sentinels, which differs from the servers': by option, variable, configuration and URL; the
-/// command gets none of it.
-/// From a file with one line, as secrets are mounted: its newline was sent as a part of the password.
+/// From a file of one line, as secrets are mounted: the newline used to be sent as a part of the
+/// password.
 #[test]
 fn a_newline_ends_the_password_in_a_variable_too() {
     let Some(server) = server() else { return };
@@ -86,6 +85,8 @@ fn a_newline_ends_the_password_in_a_variable_too() {
     }
 }
 
+/// The login of the Sentinels, which differs from the servers': by option, variable, configuration
+/// and URL; the command gets none of it.
 #[test]
 fn the_sentinels_login() {
     const OTHER: &str = "canary9b1c";
@@ -139,7 +140,8 @@ fn the_sentinels_login() {
     let outcome = finish(wrong);
     outcome.expect(77, "Sentinel");
     silent_about(CANARY, &outcome);
-    // An option for a store that has none is a mistake; a variable may be meant for another one.
+    // An option that the store does not support is a mistake; a variable may be meant for another
+    // store.
     let args = ["--url", &alone(), "--sentinel-username", "ann"];
     finish(leaky(&args)).expect(64, "behind Sentinels");
     let mut harmless = leaky(&["--url", &alone()]);
@@ -149,7 +151,8 @@ fn the_sentinels_login() {
     silent_about(OTHER, &outcome);
 }
 
-/// The URL may say where the password is: it is no secret then, and the command keeps it; the variable is one.
+/// The URL may say where the password is: then it is no secret, and the command keeps it; the
+/// variable is one.
 #[test]
 fn urls_that_say_where_the_password_is() {
     let Some(server) = server() else { return };
@@ -170,8 +173,8 @@ fn urls_that_say_where_the_password_is() {
     }
 }
 
-/// F39: the password is changed, in the file and on the server, while the command runs: the next connection
-/// is made with the new one, and the lock is kept.
+/// F39: the password is changed, in the file and on the server, while the command runs: the next
+/// connection uses the new one, and the lock is kept.
 #[test]
 fn f39_a_password_file_that_changes_while_the_command_runs() {
     let Some(server) = server() else { return };
@@ -209,7 +212,7 @@ fn the_command_sees_the_url_without_the_password() {
     assert!(outcome.stdout.contains("FAIRLOCK_URL=redis://user@host:1/2\n"), "{outcome:?}");
     assert!(!outcome.stdout.contains("FAIRLOCK_PASSWORD"), "{outcome:?}");
 
-    // That of the Sentinels stands among the options.
+    // The Sentinels' password is among the options.
     let mut command = leaky(&["--url", &alone()]);
     command.env("FAIRLOCK_URL", format!("redis+sentinel://h/m?sentinel-password={CANARY}"));
     let outcome = finish(command);
@@ -278,7 +281,7 @@ fn password_files_that_are_none() {
     }
 }
 
-/// What the kernel shows of a process to its owner, and the arguments to everybody.
+/// What the kernel shows of a process to its owner; the arguments it shows to everybody.
 #[derive(Debug)]
 struct Seen {
     process: u32,
@@ -286,9 +289,9 @@ struct Seen {
     environment: String,
 }
 
-/// The processes that descend from `root`, and `root` itself first.
+/// The descendants of `root`, and `root` itself first.
 fn family(root: u32) -> Vec<Seen> {
-    // One may end while it is looked at.
+    // A process may end meanwhile.
     let parents = processes::all().into_iter().map(|process| (process, processes::parent(process)));
     let parents: Vec<_> = parents.collect();
     let mut found = vec![root];
@@ -309,7 +312,8 @@ fn family(root: u32) -> Vec<Seen> {
     found.into_iter().map(see).collect()
 }
 
-/// Runs a command under the lock and looks at all processes of it; `argument` is the command's own.
+/// Runs a command under the lock and inspects all of its processes; `argument` is the command's
+/// own.
 #[track_caller]
 fn look_at_the_family(mut command: Command, argument: &str) -> Vec<Seen> {
     let dir = TempDir::new();
@@ -318,7 +322,7 @@ fn look_at_the_family(mut command: Command, argument: &str) -> Vec<Seen> {
     let mut running = Running::start(command);
     assert_eq!(running.line(), "holding");
     let mut seen = Vec::new();
-    // The command, what keeps its deadline, and now and then a `sleep` of the command.
+    // The command, its guardian, and now and then a `sleep` of the command.
     eventually("there are at least three processes", || {
         seen = family(running.pid());
         seen.len() >= 3 && seen.iter().all(|one| !one.arguments.is_empty())
@@ -328,8 +332,9 @@ fn look_at_the_family(mut command: Command, argument: &str) -> Vec<Seen> {
     seen
 }
 
-/// F88: however the password comes in, no process of ours shows it in its arguments, and none below
-/// us in its environment. Only who gives it in `--url` shows it, to every user of the host.
+/// F88: however the password is passed in, no process of ours shows it in its arguments, and none
+/// below us in its environment. Only a user who passes it in `--url` shows it, to every user of the
+/// host.
 #[test]
 fn f88_the_kernel_shows_the_password_to_nobody() {
     let Some(server) = server() else { return };
@@ -346,7 +351,7 @@ fn f88_the_kernel_shows_the_password_to_nobody() {
     by_url_variable.env("FAIRLOCK_URL", with_password(&url, CANARY));
     let mut by_variable = run(&["--url", &url]);
     by_variable.env("FAIRLOCK_PASSWORD", CANARY);
-    // Not used, as `--url` wins, and still not for the command.
+    // Unused, as `--url` takes precedence, and still not for the command.
     let mut both = run(&["--url", &url]);
     both.env("FAIRLOCK_URL", format!("redis://u:{CANARY}@elsewhere"));
     both.env("FAIRLOCK_PASSWORD", CANARY);
@@ -366,13 +371,13 @@ fn f88_the_kernel_shows_the_password_to_nobody() {
             let is_us = generation == 0;
             let in_arguments = one.arguments.contains(CANARY);
             assert_eq!(in_arguments, is_us && shows_itself, "{way}: {one:?}");
-            // Our own environment is where it came from.
+            // It came from our own environment.
             assert!(is_us || !one.environment.contains(CANARY), "{way}: {one:?}");
         }
         let told = seen.iter().any(|one| one.environment.contains("FAIRLOCK_TOKEN="));
         assert!(told, "{way}: the command's environment was not seen");
     }
-    // Would it be found? In the command's own argument, and in a variable that is none of ours.
+    // Would it be found? In the command's own argument, and in a variable that is not ours.
     let mut planted = run(&["--url", &alone()]);
     planted.env("SOMEBODY_ELSES", CANARY);
     let seen = look_at_the_family(planted, CANARY);

@@ -26,8 +26,8 @@ fn a_foreign_holder_keeps_us_out() {
     assert_eq!(raw.call(&["EXISTS", "x"]).int(), 0);
 }
 
-/// D01: a wait for the name of an application's hash gave that a TTL of 30 s and then ran the command;
-/// `unlock --force` deleted it, and a semaphore's string with `--kind simple`.
+/// D01: a wait for a name that was an application's hash gave the hash a TTL of 30 s and then ran
+/// the command; `unlock --force` deleted it, and with `--kind simple` a semaphore's string.
 #[test]
 fn d01_what_is_no_lock_is_named_and_stays() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -51,7 +51,7 @@ fn d01_what_is_no_lock_is_named_and_stays() {
     assert_eq!(raw.call(&["GET", "permits"]).text(), "5");
 }
 
-/// The message advised to remove the key: a live lock that somebody held.
+/// The message used to advise removing the key: a live lock that somebody held.
 #[test]
 fn the_message_about_a_lock_of_another_kind_names_the_kind() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -81,7 +81,7 @@ fn the_message_about_a_lock_of_another_kind_names_the_kind() {
         std::fs::write(&file, "").expect("the folder is there");
         running.wait().expect(0, "");
     }
-    // A key that is the queue's in a fair lock is no lock of any kind.
+    // A key that belongs to a fair lock's queue is not a lock of any kind.
     raw.call(&["SET", "redisson_lock_queue:{queue}", "x"]);
     let outcome = finish(fairlock(["run", "--url", &url, "queue", "--", "true"]));
     outcome.expect(64, "another program wrote it: use another name for the lock");

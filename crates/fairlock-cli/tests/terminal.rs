@@ -1,4 +1,4 @@
-//! A terminal, by courtesy of util-linux's `script`, which gives its command one of its own.
+//! A terminal, provided by util-linux's `script`, which gives its command one of its own.
 
 use std::io::Write as _;
 use std::process::{ChildStdin, Command, Stdio};
@@ -7,14 +7,14 @@ use fairlock_testkit::server::{Generation, Server};
 
 use crate::fixture::{Running, alone, fairlock, finish, neutral, run_script, with_default_signals};
 
-/// A shell script on a terminal, with a hand on the keyboard.
+/// A shell script on a terminal, and its keyboard.
 pub(crate) struct Session {
     pub(crate) running: Running,
     keyboard: ChildStdin,
 }
 
 impl Session {
-    /// `None`, loudly, where `script` is missing.
+    /// `None`, with a notice, where `script` is missing.
     pub(crate) fn start(url: &str, script: &str) -> Option<Self> {
         let mut command = with_default_signals("script");
         command.args(["--quiet", "--return", "--command", script, "/dev/null"]);
@@ -34,7 +34,7 @@ impl Session {
         self.keyboard.write_all(keys).expect("the terminal is there");
     }
 
-    /// Reads lines until one contains this.
+    /// Reads lines until one contains this text.
     #[track_caller]
     pub(crate) fn see(&mut self, text: &str) -> String {
         loop {
@@ -60,7 +60,7 @@ fn the_command_gets_the_terminal_and_gives_it_back() {
     session.see("two=second");
 }
 
-/// Ctrl-C reaches a command that has the terminal, and one that never asked for it.
+/// Ctrl-C reaches a command that has the terminal, and one that never read from it.
 #[test]
 fn the_interrupt_key_reaches_the_command() {
     for prelude in ["", "read a; "] {
@@ -79,7 +79,7 @@ fn the_interrupt_key_reaches_the_command() {
     }
 }
 
-/// A terminal gets what a script does not: a word on what goes on.
+/// A terminal gets what a script does not: a message about what is happening.
 #[test]
 fn people_are_told_more() {
     let Some(mut session) = Session::start("memory:", "$FAIRLOCK status x; echo end") else {
@@ -89,7 +89,7 @@ fn people_are_told_more() {
     session.see("end");
 }
 
-/// The place in the queue, the holder and the time waited, on one line that is wiped in the end.
+/// The place in the queue, the holder and the time waited, on one line that is erased at the end.
 #[test]
 fn people_see_how_the_wait_goes() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -114,14 +114,14 @@ fn quiet_people_are_told_nothing() {
     assert_eq!(session.running.line(), "end");
 }
 
-/// Everybody on the host can see arguments. Scripts get no such line: their success is silent.
+/// Every user of the host can see arguments. Scripts get no such line: their success is silent.
 #[test]
 fn a_password_in_the_url_is_warned_of() {
     let script = "$FAIRLOCK status --url redis://:canary@127.0.0.1:1 x; $FAIRLOCK run --wait 0 x -- echo end";
     let Some(mut session) = Session::start("redis://:canary@127.0.0.1:1", script) else { return };
     let line = session.running.line();
     assert!(line.contains("every user of this host can see the password in --url"), "{line}");
-    // In the environment nobody else sees it. Both then fail, at a port without a server.
+    // Nobody else sees it in the environment. Both then fail, at a port without a server.
     for _ in 0..2 {
         let line = session.running.line();
         assert!(line.contains("127.0.0.1:1") && !line.contains("password"), "{line}");
@@ -129,7 +129,7 @@ fn a_password_in_the_url_is_warned_of() {
     }
 }
 
-/// What the server lacks, for people; scripts hear nothing of it, and nobody who wants quiet.
+/// Problems of the server are shown to people, but not to scripts, nor with `--quiet`.
 #[test]
 fn a_server_that_may_delete_locks_is_warned_of() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -156,7 +156,7 @@ fn unlock_asks_people() {
         $FAIRLOCK unlock --force x </dev/null; echo "code=$?"
         $FAIRLOCK unlock --force x; echo "code=$?"
         $FAIRLOCK unlock --force --yes x; echo "code=$?""#;
-    // The second one has no terminal to ask, as in a script; here for a lock that nobody holds.
+    // The second one has no terminal to ask on, as in a script; here for a lock that nobody holds.
     let script = script.replacen("--force x </dev/null", "--force free </dev/null", 1);
     let Some(mut session) = Session::start(&url, &script) else { return };
     assert!(session.see("x: held by ").contains(":"));
@@ -177,7 +177,7 @@ fn unlock_asks_people() {
     holder.wait().expect(76, "the command was ended");
 }
 
-/// Colours on a terminal, unless somebody does not want them.
+/// Colours on a terminal, unless they are turned off.
 #[test]
 fn colours_are_for_terminals() {
     let script = r#"$FAIRLOCK run x -- true; $FAIRLOCK status x; echo; NO_COLOR=1 $FAIRLOCK status x; echo

@@ -14,13 +14,13 @@ const JAVA: &str = "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51";
 
 const SIZE: (u16, u16) = (24, 100);
 
-/// `None`, loudly, where there can be no terminal.
+/// `None`, with a notice, where there can be no terminal.
 fn top(url: &str, size: (u16, u16), options: &[&str]) -> Option<Terminal> {
     let args = [&["top", "--interval", "200ms", "--url", url], options].concat();
     Terminal::start(size, env!("CARGO_BIN_EXE_fairlock"), &args, neutral)
 }
 
-/// A lock held by a command with this label until the file is there.
+/// A lock held by a command with this label until the file exists.
 struct Holder {
     running: Running,
     file: PathBuf,
@@ -35,7 +35,7 @@ impl Holder {
         Self { running, file }
     }
 
-    /// One that waits behind others.
+    /// A command that waits behind others.
     fn wait(url: &str, name: &str, label: &str, dir: &TempDir, place: usize) -> Self {
         let file = dir.path().join(label);
         let options = ["--label", label];
@@ -54,14 +54,14 @@ impl Holder {
     }
 }
 
-/// A lock that Java holds: no command of ours has to run for it.
+/// A lock that Java holds: it needs no command of ours.
 fn held_by_java(raw: &mut Raw, name: &str) {
     raw.call(&["HSET", name, JAVA, "1"]);
     raw.call(&["PEXPIRE", name, "600000"]);
     raw.call(&["SET", &format!("redisson_lock_token:{{{name}}}"), "7"]);
 }
 
-/// The rows of the table: their first words.
+/// The first word of each row of the table.
 fn names(text: &str) -> Vec<String> {
     let rows = text.lines().skip(3).take_while(|line| !line.is_empty() && !line.contains('─'));
     let name = |row: &str| {
@@ -70,7 +70,7 @@ fn names(text: &str) -> Vec<String> {
     rows.map(name).collect()
 }
 
-/// The digits are replaced: ids, times, rates.
+/// Replaces the digits: ids, times, rates.
 fn without_numbers(text: &str) -> String {
     let mut shown = String::new();
     for c in text.chars() {
@@ -94,7 +94,7 @@ fn it_shows_holders_and_the_queue_in_order() {
     raw.call(&["RPUSH", "redisson_lock_queue:{nightly}", JAVA]);
     raw.call(&["ZADD", "redisson_lock_timeout:{nightly}", "9000000000000", JAVA]);
     let Some(mut terminal) = top(&url, SIZE, &[]) else { return };
-    // The queue is asked for when the lock is selected; rates need two looks.
+    // The queue is read when the lock is selected; rates need two looks.
     let text = terminal.until("all is shown", |text| {
         text.contains("3. ") && text.lines().all(|line| !line.ends_with(" -"))
     });
@@ -140,7 +140,7 @@ fn it_shows_holders_and_the_queue_in_order() {
     terminal.keys("\x1b");
     terminal.until("all are shown", |text| names(text).len() == 2);
 
-    // The lock is handed on while somebody looks.
+    // The lock is handed on during the display.
     raw.call(&["DEL", "redisson_lock_queue:{reports}"]);
     holder.go();
     let text = terminal.until("the next one holds it", |text| {
@@ -183,7 +183,7 @@ fn it_fits_into_any_window() {
     assert_eq!(terminal.wait().code(), Some(0));
 }
 
-/// Only a bounded number of locks is looked at, and each costs one call.
+/// Only a bounded number of locks is read, and each costs one call.
 #[test]
 fn its_cost_is_bounded() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -191,7 +191,7 @@ fn its_cost_is_bounded() {
     for number in 0..30 {
         held_by_java(&mut raw, &format!("job:{number:02}"));
     }
-    // It is waited for: this one wins a place.
+    // It has a waiter, so it is preferred.
     raw.call(&["RPUSH", "redisson_lock_queue:{job:29}", "another"]);
     let Some(mut terminal) = top(&url, SIZE, &["--max", "10"]) else { return };
     let text = terminal.until("ten are shown", |text| {
@@ -199,7 +199,7 @@ fn its_cost_is_bounded() {
     });
     assert_eq!(names(&text)[0], "job:29", "{text}");
     let (calls, began) = (server.script_calls(), std::time::Instant::now());
-    // Time is what this is about: ten looks at ten locks.
+    // This sleep is the subject of the test: ten looks at ten locks.
     std::thread::sleep(std::time::Duration::from_secs(2));
     let most = (began.elapsed().as_millis() / 200 + 2) * 10;
     let made = server.script_calls() - calls;
@@ -224,7 +224,7 @@ fn a_lock_is_taken_away_after_a_yes() {
     terminal.keys("n");
     terminal.see("nightly: left alone");
     assert_eq!(raw.call(&["GET", "redisson_lock_token:{nightly}"]).text(), token);
-    // Yes, but the lock is another one's by now: whoever that is was not asked about.
+    // Yes, but another owner holds the lock by now, about whom the user was not asked.
     terminal.keys("u");
     terminal.see("Take nightly away?");
     holder.go();
@@ -239,10 +239,10 @@ fn a_lock_is_taken_away_after_a_yes() {
     terminal.keys("y");
     terminal.see("nightly: taken away");
     terminal.until("the third holds it", |text| text.contains(", third "));
-    // It would find out at its next renewal.
+    // Otherwise it would notice at its next renewal.
     drop(second);
     third.go();
-    // Free: there is nothing to take.
+    // Free: nothing to take away.
     terminal.until("it is free", |text| {
         text.lines().any(|line| line.contains("nightly  ") && line.contains("free"))
     });
@@ -252,7 +252,7 @@ fn a_lock_is_taken_away_after_a_yes() {
     assert_eq!(terminal.wait().code(), Some(0));
 }
 
-/// However it ends, the terminal is as before.
+/// However it ends, the terminal is restored.
 #[test]
 fn it_leaves_the_terminal_as_it_was() {
     let ends: [(&str, Option<Signal>, i32); 7] = [
@@ -270,19 +270,19 @@ fn it_leaves_the_terminal_as_it_was() {
         assert!(!terminal.is_as_before());
         terminal.keys(keys);
         if let Some(signal) = signal {
-            // A key that it has not read is the shell's.
+            // A key that it has not read is left for the shell.
             terminal.see(if keys.is_empty() { "sort:" } else { "filter: _" });
             terminal.signal(signal);
         }
         assert_eq!(terminal.wait().code(), Some(code), "{keys:?} {signal:?}");
         terminal.comes_back();
-        // A word before the screen was taken, and nothing of the screen.
+        // A message before the screen was taken, and nothing of the screen.
         let text = terminal.text();
         assert!(text.lines().all(|line| line.starts_with("fairlock: memory:")), "{text}");
     }
 }
 
-/// Ctrl-Z stops it, with the shell's terminal; it goes on where it was.
+/// Ctrl-Z stops it, and the shell has the terminal; it continues where it was.
 #[test]
 fn it_can_be_stopped_and_goes_on() {
     let script =
@@ -306,7 +306,7 @@ fn it_can_be_stopped_and_goes_on() {
     assert_eq!(terminal.wait().code(), Some(0));
 }
 
-/// A server that is gone is told of, and looked for until it is back.
+/// A server that is gone is reported, and polled until it is back.
 #[test]
 fn a_server_may_go_and_come_back() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -314,13 +314,13 @@ fn a_server_may_go_and_come_back() {
     held_by_java(&mut raw, "reports");
     let Some(mut terminal) = top(&url, SIZE, &["reports"]) else { return };
     terminal.see("reports  kind");
-    // It hangs: what was seen stays, and its age is told.
+    // It hangs: the last state stays on the screen, with its age.
     server.stop();
     let text = terminal.see("no answer for");
     assert!(text.contains(&JAVA[..20]), "{text}");
     server.cont();
     terminal.see("sort: waiting");
-    // It is gone, and with it the lock.
+    // It is gone, and the lock with it.
     server.kill9();
     terminal.see("no answer for");
     terminal.see("no connection");

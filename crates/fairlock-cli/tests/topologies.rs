@@ -1,4 +1,4 @@
-//! `fairlock run --url` on more than one server, with the URLs that docs/configuration.md shows.
+//! `fairlock run --url` on more than one server, with the URLs from docs/configuration.md.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -14,11 +14,11 @@ use fairlock_testkit::topology::{Cluster, SentinelSet, await_acknowledged};
 use crate::fixture::{Running, finish, run_script};
 use crate::many::increment;
 
-/// Processes at one lock, and how often each takes it.
+/// Processes contending for one lock, and how often each takes it.
 const PROCESSES: usize = 4;
 const TURNS: usize = 5;
 
-/// The form of URL that the table of docs/configuration.md shows for a scheme.
+/// The URL form in the table of docs/configuration.md for a scheme.
 fn form(scheme: &str) -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
     let page = fs::read_to_string(page).expect("the page");
@@ -26,7 +26,7 @@ fn form(scheme: &str) -> String {
     row.and_then(|row| row.split('`').nth(1)).expect("the page shows it").to_owned()
 }
 
-/// A URL of that form: its optional parts left out, its places filled in.
+/// A URL of that form: optional parts left out, placeholders filled in.
 fn of_form(scheme: &str, places: &str, rest: &str) -> String {
     let form = form(scheme).replace("[user:password@]", "").replace("[/database]", "");
     form.replace("host[:port],...", places).replace("/master", rest)
@@ -71,8 +71,8 @@ fn the_command_runs_on_a_cluster() {
     }
 }
 
-/// An encrypted server whose CA is named in the URL, or is one that the machine trusts. What fails is told in
-/// one line, with the code of access that is denied.
+/// An encrypted server whose CA is named in the URL, or is one that the machine trusts. A failure
+/// is one line, with the exit code for denied access.
 #[test]
 fn the_command_runs_encrypted() {
     let (files, ca) = (Files::default(), Ca::new("ours"));
@@ -104,8 +104,8 @@ fn the_command_runs_encrypted() {
     outcome.expect(77, "name the file of the server's CA");
 }
 
-/// D37: whoever came right after the master had died ended with 69 in 0.0 s, beside others that waited through the same
-/// failover. And who does not wait still hears at once.
+/// D37: a run that started right after the master had died ended with 69 in 0.0 s, beside others
+/// that waited through the same failover. A run that does not wait still fails at once.
 #[test]
 fn d37_a_wait_includes_the_failover() {
     let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
@@ -125,8 +125,8 @@ fn d37_a_wait_includes_the_failover() {
     println!("measured: served {} ms after the master's death", began.elapsed().as_millis());
 }
 
-/// D33: the time for a connection, 5 s, ended a command whatever its `--wait`: a server that stood still for longer
-/// was given up. A wait ends in its own time all the same.
+/// D33: the connection timeout, 5 s, ended a run whatever its `--wait`: a server that stalled for
+/// longer was given up. A wait still ends at its own limit.
 #[test]
 fn d33_a_stalled_server_is_waited_for() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -136,7 +136,7 @@ fn d33_a_stalled_server_is_waited_for() {
     let outcome = finish(run_script(&server.url(), &["--wait", "2s"], "y", "echo must not run"));
     assert_eq!(outcome.code(), 69, "{outcome:?}");
     assert!((2..5).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
-    // Time is what this is about: longer than a connection may take.
+    // This sleep is the subject of the test: longer than a connection may take.
     thread::sleep(Duration::from_secs(7).saturating_sub(began.elapsed()));
     server.cont();
     let outcome = waits.wait();

@@ -1,5 +1,6 @@
-//! A former version's program (`scripts/former`) and this one in the same queue, as during an upgrade of a fleet: order,
-//! exclusion and rising tokens hold, whoever is killed. The matrix is in docs/protocol.md, "Versions side by side".
+//! A former version's program (`scripts/former`) and this one in the same queue, as during an
+//! upgrade of a fleet: order, exclusion and rising tokens hold, whichever is killed. The matrix is
+//! in docs/protocol.md, "Versions side by side".
 
 use std::env;
 use std::fs;
@@ -10,7 +11,7 @@ use fairlock_testkit::tempdir::TempDir;
 use crate::fixture::{PROGRAM, Running, finish, hold_until, run_script_by};
 use crate::many::{CONTENDERS, contenders, host, increment_by};
 
-/// The former version's program; without one the running test is a skipped one, loudly.
+/// The former version's program; without one the running test is skipped, with a notice.
 fn former() -> Option<String> {
     let program = env::var("FAIRLOCK_TEST_FORMER").ok().filter(|path| !path.is_empty());
     if program.is_none() {
@@ -19,8 +20,8 @@ fn former() -> Option<String> {
     program
 }
 
-/// The first of two versions holds or is killed in the queue where the other is killed as holder, and the other way
-/// round.
+/// The first of two versions holds, or is killed in the queue, where the other is killed as holder,
+/// and the other way round.
 fn contenders_both_ways(url: &str, former: &str) {
     for programs in [[PROGRAM, former], [former, PROGRAM]] {
         let outcome = contenders(url, programs);
@@ -41,7 +42,7 @@ fn versions_queue_together_on_a_server() {
 #[test]
 fn versions_queue_together_on_this_host() {
     let Some(former) = former() else { return };
-    // A file is made by whichever version comes first.
+    // The file is created by whichever version comes first.
     for first in [PROGRAM, &former] {
         let dir = TempDir::new();
         let url = host(&dir);

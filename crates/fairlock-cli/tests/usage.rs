@@ -1,4 +1,4 @@
-//! The command line itself: what is refused, with which code, and that it takes one line.
+//! The command line itself: what is refused, with which code, and that the message is one line.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,7 +10,7 @@ use fairlock_testkit::tempdir::TempDir;
 
 use crate::fixture::{alone, fairlock, finish, neutral, with_default_signals};
 
-/// Stands in the table for a store that nobody else uses.
+/// Placeholder in the table for a store that nobody else uses.
 const ALONE: &str = "ALONE";
 
 /// Arguments, exit code, a part of the one line on stderr (nothing at all if empty).
@@ -35,7 +35,7 @@ const TABLE: &[Row] = &[
         64,
         "; a command stands behind `--`; e.g. fairlock run nightly -- ./backup.sh",
     ),
-    // A variable that should hold the command, and is empty.
+    // A variable that should contain the command, and is empty.
     (&["run", "--url", ALONE, "x", "--"], 64, "no COMMAND follows `--`"),
     (&["run", "--grace", "1s", "x"], 64, "COMMAND"),
     (&["run", "--on-lost", "ignore", "x"], 64, "COMMAND"),
@@ -114,7 +114,8 @@ fn table_of_usage() {
     }
 }
 
-/// `run` is one process: where each process has locks of its own it runs beside all others, and said nothing.
+/// `run` is one process: on a store where each process has locks of its own, it excluded nobody,
+/// and did not say so.
 #[test]
 fn d21_run_refuses_a_store_that_keeps_out_nobody() {
     for args in [&["x", "--", "true"][..], &["x"], &["--wait", "0", "x", "--", "true"]] {
@@ -127,7 +128,7 @@ fn d21_run_refuses_a_store_that_keeps_out_nobody() {
     }
 }
 
-/// Who has not typed the URL has to learn which one it is, and who says so.
+/// A user who has not typed the URL must learn which one it is, and where it comes from.
 #[test]
 fn d27_a_wrong_url_is_shown_with_its_source() {
     let dir = TempDir::new();
@@ -156,14 +157,14 @@ fn d27_a_wrong_url_is_shown_with_its_source() {
     }
 }
 
-/// With six open files it ended with a panic of another crate's, and 101.
+/// With six open files it ended with a panic in another crate, and 101.
 #[test]
 fn d28_few_files_that_may_be_opened_are_an_error() {
     let store = alone();
     let mut refused = 0;
     for files in 3..24 {
         for command in ["status x", "run x -- true"] {
-            // Standard streams and nothing else; the loader needs one to begin with.
+            // Standard streams and nothing else; the loader needs one descriptor to start.
             let script = format!("ulimit -n {files}; exec \"$0\" {command}");
             let mut shell = with_default_signals("sh");
             shell.args(["-c", &script, env!("CARGO_BIN_EXE_fairlock")]);
@@ -171,7 +172,7 @@ fn d28_few_files_that_may_be_opened_are_an_error() {
             shell.env("FAIRLOCK_URL", &store).stdin(Stdio::null());
             shell.stdout(Stdio::piped()).stderr(Stdio::piped());
             let outcome = finish(shell);
-            // The loader of shared libraries, and the shell, have codes of their own.
+            // The loader of shared libraries, and the shell, have exit codes of their own.
             if outcome.code() == 127 && !outcome.stderr.starts_with("fairlock: ") {
                 continue;
             }
@@ -186,8 +187,9 @@ fn d28_few_files_that_may_be_opened_are_an_error() {
     assert!(refused > 5, "{refused} were refused");
 }
 
-/// `ulimit -f`: a write to a file that had grown to the limit ended a holder in the middle of its work (SIGXFSZ), without
-/// a word. It fails now; and the command has the signal's default action, as under any other program.
+/// `ulimit -f`: a write to a file that had grown to the limit silently killed a holder while it
+/// worked (SIGXFSZ). Now the write fails; and the command has the signal's default action, as under
+/// any other program.
 #[test]
 fn files_that_may_not_grow_end_no_holder() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -203,7 +205,7 @@ fn files_that_may_not_grow_end_no_holder() {
     };
     let log = dir.path().join("log");
     let file = || Stdio::from(fs::File::create(&log).expect("a file"));
-    // `-v` says on stderr that the lock is acquired.
+    // `-v` prints on stderr that the lock is acquired.
     run(&server.url(), "exit 7", file()).expect(7, "");
     let told = run(&server.url(), "exit 7", Stdio::piped());
     assert!(told.code() == 7 && told.stderr.contains("acquired"), "{told:?}");
@@ -213,7 +215,7 @@ fn files_that_may_not_grow_end_no_holder() {
     run(&host, "exit 7", Stdio::piped()).expect(69, "fairlock: ");
 }
 
-/// `-x` is a name as good as any.
+/// `-x` is a valid name.
 #[test]
 fn d29_names_that_begin_with_a_dash() {
     let store = alone();
@@ -242,7 +244,7 @@ fn d29_options_and_commands_that_were_meant() {
     }
 }
 
-/// Who has used flock(1) for years types its options, and was told that they are names of locks.
+/// Users of flock(1) type its options, and were told that these are names of locks.
 #[test]
 fn options_of_flock_have_a_counterpart() {
     for (args, meant) in [
@@ -260,7 +262,7 @@ fn options_of_flock_have_a_counterpart() {
     }
 }
 
-/// Who comes from consul or etcdctl was told of names of locks, or of `unlock`.
+/// Users of consul or etcdctl got messages about names of locks, or about `unlock`.
 #[test]
 fn habits_from_other_programs_are_answered() {
     for (args, meant) in [
@@ -282,7 +284,7 @@ fn habits_from_other_programs_are_answered() {
     }
 }
 
-/// The library's name for it was in the message: `watchdog_lease`, which nobody has typed.
+/// The message used the library's name for it, `watchdog_lease`, which nobody has typed.
 #[test]
 fn a_ttl_that_is_too_short_is_named_as_it_was_typed() {
     let outcome = finish(fairlock(["run", "--ttl", "200ms", "x", "--", "true"]));
@@ -291,7 +293,8 @@ fn a_ttl_that_is_too_short_is_named_as_it_was_typed() {
     finish(fairlock(["run", "--url", &url, "--ttl", "300ms", "x", "--", "true"])).expect(0, "");
 }
 
-/// The six options of stores filled half a page of each help: the short one has the first of them.
+/// The six options that choose a store filled half a page of each help: the short help has only the
+/// first.
 #[test]
 fn d29_short_help_is_short() {
     for command in ["run", "status", "list", "top", "unlock", "bench"] {
@@ -313,7 +316,7 @@ fn d29_short_help_is_short() {
     }
 }
 
-/// The last holder's token was shown as if somebody had the lock.
+/// The last holder's token was shown as if somebody held the lock.
 #[test]
 fn d29_the_token_of_a_free_lock_is_the_last_one() {
     let store = alone();
@@ -323,7 +326,7 @@ fn d29_the_token_of_a_free_lock_is_the_last_one() {
     assert!(shown.starts_with(&format!("x: free\n  last token {token}")), "{shown}");
 }
 
-/// The common cases come first, and the store that would be used is named.
+/// The common cases come first, and the help names the store that would be used.
 #[test]
 fn help_begins_with_examples() {
     for (args, first) in [
@@ -345,7 +348,7 @@ fn help_begins_with_examples() {
     }
 }
 
-/// Help is there when a configuration is broken, and says so.
+/// Help works with a broken configuration, and reports it.
 #[test]
 fn help_survives_a_broken_configuration() {
     let mut command = fairlock(["--help"]);
@@ -360,7 +363,7 @@ fn help_survives_a_broken_configuration() {
     );
 }
 
-/// `--help` names every exit code that scripts may meet.
+/// `--help` names every exit code that a script can get.
 #[test]
 fn help_documents_the_exit_codes() {
     let help = finish(fairlock(["run", "--help"])).stdout;
@@ -368,7 +371,7 @@ fn help_documents_the_exit_codes() {
         assert!(help.contains(code), "{code} is missing in:\n{help}");
     }
     assert!(!help.contains("__exec"), "{help}");
-    // Codes that a command has and its help left out.
+    // Codes that a command has and its help omitted.
     for (command, texts) in [
         (
             "run",
@@ -405,7 +408,7 @@ fn the_url_may_come_from_the_environment() {
     command.env("FAIRLOCK_URL", alone());
     finish(command).expect(0, "");
 
-    // The command line wins.
+    // The command line takes precedence.
     let mut command = fairlock(["run", "--scope", "fleet", "--url", "memory:", "x", "--", "true"]);
     command.env("FAIRLOCK_URL", "redis://127.0.0.1:1");
     finish(command).expect(64, "one process only");
@@ -457,7 +460,7 @@ fn status_without_a_name_tells_of_the_store() {
     });
     assert_eq!(json, serde_json::json!({ "schema": 1, "store": store }));
 
-    // With a name the store is named too.
+    // With a name, the store is named too.
     let shown = finish(fairlock(["status", "--url", "memory:", "x"])).stdout;
     assert!(shown.ends_with("\n  in memory:, seen by one process only; from --url\n"), "{shown}");
     let shown = finish(fairlock(["status", "--json", "--url", "memory:", "x"])).stdout;

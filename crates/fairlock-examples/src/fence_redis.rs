@@ -1,11 +1,11 @@
-//! A hash in Redis that refuses a holder whose token is not the newest.
+//! A hash in Redis that refuses holders whose token is not the newest.
 
 use fairlock::FencingToken;
 use redis::aio::ConnectionLike;
 use redis::{RedisResult, Script};
 
-/// Sets fields of a hash, unless a newer token was there before. Tokens are below 2^53, so Lua's
-/// numbers hold them exactly.
+/// Sets fields of a hash, unless a newer token was seen before. Tokens are below 2^53, so Lua's
+/// numbers represent them exactly.
 const PASS: &str = r"
     local newest = redis.call('HGET', KEYS[1], 'token')
     if newest and tonumber(ARGV[1]) < tonumber(newest) then
@@ -15,11 +15,11 @@ const PASS: &str = r"
     return 1
 ";
 
-/// Sets `fields` of the hash `key`; with none of them, only keeps older holders out from here on.
-/// `false`: a newer holder was here before, nothing was done.
+/// Sets `fields` of the hash `key`; with no fields, only refuses older holders from here on.
+/// Returns `false` if a newer holder was here before; then nothing was done.
 ///
 /// # Errors
-/// Those of the server. After a lost connection it is not known whether the fields were set.
+/// Errors of the server. After a lost connection it is unknown whether the fields were set.
 pub async fn set_fenced(
     redis: &mut impl ConnectionLike,
     key: &str,

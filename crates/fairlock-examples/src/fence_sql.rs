@@ -1,4 +1,4 @@
-//! A resource in SQL that refuses a holder whose token is not the newest. SQLite here; the
+//! A resource in SQL that refuses holders whose token is not the newest. SQLite here; the
 //! statements are the same in PostgreSQL, with `$1` for `?1`.
 
 use fairlock::FencingToken;
@@ -14,11 +14,11 @@ const PASS: &str = "
     ON CONFLICT (name) DO UPDATE SET token = excluded.token
         WHERE fence.token <= excluded.token";
 
-/// Runs `work` in a transaction that no older holder can follow. `None`: a newer holder was here
-/// before, nothing was done.
+/// Runs `work` in a transaction after which older holders are refused. Returns `None` if a newer
+/// holder was here before; then nothing was done.
 ///
 /// # Errors
-/// Those of the database; nothing was done then either.
+/// Errors of the database; then nothing was done either.
 pub fn fenced<T>(
     db: &mut Connection,
     name: &str,
@@ -35,11 +35,11 @@ pub fn fenced<T>(
     Ok(Some(value))
 }
 
-/// The short form for a table with a column for the token: one row, one statement. Says whether the
-/// row was changed.
+/// The short form for a table with a token column: one row, one statement. Returns whether the row
+/// was changed.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 pub fn set_balance(
     db: &Connection,
     account: &str,
@@ -53,7 +53,7 @@ pub fn set_balance(
     Ok(changed == 1)
 }
 
-/// A token as SQL knows numbers: it is always below 2^53.
+/// A token as an SQL integer: it is always below 2^53.
 fn number(token: FencingToken) -> i64 {
     i64::try_from(token.get()).expect("a token is below 2^53")
 }

@@ -1,5 +1,5 @@
-//! What the documents show is what is tested: code blocks are part of a file of this crate, commands are
-//! run, settings are those of the code, links lead somewhere.
+//! The documents show only tested content: code blocks are part of a file of this crate, commands
+//! are run, settings match the code, links resolve.
 
 use fairlock::{Client, Config, ErrorKind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,12 +10,13 @@ use std::time::Duration;
 const DOCUMENTS: &[&str] =
     &["README.md", "docs/configuration.md", "docs/manual.md", "docs/redisson.md"];
 
-/// What a newcomer reads first, and the most lines that it may have.
+/// What newcomers read first, with the maximum number of lines.
 const SHORT: &[(&str, usize)] = &[("README.md", 150), ("ARCHITECTURE.md", 150)];
 
-/// Commands that are no program of this crate, where they are run, and how they stand there.
+/// Commands that are not programs of this crate, the file that runs them, and how they are written
+/// there.
 const COMMANDS: &[(&str, &str, &str)] = &[
-    // As a user who has set up nothing.
+    // For a user without any set-up.
     (
         "cargo run --quiet -p fairlock-cli -- run nightly -- tar -czf target/docs.tar.gz docs",
         "crates/fairlock-cli/tests/environments.rs",
@@ -56,7 +57,7 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Without indentation and empty lines, which differ between a document and a function's body.
+/// Trims indentation and drops empty lines, which differ between a document and a function's body.
 fn lines(text: &str) -> Vec<&str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect()
 }
@@ -119,7 +120,7 @@ fn code_blocks_stand_in_a_file_that_is_tested() {
     assert!(missing.is_empty(), "no file of the examples has\n{missing}");
 }
 
-/// All of it, not only a part that is found somewhere.
+/// The whole program, not only a part of it.
 #[test]
 fn the_readmes_program_is_the_one_that_is_run() {
     const LINES_MAX: usize = 20;
@@ -140,7 +141,8 @@ fn the_readmes_number_is_measured() {
         let row = measured.lines().find(|line| line.starts_with(&format!("| {rival} | ")));
         row.expect(rival).split(" | ").map(str::to_owned).collect::<Vec<_>>()
     };
-    // Of the table "At a glance": hand-overs a second at 1 000 waiters, and how many times as many fairlock has.
+    // From the table "At a glance": hand-overs per second with 1 000 waiters, and fairlock's
+    // factor.
     let (rate, times) = (&cells("fairlock")[5], &cells("redisson-fair")[6]);
     let readme = lines(&read("README.md")).join(" ");
     assert!(
@@ -158,7 +160,7 @@ fn what_is_read_first_is_short() {
     }
 }
 
-/// The folders below which the pages for those who change the code name a path.
+/// The folders to which paths in the contributors' pages may be relative.
 const BELOW: [&str; 7] = [
     "",
     "crates",
@@ -169,7 +171,7 @@ const BELOW: [&str; 7] = [
     "crates/fairlock-cli/src/settings",
 ];
 
-/// The file or folder that such a page means; a module may be named without its ending.
+/// The file or folder that such a page means; modules may be named without extension.
 fn place(path: &str) -> Option<PathBuf> {
     let mut places = BELOW.iter().flat_map(|below| {
         let below = root().join(below);
@@ -178,7 +180,7 @@ fn place(path: &str) -> Option<PathBuf> {
     places.find(|place| place.exists())
 }
 
-/// A path, also one that begins a command; neither a URL nor a path of the system or of a build.
+/// A path, possibly at the start of a command; not a URL, nor a path of the system or of a build.
 fn path_in(quoted: &str) -> Option<&str> {
     let first = quoted.split(' ').next()?;
     let is_path = first.contains('/') || first.ends_with(".rs") || first.ends_with(".lua");
@@ -191,7 +193,7 @@ fn is_of_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// What the page says outside of its blocks, cut at backticks: every second part is between two.
+/// The page's text outside of its blocks, split at backticks: every second part is quoted.
 fn cut_at_backticks(page: &str) -> Vec<String> {
     let mut in_block = false;
     let mut text = String::new();
@@ -205,7 +207,7 @@ fn cut_at_backticks(page: &str) -> Vec<String> {
     text.split('`').map(str::to_owned).collect()
 }
 
-/// Whether a source file, in Rust or Lua, defines the name, which may have its type in front.
+/// Whether a source file, in Rust or Lua, defines the name, which may be qualified by its type.
 fn defines(source: &str, name: &str) -> bool {
     const BEFORE: [&str; 11] = [
         "fn ",
@@ -260,8 +262,8 @@ fn a_definition_is_more_than_a_word() {
     }
 }
 
-/// Paths that the pages for those who change the code name exist. Where such a page says "`name` in `path`",
-/// the name is defined there.
+/// Paths named in the contributors' pages exist. Where such a page says "`name` in `path`", the
+/// name is defined there.
 #[test]
 fn the_architecture_leads_to_what_is_there() {
     let mut pages = files(&root().join("docs/decisions"), ".md");
@@ -306,7 +308,7 @@ fn the_architecture_leads_to_what_is_there() {
     assert!(paths > 120 && names > 40, "{paths} paths, {names} names");
 }
 
-/// The table of places names only modules that are there, and of these places all.
+/// The table of places names only existing modules, and for these places all of them.
 #[test]
 fn every_module_has_its_place() {
     const WHOLE: [&str; 6] =
@@ -317,7 +319,7 @@ fn every_module_has_its_place() {
         let is_lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_/".contains(c);
         word.chars().all(is_lower)
     };
-    // Some have several rows.
+    // Some places have several rows.
     let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for row in table.lines().take_while(|line| line.starts_with('|')) {
         let parts = cut_at_backticks(row);
@@ -349,7 +351,7 @@ fn every_module_has_its_place() {
     assert!(seen > 90 && WHOLE.iter().all(|at| places.contains_key(*at)), "{seen} modules");
 }
 
-/// A function of the scripts is a function of the core, or its README says what is.
+/// Each function of the scripts is a function of the core, or is listed in their README.
 #[test]
 fn functions_of_the_scripts_are_those_of_the_core() {
     let folder = root().join("crates/fairlock/src/store/redis/lua");
@@ -359,7 +361,7 @@ fn functions_of_the_scripts_are_those_of_the_core() {
     let listed: BTreeSet<_> = cells.flat_map(|(cell, _)| cell.split("`, `")).collect();
     let core = files(&root().join("crates/fairlock-core/src"), ".rs");
     let core: Vec<_> = core.iter().map(read).collect();
-    // Rights are no rule of a lock.
+    // ACL rights are not lock rules.
     let scripts = files(&folder, ".lua").into_iter().filter(|path| !path.ends_with("rights.lua"));
     let scripts: Vec<_> = scripts.map(read).collect();
     let functions = scripts.iter().flat_map(|script| script.split("local function ").skip(1));
@@ -415,7 +417,7 @@ fn commands_are_run() {
             let program = program.and_then(|rest| rest.split(' ').next());
             let known = COMMANDS.iter().find(|(command, ..)| *command == line);
             match (program, known) {
-                // Each of them is run: `programs::every_program_is_run`.
+                // Each program is run: `programs::every_program_is_run`.
                 (Some(name), _) => {
                     let source = format!("crates/fairlock-examples/src/bin/{name}.rs");
                     assert!(root().join(source).exists(), "{}: {line}", block.at);
@@ -463,7 +465,7 @@ fn links_lead_somewhere() {
     assert!(seen > 10);
 }
 
-/// The anchor that a heading gets on the web.
+/// The web anchor of a heading.
 fn anchor(heading: &str) -> String {
     let heading = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
@@ -477,17 +479,17 @@ fn names_in(heading: &str) -> BTreeSet<String> {
     let section = section.split("\n## ").next().unwrap();
     let rows = section.lines().filter_map(|line| line.strip_prefix("| "));
     let cells = rows.filter_map(|row| row.split(" | ").next());
-    // What stands between backticks.
+    // The quoted parts.
     cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
 }
 
-/// Every async function of the public API, and the values that do something when dropped.
+/// Every async function of the public API, and the values that act when dropped.
 #[test]
 fn cancellation_is_told_of_every_future() {
     let api = read("docs/api.txt");
     let functions = api.lines().filter(|line| line.contains(": async fn"));
     let functions = functions.filter_map(|line| line.strip_prefix("fairlock::")?.split_once(": "));
-    // For benches, not for applications: each of its functions says it itself.
+    // For benches, not for applications: each of its functions documents it.
     let functions = functions.filter(|(name, _)| !name.starts_with("yardstick::"));
     let mut wanted: BTreeSet<_> = functions.map(|(name, _)| name.to_owned()).collect();
     assert!(wanted.len() > 20, "{wanted:?}");
@@ -526,7 +528,8 @@ fn settings() -> Vec<Setting> {
     rows.collect()
 }
 
-/// What happens by default, as the documents say it: those that only warn are named, as the code orders them.
+/// The default reactions as the documents write them: those that only warn are named, in the order
+/// of the code.
 fn reactions() -> String {
     let source = read("crates/fairlock/src/settings/server_checks.rs");
     let (_, body) = source.split_once("fn default_reaction").unwrap();
@@ -563,7 +566,7 @@ fn settings_are_those_of_the_code() {
             (Some(seconds), _) => assert_eq!(*default, format!("{seconds} s"), "{name}"),
             (None, "Duration::ZERO") => assert_eq!(default, "0 s", "{name}"),
             (None, "true" | "false" | "0") => {
-                // Where the URL does not say otherwise.
+                // Unless the URL sets it.
                 assert_eq!(default.rsplit(", else ").next(), Some(value), "{name}");
             }
             (None, "None" | "Password::None") => assert!(!default.is_empty(), "{name}"),
@@ -577,18 +580,18 @@ fn settings_are_those_of_the_code() {
                 let chosen = choice.rsplit("::").next().unwrap();
                 assert!(default.contains(&format!("`{chosen}`")), "{name}");
             }
-            // Other ways to the same password.
+            // Alternative sources of the same password.
             (None, "") if name.contains("password_") => assert!(default.ends_with("none")),
-            // Parts of `tls`, which is none by default.
+            // Parts of `tls`, which is unset by default.
             (None, "") if name.starts_with("tls_") => assert!(default.contains(", else")),
-            // A part of the address.
+            // Part of the address.
             (None, "") if name == "shared_with_group" => assert!(default.ends_with("false")),
             (None, other) => panic!("{name}: what is {other}?"),
         }
     }
 }
 
-/// Methods and settings of ours that stand beside Redisson's.
+/// Our methods and settings that are listed next to Redisson's.
 #[test]
 fn what_redisson_has_beside_it_exists() {
     let page = read("docs/redisson.md");
@@ -615,7 +618,7 @@ fn what_redisson_has_beside_it_exists() {
         let cells: Vec<_> = row.split(" | ").map(str::trim).collect();
         let name = cells[2].trim_matches('`').trim_start_matches("Config::");
         let Some(setting) = settings.iter().find(|setting| setting.name == name) else { continue };
-        // What has no default of its own has none here.
+        // A setting without its own default has an empty cell here.
         if !cells[3].is_empty() {
             assert_eq!(cells[3], setting.default, "{row}");
             compared += 1;
@@ -650,7 +653,7 @@ fn duration(text: &str) -> Option<Duration> {
     Some(Duration::from_millis(number.parse::<u64>().ok()? * unit))
 }
 
-/// The least and the most are accepted; a millisecond beyond them is refused.
+/// The minimum and the maximum are accepted; a millisecond beyond them is refused.
 #[tokio::test]
 async fn bounds_are_as_written() {
     let usable =

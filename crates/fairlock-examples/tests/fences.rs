@@ -1,4 +1,4 @@
-//! A fence lets the newest holder in, and nobody older, however they race.
+//! A fence admits the newest holder and no older one, even in a race.
 
 use fairlock::{Client, FencingToken};
 use fairlock_examples::fence_redis::set_fenced;
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Barrier;
 use std::time::Duration;
 
-/// Tokens as they are in these years: microseconds since 1970.
+/// Tokens of the present: microseconds since 1970.
 const NOW: u64 = 1_800_000_000_000_000;
 
 /// Rounds of a race.
@@ -32,7 +32,7 @@ fn open(path: &Path) -> Connection {
     db
 }
 
-/// One more line in the log; says whether it was let in.
+/// Appends a line to the log. Returns whether it was admitted.
 fn write(db: &mut Connection, token: FencingToken) -> bool {
     let number = i64::try_from(token.get()).unwrap();
     let done =
@@ -55,11 +55,11 @@ fn sql_refuses_a_stale_holder() {
         assert_eq!(write(&mut db, token(number)), is_let_in, "{number}");
     }
     assert_eq!(log(&db), [2, 2, 3, 3].map(|number| token(number).get()));
-    // Each resource has a fence of its own.
+    // Each resource has its own fence.
     assert_eq!(fenced(&mut db, "other", token(1), |_| Ok(())), Ok(Some(())));
 }
 
-/// With the tokens of a real lock: the first holder loses it, the second one enters it twice.
+/// With the tokens of a real lock: the first holder loses it, the second enters it twice.
 #[tokio::test]
 async fn sql_refuses_whoever_lost_the_lock() {
     let dir = TempDir::new();
@@ -75,7 +75,7 @@ async fn sql_refuses_whoever_lost_the_lock() {
         assert!(write(&mut db, first.token()));
         assert!(lock.force_unlock().await.unwrap());
         let second = lock.lock().await.unwrap();
-        // Nobody newer was here yet, so it is as if it had been written before.
+        // No newer holder was here yet, so it is as if it had been written before.
         assert!(write(&mut db, first.token()));
         assert!(write(&mut db, second.token()));
         assert!(!write(&mut db, first.token()), "{kind}");
@@ -86,7 +86,7 @@ async fn sql_refuses_whoever_lost_the_lock() {
     assert!(log.len() == 15 && log.is_sorted(), "{log:?}");
 }
 
-/// The token of work that failed is not kept: nothing was done under it.
+/// The token of failed work is not kept: nothing was done under it.
 #[test]
 fn sql_work_that_fails_leaves_nothing() {
     let dir = TempDir::new();
@@ -114,7 +114,7 @@ fn sql_refuses_a_stale_holder_by_a_column() {
     assert_eq!(set_balance(&db, "nobody", 1, token(4)), Ok(false));
 }
 
-/// In each round two writers with tokens that follow each other come at once.
+/// In each round, two writers with consecutive tokens race.
 #[test]
 fn sql_writers_race() {
     let dir = TempDir::new();
@@ -160,12 +160,12 @@ async fn redis_refuses_a_stale_holder() {
         let done = set_fenced(&mut redis, "account", token(number), &[("value", &value)]).await;
         assert_eq!(done.unwrap(), is_let_in, "{number}");
     }
-    // Nothing but the token: who reads first keeps older holders out.
+    // Without fields: reading first keeps older holders out.
     assert!(set_fenced(&mut redis, "account", token(4), &[]).await.unwrap());
     assert!(!set_fenced(&mut redis, "account", token(3), &[("value", "late")]).await.unwrap());
     let value = server.client().call(&["HGET", "account", "value"]);
     assert_eq!(value.text(), "3");
-    // The largest token there can be, and the one before it, which floating point must tell apart.
+    // The largest possible token and the one before it, which floating point must distinguish.
     let largest = |less: u64| FencingToken::new((1 << 53) - 1 - less).unwrap();
     assert!(set_fenced(&mut redis, "account", largest(0), &[]).await.unwrap());
     assert!(!set_fenced(&mut redis, "account", largest(1), &[]).await.unwrap());

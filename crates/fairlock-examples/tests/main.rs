@@ -1,10 +1,11 @@
 //! Tests of the examples.
 //!
 //! - `programs`: each program, its output and exit code
-//! - `fences`: the resources that refuse holders of the past
-//! - `sandbox`: what an adopter's own test looks like
-//! - `redisson`: what stands beside Redisson's calls
-//! - `documents`: the documents show code that is here, name settings that exist, and keep their length
+//! - `fences`: the resources that refuse former holders
+//! - `sandbox`: an adopter's own test
+//! - `redisson`: the counterparts of Redisson's calls
+//! - `documents`: the documents show code from here, name existing settings, and keep to their
+//!   length
 
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
 

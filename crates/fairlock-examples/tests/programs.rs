@@ -1,4 +1,4 @@
-//! Each program of `src/bin` is run here, without a server and with one.
+//! Runs each program of `src/bin`, without a server and with one.
 
 use fairlock_testkit::processes;
 use fairlock_testkit::server::{Generation, Server};
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// What each program prints, on every store.
+/// The output of each program, on every store.
 const TABLE: &[(&str, &str)] = &[
     ("blocking", "held 2 times by this thread\ninterrupted\n"),
     ("leader", "a leads\na resigned, b leads\na leads, b was deposed\n"),
@@ -32,10 +32,10 @@ const TABLE: &[(&str, &str)] = &[
     ("owner", "reenter: held 2 times\nowner: held 2 times\n"),
 ];
 
-/// Programs that have a test of their own.
+/// Programs with a separate test.
 const OTHERS: &[&str] = &["service", "watch"];
 
-/// No program takes as long.
+/// No program takes this long.
 const ENDS_WITHIN: Duration = Duration::from_secs(120);
 
 fn programs() -> PathBuf {
@@ -48,7 +48,8 @@ fn start(program: &str, args: &[&str]) -> Child {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // With its children: one that hangs would keep our pipes open.
+        // In its own group, so that its children are killed with it: one that hangs would keep our
+        // pipes open.
         .process_group(0)
         .spawn()
         .unwrap()
@@ -99,7 +100,7 @@ fn programs_on_redis() {
     assert_eq!(waiting.array().len(), 0, "{waiting:?}");
 }
 
-/// The manual shows it too.
+/// Also shown in the manual.
 pub(crate) const SERVICE: &str = "\
 a and b, 20 times each: the counter is 40 after 40 changes
   ok: no change is lost
@@ -124,19 +125,19 @@ fn a_service_of_two_processes() {
     println!("measured: the service in {:?}", began.elapsed());
 }
 
-/// A demonstration that cannot fail shows nothing.
+/// A demonstration that cannot fail proves nothing.
 #[test]
 fn a_service_without_a_server_fails() {
     let (status, out, err) = end(start("service", &["redis://127.0.0.1:1/"]));
     assert_eq!((status.code(), out.as_str()), (Some(1), ""), "{err}");
     assert!(err.contains("service: 127.0.0.1:1: the connection failed"), "{err}");
-    // Each process has a store of its own then, so nothing keeps the two apart: it must say so.
+    // Each process then has its own store, so nothing excludes the other: it must report that.
     let (status, out, err) = end(start("service", &["memory:"]));
     assert_eq!(status.code(), Some(1), "{out}{err}");
     assert!(!err.is_empty());
 }
 
-/// The server goes away and comes back, with the data: both the connection and the guard recover.
+/// The server restarts with its data: both the connection and the guard recover.
 #[test]
 fn the_watch_tells_of_a_restart() {
     let server = Server::builder(Generation::Redis70).persist(true).start();

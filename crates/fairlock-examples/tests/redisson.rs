@@ -1,4 +1,4 @@
-//! What docs/redisson.md shows, beside a client that follows Redisson's rules.
+//! The examples of docs/redisson.md, next to a client that follows Redisson's rules.
 
 use fairlock::{Client, Config, Error, FencingToken, Release};
 use fairlock_testkit::redisson::JavaClient;
@@ -55,7 +55,7 @@ async fn one_queue_with_java() {
     wait::until_async("it stands in the queue", Duration::from_secs(20), enters).await;
     assert_eq!(java.unlock("invoice:42", 7), Some(1));
     waits.await.unwrap().unwrap().release().await.unwrap();
-    // A fleet's keys stay without a TTL.
+    // A fleet's keys have no TTL.
     let ttl = server.client().call(&["PTTL", "redisson_lock_token:{invoice:42}"]);
     assert_eq!(ttl.int(), -1);
 }

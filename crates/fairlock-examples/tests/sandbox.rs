@@ -1,10 +1,10 @@
-//! What an adopter's own test looks like: hours of leases and waits in milliseconds.
+//! An adopter's own test: hours of leases and waits in milliseconds.
 
 use fairlock::test_util::Sandbox;
 use fairlock::{ErrorKind, Lock};
 use std::time::Duration;
 
-/// The code under test: an hour of work, as long as it holds the lock.
+/// The code under test: an hour of work while it holds the lock.
 async fn nightly(lock: Lock) -> &'static str {
     match lock.try_lock_for(Duration::from_secs(60)).await {
         Ok(Some(guard)) => tokio::select! {

@@ -1,4 +1,4 @@
-//! F13: the process forks while a client lives in it, and the child goes on without `exec`.
+//! F13: the process forks while it has a client, and the child continues without `exec`.
 
 use crate::{LEASE, connect, say, start, take};
 use fairlock::{Client, Error, ErrorKind, Guard, GuardState, Release};
@@ -7,23 +7,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Nothing that the child asks for takes any time.
+/// Every call of the child returns at once; this is slack.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-/// Children are made in the middle of whatever the client's thread does.
+/// Children are forked at arbitrary points of the client thread's work.
 const FORKS: u32 = 50;
 
-/// Forks: `None` in the child, which must end by [`end_child`].
+/// Forks. Returns `None` in the child, which must end through [`end_child`].
 #[allow(unsafe_code, reason = "no crate offers fork as a safe function")]
 fn fork() -> Option<Pid> {
-    // SAFETY: the other threads of this process are at any point, also in the child, where they are
-    // no more. The child uses nothing that they may have locked: the C library's allocator is made
-    // whole by fork itself, standard output is not in use, and the library under test must not touch
-    // its copies of anything, which is what is tested.
+    // SAFETY: the other threads of this process may be at any point; they do not exist in the
+    // child. The child uses nothing that they may have locked: fork itself makes the C library's
+    // allocator consistent, standard output is not in use, and the library under test must not
+    // touch its copies of anything, which is what is tested.
     let id = unsafe { libc::fork() };
     assert!(id >= 0, "fork: {}", std::io::Error::last_os_error());
     if id == 0 {
-        // Unwinding would drop what is the parent's.
+        // Unwinding would drop the parent's values.
         std::panic::set_hook(Box::new(|panic| {
             eprintln!("in the child: {panic}");
             std::process::abort();
@@ -32,12 +32,12 @@ fn fork() -> Option<Pid> {
     Pid::from_raw(id)
 }
 
-/// Not through the `main` of the parent, whose values are not ours to drop.
+/// Exits without returning through the parent's `main`, whose values the child must not drop.
 fn end_child() -> ! {
     std::process::exit(0);
 }
 
-/// The child ended well, in time.
+/// Waits until the child has ended successfully.
 fn await_child(child: Pid) {
     let until = Instant::now() + 4 * AT_ONCE;
     loop {
@@ -50,7 +50,7 @@ fn await_child(child: Pid) {
     }
 }
 
-/// A parent that holds locks, and a child that lives for three leases and drops all it has of them.
+/// A parent that holds locks, and a child that lives for three leases and drops its copies of them.
 pub(crate) fn once(url: &str) {
     let (runtime, client) = start(url);
     let guard = take(&client);
@@ -64,7 +64,7 @@ pub(crate) fn once(url: &str) {
         drop(plain);
         drop(guard);
         drop(client);
-        // Time is what this is about: in the child's name nobody renews, nor releases.
+        // The test is about time: no one renews or releases for the child.
         std::thread::sleep(3 * LEASE);
         let own_runtime = super::runtime();
         let own = connect(&own_runtime, url);
@@ -85,7 +85,8 @@ pub(crate) fn once(url: &str) {
     });
 }
 
-/// The same on the host store, whose file the child cannot open either: SQLite does not survive a fork.
+/// The same on the host store. The child cannot open its file either: SQLite does not survive a
+/// fork.
 pub(crate) fn on_a_file(url: &str) {
     let (runtime, client) = start(url);
     let guard = take(&client);
@@ -102,7 +103,7 @@ pub(crate) fn on_a_file(url: &str) {
     await_child(child);
     assert_eq!(guard.state(), GuardState::Held);
     assert_eq!(runtime.block_on(guard.release()).unwrap(), Release::Released);
-    // Who forks while no file is open can open it on both sides.
+    // After a fork while the file is closed, both sides can open it.
     runtime.block_on(client.shutdown());
     drop(runtime);
     let Some(child) = once_closed(url) else {
@@ -117,7 +118,7 @@ pub(crate) fn on_a_file(url: &str) {
 fn once_closed(url: &str) -> Option<Pid> {
     let path = url.trim_start_matches("sqlite:");
     let until = Instant::now() + AT_ONCE;
-    // The last one who leaves removes the log.
+    // The last connection to close removes the log.
     while std::fs::exists(format!("{path}-wal")).unwrap() {
         assert!(Instant::now() < until, "the file stays open");
         std::thread::sleep(Duration::from_millis(1));
@@ -126,7 +127,7 @@ fn once_closed(url: &str) -> Option<Pid> {
     fork()
 }
 
-/// The parent works with the client all the time, and forks again and again.
+/// The parent uses the client continuously and forks again and again.
 pub(crate) fn under_load(url: &str) {
     let (runtime, client) = start(url);
     let guard = take(&client);
@@ -149,7 +150,8 @@ pub(crate) fn under_load(url: &str) {
     let guard = Arc::new(guard);
     let looker = {
         let (client, guard, over) = (client.clone(), Arc::clone(&guard), Arc::clone(&over));
-        // Many of the children are made while a mutex of these is locked, and it stays so there.
+        // Many children are forked while one of these mutexes is locked; in the child it stays
+        // locked.
         std::thread::spawn(move || {
             while !over.load(Ordering::Relaxed) {
                 assert!(!guard.lease().is_zero() && guard.hold_count() == 1);
@@ -176,7 +178,7 @@ pub(crate) fn under_load(url: &str) {
     assert_eq!(runtime.block_on(guard.release()).unwrap(), Release::Released);
 }
 
-/// In the child: every use of what the parent has is a clear error, at once.
+/// In the child, every use of the parent's values is a clear error, at once.
 fn refuses(client: &Client, guard: &Guard) {
     assert_eq!(guard.state(), GuardState::Lost);
     assert!(guard.remaining().is_zero() && guard.lease().is_zero());

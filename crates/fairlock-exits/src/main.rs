@@ -1,7 +1,7 @@
-//! Takes the lock `job` on the server at URL and ends in the way WAY: `fairlock-exits WAY URL`.
+//! `fairlock-exits WAY URL`: takes the lock `job` on the server at URL and ends in the way WAY.
 //!
-//! The tests start it and look at what is left on the server. It says `held` on stdout once it has
-//! the lock. Its watchdog lease is one second.
+//! The tests start it and check what is left on the server. It prints `held` once it has the lock.
+//! Its watchdog lease is one second.
 
 mod forked;
 mod threads;
@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// The watchdog lease: what a lock costs the others that is not released.
+/// The watchdog lease: how long an unreleased lock blocks the others.
 const LEASE: Duration = Duration::from_secs(1);
 
 /// A client that is never dropped.
@@ -48,7 +48,7 @@ fn end(way: &str, url: &str) {
         "drop-when-told" => {
             let (_runtime, client) = start(url);
             let guard = take(&client);
-            // The test is heard, or gone.
+            // Returns when the test writes a line or is gone.
             let _ = std::io::stdin().read_line(&mut String::new());
             drop(guard);
         }
@@ -78,7 +78,7 @@ fn end(way: &str, url: &str) {
                 drop(guard);
                 std::process::exit(0);
             });
-            // The program ends first.
+            // The process exits first.
             let _ = thread.join();
         }
         "panic" => {
@@ -92,7 +92,7 @@ fn end(way: &str, url: &str) {
             panic!("in the critical section");
         }
         "panic-in-a-task" => threads::panic_in_a_task(url),
-        // What `panic = "abort"` does: the hook runs, nothing is unwound.
+        // Like `panic = "abort"`: the hook runs, nothing is unwound.
         "panic-abort" => {
             std::panic::set_hook(Box::new(|_| std::process::abort()));
             let (_runtime, client) = start(url);
@@ -125,14 +125,14 @@ fn connect(runtime: &Runtime, url: &str) -> Client {
     runtime.block_on(Client::with_config(config)).unwrap()
 }
 
-/// A client of `main`'s own, dropped with it.
+/// A client owned by `main`, dropped with it.
 fn start(url: &str) -> (Runtime, Client) {
     let runtime = runtime();
     let client = connect(&runtime, url);
     (runtime, client)
 }
 
-/// Takes the lock, on a runtime that is gone afterwards, and says so.
+/// Takes the lock on a runtime that is dropped afterwards, and prints `held`.
 fn take(client: &Client) -> Guard {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let guard = runtime.block_on(client.fair_lock("job").lock()).unwrap();

@@ -5,7 +5,7 @@ use fairlock::{Client, Guard};
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-/// A release takes a round trip; a busy machine is no reason to fail.
+/// A release takes one round trip; this is slack for a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
 thread_local! {
@@ -23,7 +23,7 @@ fn wait_until_free(client: &Client, began: Instant) {
     }
 }
 
-/// In the destructor of a thread-local, while the program goes on.
+/// Drops in the destructor of a thread-local, while the program continues.
 pub(crate) fn in_a_thread(url: &str) {
     let (_runtime, client) = start(url);
     for _ in 0..100 {
@@ -34,14 +34,14 @@ pub(crate) fn in_a_thread(url: &str) {
     }
 }
 
-/// What the main thread meets first: its destructors run in the opposite order.
+/// Which thread-local the main thread uses first: the destructors run in the opposite order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     ClientFirst,
     GuardFirst,
 }
 
-/// In the destructor of a thread-local of the main thread, when `main` has returned.
+/// Drops in the destructor of a thread-local of the main thread, after `main` has returned.
 pub(crate) fn in_main(url: &str, order: Order) {
     let runtime = runtime();
     if order == Order::GuardFirst {
@@ -51,7 +51,7 @@ pub(crate) fn in_main(url: &str, order: Order) {
     GUARD.set(Some(take(client)));
 }
 
-/// A task panics while it holds the lock; others go on.
+/// A task panics while it holds the lock; others continue.
 pub(crate) fn panic_in_a_task(url: &str) {
     let (runtime, client) = start(url);
     let own = client.clone();
@@ -66,8 +66,8 @@ pub(crate) fn panic_in_a_task(url: &str) {
     drop(take(&client));
 }
 
-/// A runtime is shut down under a holder and ten waiters, while the program goes on. Nothing may
-/// panic, in any thread.
+/// A runtime is shut down under a holder and ten waiters, while the program continues. No thread
+/// may panic.
 pub(crate) fn runtime_shut_down(url: &str) {
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("{panic}");

@@ -1,4 +1,4 @@
-//! What becomes of a lock when its program ends, in each way: see `docs/guarantees.md`.
+//! What happens to a lock when its program ends in each way: see `docs/guarantees.md`.
 
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
 
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 /// The watchdog lease of the program.
 const LEASE: Duration = Duration::from_secs(1);
 
-/// Added to every upper bound: the machine has other things to do as well.
+/// Added to every upper bound: the machine is shared.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// No way to end takes as long.
+/// No way to end takes this long.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 fn start(way: &str, server: &Server) -> Child {
@@ -28,21 +28,22 @@ fn start_on(way: &str, url: &str) -> Child {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // With its children: one that hangs would keep our pipes open.
+        // In its own group, so that its children are killed with it: one that hangs would keep our
+        // pipes open.
         .process_group(0)
         .spawn()
         .unwrap()
 }
 
-/// Waits for the program's end; returns its status and all that it said.
+/// Waits for the program's end; returns its status and output.
 fn end(child: Child) -> (ExitStatus, String) {
     let output = processes::end(child, ENDS_WITHIN);
     let said = [output.stdout, output.stderr].concat();
     (output.status, String::from_utf8(said).unwrap())
 }
 
-/// Runs the program to its end; returns its status and what was left of the lock's TTL then, in
-/// milliseconds: -2 when the lock is free.
+/// Runs the program to its end. Returns its status, the remaining TTL of the lock in milliseconds
+/// (-2 when the lock is free), and the output.
 fn left_by(way: &str, server: &Server) -> (ExitStatus, i64, String) {
     let mut raw = server.client();
     let (status, said) = end(start(way, server));
@@ -52,10 +53,10 @@ fn left_by(way: &str, server: &Server) -> (ExitStatus, i64, String) {
     (status, ttl_ms, said)
 }
 
-/// The lock is free when the program has ended.
+/// Asserts that the lock is free when the program has ended.
 fn released(way: &str, wanted: Option<i32>) {
     let Some(server) = Server::start(Generation::Redis70) else { return };
-    // Luck must not do: the release races with the end of the program.
+    // Repeated, because the release races with the end of the program.
     for _ in 0..10 {
         let (status, ttl_ms, said) = left_by(way, &server);
         assert_eq!(status.code(), wanted, "{way}: {said}");
@@ -65,7 +66,7 @@ fn released(way: &str, wanted: Option<i32>) {
     }
 }
 
-/// The lock ends with its lease.
+/// Asserts that the lock stays held until its lease ends.
 fn expires(way: &str, wanted: Option<i32>) {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let (status, ttl_ms, said) = left_by(way, &server);
@@ -85,8 +86,8 @@ fn main_returns_right_after_a_drop() {
     released("drop", Some(0));
 }
 
-/// A client in a static is never dropped, so nobody waited for the release: the program was gone
-/// before it was sent, and everybody else waited for the lease to run out.
+/// A client in a static is never dropped, so nothing waited for the release: the program was gone
+/// before it was sent, and the others waited for the lease to expire.
 #[test]
 fn main_returns_right_after_a_drop_and_the_client_is_static() {
     released("drop-static", Some(0));
@@ -113,7 +114,7 @@ fn exit_while_holding() {
     expires("exit-held", Some(0));
 }
 
-/// Nothing waits for the release: it may be sent in time or not, and else the lease runs out.
+/// Nothing waits for the release: it is sent in time, or the lease expires.
 #[test]
 fn exit_on_another_thread_right_after_a_drop() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -150,7 +151,7 @@ fn abort_while_holding() {
     expires("abort", None);
 }
 
-/// A guard that is never dropped, in a program that ends in good order.
+/// A guard that is never dropped, in a program that ends normally.
 #[test]
 fn f18_a_leaked_guard_ends_with_the_program() {
     expires("leak", Some(0));
@@ -166,7 +167,7 @@ fn f16_dropped_in_the_destructor_of_a_thread_local_of_the_main_thread() {
     released("thread-local-main", Some(0));
 }
 
-/// The guard's destructor runs after all others: nothing of the thread is left to note it in.
+/// The guard's destructor runs after all others, when the thread has no storage left to record it.
 #[test]
 fn f16_dropped_in_the_last_destructor_of_the_main_thread() {
     released("thread-local-main-early", Some(0));
@@ -181,7 +182,7 @@ fn f17_a_runtime_is_shut_down_under_guards_and_waiters() {
     assert_eq!(ttl_ms, -2);
 }
 
-/// The server does not answer: the program ends all the same.
+/// The server does not answer, but the program still ends.
 #[test]
 fn main_returns_and_the_server_hangs() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -213,7 +214,7 @@ fn f13_forks_in_the_middle_of_work() {
     released_once("fork-under-load");
 }
 
-/// On the host store, where the child must not even open the file anew.
+/// On the host store, where the child must not even reopen the file.
 #[test]
 fn f13_the_child_of_a_fork_leaves_a_file_alone() {
     on_a_file("fork-on-a-file");

@@ -1,5 +1,6 @@
-//! The client around the rules: handles, guards, acquisitions, waiters. Its store is inside the process and all of it
-//! runs on one thread in stopped time, so that nothing depends on the machine.
+//! The client around the rules: handles, guards, acquisitions, waiters. Its store is inside the
+//! process, and everything runs on one thread with paused time, so that nothing depends on the
+//! machine.
 
 use fairlock::test_util::Sandbox;
 use std::cell::Cell;
@@ -12,7 +13,7 @@ fn alone<F: Future<Output = ()>>(work: impl FnOnce(Sandbox) -> F) {
     local.block_on(&runtime, async { work(Sandbox::new()).await });
 }
 
-/// A free lock is taken and released.
+/// Takes and releases a free lock.
 pub(crate) fn pairs(times: u64) {
     alone(|sandbox| async move {
         let lock = sandbox.client().fair_lock("job");
@@ -35,7 +36,7 @@ pub(crate) fn handovers(times: u64) {
                     while left.get() > 0 {
                         let guard = lock.lock().await.unwrap();
                         left.set(left.get().saturating_sub(1));
-                        // The others come to the queue.
+                        // Lets the other tasks enter the queue.
                         tokio::task::yield_now().await;
                         guard.release().await.unwrap();
                     }

@@ -1,6 +1,7 @@
-//! `fairlock-hot-paths PATH TIMES [URL]`: takes one of the hot paths so many times, and nothing else.
-//! `scripts/guard` runs it twice under valgrind. What the second run takes more is the cost of the path,
-//! without start-up, symbols and time. Paths that need a server take it from the URL, and its data are lost.
+//! `fairlock-hot-paths PATH TIMES [URL]`: runs one of the hot paths this many times, and nothing
+//! else. `scripts/guard` runs it twice under valgrind with different counts. The difference is the
+//! cost of the path, without start-up, symbols and clock reads. Paths that need a server connect to
+//! the URL; they destroy its data.
 
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on panics")]
 
@@ -10,7 +11,7 @@ mod server;
 
 use std::process::ExitCode;
 
-/// Goes a path so many times, at the server of the URL where it needs one.
+/// Runs a path this many times, on the server at the URL if it needs one.
 type Path = fn(u64, Option<&str>);
 
 const PATHS: [(&str, Path); 9] = [

@@ -1,14 +1,14 @@
-//! The rules of `fairlock-core`, without anything around.
+//! The rules of `fairlock-core` alone.
 
 use fairlock_core::{
     Acquire, Body, ClientId, Kind, LockState, Mode, Op, OwnerId, Payload, RequestId, Rules, Token,
     World,
 };
 
-/// In the year 2033, as the tests of the core.
+/// In the year 2033, as in the tests of the core.
 const START_US: u64 = 2_000_000_000_000_000;
 
-/// Everybody listens.
+/// Every client listens.
 struct Everybody;
 
 impl World for Everybody {
@@ -21,7 +21,8 @@ impl World for Everybody {
     }
 }
 
-/// One lock, and its time: 100 us for each operation, so that nobody dies of age.
+/// One lock and its clock, which advances by 100 us with each operation, so that no waiter is
+/// judged dead.
 struct Lock {
     state: LockState,
     rules: Rules,
@@ -61,7 +62,7 @@ impl Lock {
         self.apply(&op).0
     }
 
-    /// Says which token the next one got, if there is one.
+    /// Returns the token of the next holder, if there is one.
     fn release(&mut self, owner: &OwnerId, token: Token) -> Option<Token> {
         let owner = owner.clone();
         let op = Op::Release { kind: Kind::Fair, owner, token, keep: 0, change: 1 };
@@ -85,7 +86,7 @@ fn granted(body: &Body) -> Token {
     }
 }
 
-/// A free lock is taken and released.
+/// Takes and releases a free lock.
 pub(crate) fn pairs(times: u64) {
     let (mut lock, owner) = (Lock::new(), owner(0));
     for _ in 0..times {
@@ -94,7 +95,7 @@ pub(crate) fn pairs(times: u64) {
     }
 }
 
-/// So many wait: the holder hands the lock on, and stands at the end of the queue.
+/// With this many waiters, the holder hands the lock over and enters at the end of the queue.
 pub(crate) fn handovers(waiters: u64, times: u64) {
     let mut lock = Lock::new();
     let mut token = granted(&lock.acquire(&owner(0)));
@@ -109,7 +110,7 @@ pub(crate) fn handovers(waiters: u64, times: u64) {
     }
 }
 
-/// A heartbeat for the oldest of a thousand.
+/// A heartbeat for the oldest of a thousand waiters.
 pub(crate) fn beats(times: u64) {
     let mut lock = Lock::new();
     granted(&lock.acquire(&owner(0)));

@@ -1,4 +1,5 @@
-//! The same with a server: its instructions may be counted, or the client's with redis-rs and the background thread.
+//! The same paths with a server: counts the instructions of the server, or of the client including
+//! redis-rs and the background thread.
 
 use fairlock::Client;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ fn with_clients<F: Future<Output = ()>>(url: &str, work: impl FnOnce([Client; 2]
     });
 }
 
-/// A round trip without a script: what the others are told in.
+/// A round trip without a script: the unit in which the other paths are expressed.
 pub(crate) fn pings(times: u64, url: &str) {
     with_clients(url, |clients| async move {
         for _ in 0..times {
@@ -22,7 +23,7 @@ pub(crate) fn pings(times: u64, url: &str) {
     });
 }
 
-/// A free lock is taken and released.
+/// Takes and releases a free lock.
 pub(crate) fn pairs(times: u64, url: &str) {
     with_clients(url, |clients| async move {
         let lock = clients[0].fair_lock("guard:pair");

@@ -1,8 +1,8 @@
-//! A JVM with Redisson's clients: commands go in, answers come out, each call when it ends.
+//! A JVM with Redisson clients: commands go in, and each call's answer comes out when it ends.
 //!
-//! [`Java`] is a process of `interop/`'s driver, [`JavaClient`] a Redisson client in it,
-//! [`JavaOwner`] a thread of that client, which is what owns a lock in Java, and [`JavaLock`] a lock
-//! object in that thread's hands. Its methods send the call at once and return a [`Call`].
+//! [`Java`] is a process of the driver in `interop/`, [`JavaClient`] a Redisson client in it,
+//! [`JavaOwner`] a thread of that client, which is what owns a lock in Java, and [`JavaLock`] a
+//! lock object used by that thread. Its methods send the call at once and return a [`Call`].
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -21,12 +21,12 @@ use tokio::sync::oneshot;
 
 use crate::version::Version;
 
-/// What ends by itself gets this long before the test fails: the machine may be busy.
+/// Time limit for anything that ends by itself; the machine may be busy.
 pub const SOON: Duration = Duration::from_secs(15);
-/// A connection of a cold JVM, which loads its classes for it: beside two busy loops for each processor 15 s were
-/// not enough (D18). No lock waits for it.
+/// Time limit for connecting from a cold JVM, which loads the classes it needs: with two busy loops
+/// per processor, 15 s were not enough (D18). No lock waits for it.
 const CONNECTED: Duration = Duration::from_secs(60);
-/// The flags halve the time to the first lock; nothing here runs long enough to need more.
+/// These flags halve the time to the first lock; nothing here runs long enough to need more.
 const JVM_FLAGS: [&str; 4] =
     ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xmx256m"];
 
@@ -47,21 +47,21 @@ struct Process {
     dir: TempDir,
 }
 
-/// Calls under way; `None` once the process has ended.
+/// Calls in flight; `None` once the process has ended.
 type Waiting = Option<HashMap<String, oneshot::Sender<Answer>>>;
 
-/// The end of a call.
+/// The result of a call.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// Just before the call, on the clock of [`fairlock_testkit::history::now_ns`].
     pub began_ns: u64,
     /// Just after it.
     pub ended_ns: u64,
-    /// What it returned, `-` for nothing; or the exception.
+    /// The returned value, `-` for none, or the exception.
     pub result: Result<String, String>,
 }
 
-/// A call under way. Dropping it does not end it.
+/// A call in flight. Dropping it does not cancel it.
 #[derive(Debug)]
 pub struct Call {
     what: String,
@@ -84,11 +84,11 @@ pub struct JavaClient {
 pub struct JavaOwner {
     client: JavaClient,
     name: String,
-    /// As it stands in Redis.
+    /// The owner id as stored in Redis.
     pub id: String,
 }
 
-/// The kinds of Redisson's locks.
+/// The kinds of Redisson locks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs, reason = "they are Redisson's, see its getFairLock and so on")]
 pub enum Kind {
@@ -100,7 +100,7 @@ pub enum Kind {
     NonReentrantFair,
 }
 
-/// A lock object in the hands of a thread.
+/// A lock object used by one thread.
 #[derive(Clone, Debug)]
 pub struct JavaLock {
     owner: JavaOwner,
@@ -109,12 +109,12 @@ pub struct JavaLock {
     is_apart: bool,
 }
 
-/// What a client is made with.
+/// The settings of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Redisson's `lockWatchdogTimeout`.
     pub watchdog: Duration,
-    /// Redisson's `fairLockWaitTimeout`, if not the default. Since 3.46.
+    /// Redisson's `fairLockWaitTimeout`, if not the default. Available since 3.46.
     pub fair_wait: Option<Duration>,
 }
 
@@ -125,7 +125,7 @@ impl Default for Settings {
 }
 
 impl Java {
-    /// Starts a process; `None`, loudly, without Java or the jars.
+    /// Starts a process. Returns `None`, with a message, without Java or the jars.
     ///
     /// # Panics
     ///
@@ -134,7 +134,7 @@ impl Java {
         Self::launch(version, false)
     }
 
-    /// As [`Java::start`], with its wall clock under the test's control.
+    /// Like [`Java::start`], with its wall clock under the test's control.
     ///
     /// # Panics
     ///
@@ -143,8 +143,8 @@ impl Java {
         Self::launch(version, true)
     }
 
-    /// The one that all tests of this process share that do not harm it, of the version that the
-    /// environment names. It ends with this process.
+    /// The JVM shared by all tests of this process that do not disturb it, with the version named
+    /// by the environment. It ends with this process.
     ///
     /// # Panics
     ///
@@ -178,7 +178,7 @@ impl Java {
         Some(Self { process: Arc::new(process) })
     }
 
-    /// Which Redisson it is.
+    /// The Redisson version it runs.
     pub fn version(&self) -> Version {
         self.process.version
     }
@@ -192,7 +192,7 @@ impl Java {
         self.process.clock.as_ref().expect("a JVM started with a clock")
     }
 
-    /// What it takes for the time, in milliseconds since the epoch.
+    /// Its current time, in milliseconds since the epoch.
     ///
     /// # Panics
     ///
@@ -201,7 +201,7 @@ impl Java {
         self.call("clock").value().await.parse().expect("a number")
     }
 
-    /// A new client of the server at this address.
+    /// Connects a new client to the server at this address.
     ///
     /// # Panics
     ///
@@ -210,7 +210,7 @@ impl Java {
         self.connect(&format!("redis://{server}"), settings).await
     }
 
-    /// A new client of the master that these Sentinels know by this name.
+    /// Connects a new client to the master that these Sentinels know by this name.
     ///
     /// # Panics
     ///
@@ -224,7 +224,7 @@ impl Java {
         self.connect(&format!("sentinel/{master}/{}", listed(sentinels)), settings).await
     }
 
-    /// A new client of the Cluster of these nodes.
+    /// Connects a new client to the Cluster of these nodes.
     ///
     /// # Panics
     ///
@@ -242,7 +242,7 @@ impl Java {
         JavaClient { java: self.clone(), name, uuid }
     }
 
-    /// Kills it with SIGKILL and waits until it is gone: calls under way have no answer then.
+    /// Kills it with SIGKILL and waits until it has exited; calls in flight get no answer.
     pub fn kill9(&self) {
         self.process.kill();
     }
@@ -252,19 +252,19 @@ impl Java {
         self.process.signal(Signal::STOP);
     }
 
-    /// Lets a stopped process go on (SIGCONT).
+    /// Resumes a stopped process (SIGCONT).
     pub fn cont(&self) {
         self.process.signal(Signal::CONT);
     }
 
-    /// Sends a command. That of a process that has ended is never answered.
+    /// Sends a command. If the process has ended, the call is never answered.
     fn call(&self, words: &str) -> Call {
         let id = self.process.next.fetch_add(1, Ordering::Relaxed).to_string();
         let (sender, receiver) = oneshot::channel();
         if let Some(waiting) = unpoisoned(&self.process.waiting).as_mut() {
             waiting.insert(id.clone(), sender);
         }
-        // Cannot be written if the process has ended: the call's reader is told.
+        // The write fails if the process has ended; the call's receiver reports that.
         let _ = writeln!(unpoisoned(&self.process.input), "{id} {words}");
         Call { what: words.to_owned(), receiver, answer: None, process: Arc::clone(&self.process) }
     }
@@ -273,7 +273,7 @@ impl Java {
 impl Process {
     fn kill(&self) {
         let mut child = unpoisoned(&self.child);
-        // Fails only if it is gone and reaped already.
+        // Fails only if the process has exited and was reaped.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -300,7 +300,7 @@ fn deliver(output: ChildStdout, waiting: &Mutex<Waiting>) {
         let (id, answer) = parse(&line).unwrap_or_else(|| panic!("the driver said {line:?}"));
         let sender = unpoisoned(waiting).as_mut().and_then(|waiting| waiting.remove(id));
         if let Some(sender) = sender {
-            // Nobody may wait for it any more.
+            // The receiver may be gone.
             let _ = sender.send(answer);
         }
     }
@@ -321,11 +321,11 @@ fn parse(line: &str) -> Option<(&str, Answer)> {
 }
 
 impl Call {
-    /// Its end.
+    /// Waits for the result.
     ///
     /// # Panics
     ///
-    /// If it does not come within [`SOON`], or the process ends first.
+    /// If it does not arrive within [`SOON`], or the process ends first.
     pub async fn answer(self) -> Answer {
         self.must_answer_within(SOON).await
     }
@@ -337,11 +337,11 @@ impl Call {
         }
     }
 
-    /// What it returned.
+    /// Waits for the returned value.
     ///
     /// # Panics
     ///
-    /// If it threw an exception, or as [`Call::answer`].
+    /// If the call threw an exception, or as [`Call::answer`].
     pub async fn value(self) -> String {
         self.value_within(SOON).await
     }
@@ -352,36 +352,36 @@ impl Call {
         answer.result.unwrap_or_else(|error| panic!("{what}: {error}\n{}", process.log()))
     }
 
-    /// The number that it returned.
+    /// Waits for the returned number.
     ///
     /// # Panics
     ///
-    /// If it is none, or as [`Call::value`].
+    /// If the value is not a number, or as [`Call::value`].
     pub async fn number(self) -> i64 {
         self.value().await.parse().expect("a number")
     }
 
-    /// Whether it returned true.
+    /// Waits for the returned boolean.
     ///
     /// # Panics
     ///
-    /// If it is neither true nor false, or as [`Call::value`].
+    /// If the value is neither true nor false, or as [`Call::value`].
     pub async fn is_true(self) -> bool {
         self.value().await.parse().expect("true or false")
     }
 
-    /// The exception that it threw.
+    /// Waits for the exception.
     ///
     /// # Panics
     ///
-    /// If it threw none, or as [`Call::answer`].
+    /// If the call threw none, or as [`Call::answer`].
     pub async fn exception(self) -> String {
         let what = self.what.clone();
         let answer = self.answer().await;
         answer.result.expect_err(&what)
     }
 
-    /// Its end, if it comes in time.
+    /// The result, if it arrives within `time`.
     ///
     /// # Panics
     ///
@@ -395,7 +395,7 @@ impl Call {
         self.answer.clone()
     }
 
-    /// Whether it has ended.
+    /// Whether the call has ended.
     pub fn is_over(&mut self) -> bool {
         if self.answer.is_none() {
             self.answer = self.receiver.try_recv().ok();
@@ -405,7 +405,7 @@ impl Call {
 }
 
 impl JavaClient {
-    /// One of its threads; the same for the same name.
+    /// The client's thread of this name, created on first use.
     ///
     /// # Panics
     ///
@@ -415,14 +415,14 @@ impl JavaClient {
         JavaOwner { client: self.clone(), name: name.to_owned(), id }
     }
 
-    /// Ends the client in an orderly way.
+    /// Shuts the client down in an orderly way.
     pub fn shutdown(&self) -> Call {
         self.java.call(&format!("shutdown {}", self.name))
     }
 }
 
 impl JavaOwner {
-    /// A lock of a kind. Its name has no spaces.
+    /// A lock of this kind. Its name must not contain spaces.
     pub fn lock(&self, kind: Kind, lock: &str) -> JavaLock {
         assert!(!lock.contains([' ', '\n']), "the driver's words are separated by spaces");
         JavaLock { owner: self.clone(), kind, lock: lock.to_owned(), is_apart: false }
@@ -442,20 +442,20 @@ impl JavaOwner {
 /// Times are in milliseconds; without a lease the watchdog renews.
 #[allow(missing_docs, reason = "each is Redisson's method of that name")]
 impl JavaLock {
-    /// Another Java object for the same lock; the client's threads share one otherwise, and with it the
-    /// lease that was used last.
+    /// A separate Java object for the same lock. Otherwise the client's threads share one,
+    /// including the lease that was used last.
     #[must_use]
     pub fn apart(&self) -> Self {
         Self { is_apart: true, ..self.clone() }
     }
 
-    /// Any operation of the driver, with its numbers.
+    /// Any operation of the driver, with numeric arguments.
     pub fn call(&self, operation: &str, numbers: &[i64]) -> Call {
         let words: Vec<_> = numbers.iter().map(i64::to_string).collect();
         self.call_with(operation, &words)
     }
 
-    /// The same with words.
+    /// The same with textual arguments.
     pub fn call_with(&self, operation: &str, rest: &[String]) -> Call {
         let Self { owner, kind, lock, is_apart } = self;
         let (client, thread, kind) = (&owner.client.name, &owner.name, kind.name());
@@ -521,12 +521,12 @@ impl JavaLock {
 }
 
 impl Kind {
-    /// Whether its owner may enter it once more.
+    /// Whether its owner may re-enter it.
     pub fn is_reentrant(self) -> bool {
         !matches!(self, Self::NonReentrant | Self::NonReentrantFair)
     }
 
-    /// As the driver calls it.
+    /// The driver's name for it.
     fn name(self) -> &'static str {
         match self {
             Self::Fair => "fair",

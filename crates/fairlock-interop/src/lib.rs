@@ -1,15 +1,15 @@
 //! Rust and Java in one queue: fairlock beside Redisson's own jars.
 //!
-//! - [`java`]: a JVM with Redisson's clients, scripted call by call;
-//! - [`version`]: which of Redisson's versions, and where `scripts/interop-jars` has put it;
-//! - [`watch`]: what a server has executed, in its order, and the story of a lock's queue in it;
+//! - [`java`]: a JVM with Redisson clients, scripted call by call;
+//! - [`version`]: the supported Redisson versions, and where `scripts/interop-jars` installed them;
+//! - [`watch`]: what a server has executed, in its order, and the history of a lock's queue in it;
 //! - [`vectors`]: what Java does to the keys, recorded for `testing/vectors`;
 //! - [`rounds`]: random scripts that Rust and Java play together, and their checkers;
-//! - [`worker`]: a client of ours in a process of its own, to be killed;
-//! - [`report`]: the results of many runs, added up.
+//! - [`worker`]: a fairlock client in its own process, to be killed;
+//! - [`report`]: the combined results of many runs.
 //!
-//! Unpublished, and apart from the other tests, so that these need no JVM. Everything may panic: a
-//! broken fixture is a failed test. Without Java or the jars a test is skipped, loudly.
+//! Unpublished, and separate from the other tests so that these need no JVM. Anything may panic: a
+//! broken fixture is a failed test. Without Java or the jars a test is skipped, with a message.
 
 pub mod java;
 pub mod report;

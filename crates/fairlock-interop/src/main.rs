@@ -1,4 +1,4 @@
-//! The rounds as a command, their results added up, and a client of ours to be killed.
+//! Runs the rounds, combines their results, and serves as a fairlock client to be killed.
 //!
 //! ```text
 //! fairlock-interop rounds ROUNDS VERSION SERVER [SEED]    two lines; 1 if anything was violated
@@ -48,7 +48,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Says its owners' ids, each when it stands in the queue.
+/// Prints each owner's id once it is in the queue.
 async fn worker(
     url: &str,
     lock: &str,
@@ -72,7 +72,7 @@ fn ms(text: &str) -> Duration {
     Duration::from_millis(text.parse().expect("milliseconds"))
 }
 
-/// Writes what Java does into the files; those that change are told.
+/// Records what Java does into the files, and prints the names of those that change.
 async fn record(version: &str, server: &str) -> ExitCode {
     let (version, generation) = named(version, server);
     let Some(mut recorder) = Recorder::start(version, generation) else {
@@ -142,6 +142,6 @@ async fn play(kind: &str, count: &str, version: &str, server: &str, seed: u64) -
 
 fn new_seed() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // Short enough to be typed again.
+    // Short enough to retype.
     u64::from(since_epoch.subsec_nanos())
 }

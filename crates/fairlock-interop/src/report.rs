@@ -1,14 +1,15 @@
-//! The results of the matrix, added up: what `docs/interop-report.md` says.
+//! The combined results of the matrix, as shown in `docs/interop-report.md`.
 //!
-//! Every run leaves a line in a file, of words with one space between them:
+//! Every run writes one line to a file, with words separated by one space:
 //!
 //! ```text
 //! result KIND VERSION SERVER SEED ROUNDS CALLS VIOLATIONS SPOILED WAY WAY WAY WAY WAY
 //! cases VERSION SERVER PASSED FAILED
 //! ```
 //!
-//! KIND is rounds, clocks or deaths. WAY is `COUNT/LATE/WORST_US` for the hand-overs of Rust to Java, Java to
-//! Rust, Rust to Rust, Java to Java, and those past a Java waiter that gave up. Other lines are not looked at.
+//! KIND is rounds, clocks or deaths. WAY is `COUNT/LATE/WORST_US` for the hand-overs of Rust to
+//! Java, Java to Rust, Rust to Rust, Java to Java, and those past a Java waiter that gave up. Other
+//! lines are ignored.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -48,7 +49,7 @@ pub fn line(
     line
 }
 
-/// What is known of one version beside one server.
+/// The results of one version on one server.
 #[derive(Debug, Default)]
 struct Cell {
     cases: u64,
@@ -64,7 +65,7 @@ struct Cell {
     seeds: Vec<String>,
 }
 
-/// Adds up all lines of the files in a folder, and says what they come to.
+/// Combines all lines of the files in a folder into a report.
 ///
 /// # Errors
 ///
@@ -117,7 +118,7 @@ fn cells(text: &str) -> BTreeMap<(usize, usize), Cell> {
     cells
 }
 
-/// Where a cell stands: the newest version and the oldest server first.
+/// The position of a cell: the newest version and the oldest server first.
 fn position(version: &str, server: &str) -> (usize, usize) {
     let version = Version::ALL.iter().position(|other| other.name() == version);
     let server = Generation::ALL.iter().position(|other| other.name() == server);

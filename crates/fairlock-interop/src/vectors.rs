@@ -1,7 +1,8 @@
 //! Golden vectors, played by Redisson's own jars.
 //!
-//! A file of `testing/vectors` says the state and the call; here Java calls, and what it left is noted. The
-//! clocks of server and JVM stand still, and go on by what the file says.
+//! A file of `testing/vectors` has the state and the call; here Java makes the call, and the
+//! resulting state is recorded. The clocks of server and JVM are frozen and advance as the file
+//! says.
 
 use std::time::{Duration, Instant};
 
@@ -14,16 +15,16 @@ use serde_json::{Value, json};
 use crate::java::{Call, Java, JavaLock, Kind, SOON, Settings};
 use crate::version::Version;
 
-/// A state that stays for so long is not changed any more by what was called.
+/// A state that is stable for this long will not be changed any more by the call.
 const SETTLED: Duration = Duration::from_millis(100);
-/// Where time passes, everything that is due has been done by then: timed calls of the vectors last a
-/// second, and the watchdog comes each second.
+/// Where time passes, everything that is due has happened by then: timed calls of the vectors take
+/// a second, and the watchdog runs each second.
 const DONE_AFTER: Duration = Duration::from_millis(2500);
-/// A call that has not returned by then waits.
+/// A call that has not returned by then is waiting.
 const WAITS_AFTER: Duration = Duration::from_millis(1000);
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A server and a JVM whose clocks stand still together.
+/// A server and a JVM with a shared frozen clock.
 #[derive(Debug)]
 pub struct Recorder {
     bench: Bench,
@@ -31,7 +32,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts both; `None`, loudly, where something is missing.
+    /// Starts both. Returns `None`, with a message, where something is missing.
     ///
     /// # Panics
     ///
@@ -53,11 +54,12 @@ impl Recorder {
             }
     }
 
-    /// Lets Java do it. An expected outcome is waited for; without one the state must have settled.
+    /// Plays the vector in Java. Waits for an expected outcome; without one, until the state has
+    /// settled.
     ///
     /// # Panics
     ///
-    /// If Java does not do what the file takes for granted.
+    /// If Java does not do what the file requires.
     pub async fn play(&mut self, vector: &Vector, expected: Option<&Outcome>) -> Outcome {
         self.set_clocks(0);
         self.bench.clear();
@@ -134,7 +136,8 @@ impl Recorder {
                 Some(expected) => {
                     is_quiet && mismatch(expected, &outcome).is_none() || began.elapsed() > SOON
                 }
-                // What has returned is done, but for what is sent without waiting for an answer.
+                // A call that has returned is done, apart from commands sent without waiting for a
+                // reply.
                 None => {
                     let has_returned = !outcome.returns.is_null() && outcome.returns != "waits";
                     is_quiet && (has_returned || began.elapsed() >= has_returned_after)
@@ -147,8 +150,8 @@ impl Recorder {
         }
     }
 
-    /// Waits until the caller has asked, listens, and has asked once more: two scripts or more, for some
-    /// waiters of old versions do not sleep at all.
+    /// Waits until the caller has asked, subscribed, and asked again: at least two scripts, since
+    /// some waiters of old versions do not sleep at all.
     async fn until_it_waits(&mut self, cast: &Cast, scripts_before: u64, name: &str) {
         let began = Instant::now();
         let mut since = Instant::now();
@@ -168,7 +171,7 @@ impl Recorder {
     }
 }
 
-/// What a call has returned by now.
+/// What a call has returned so far.
 async fn returned(call: &mut Call, cast: &Cast) -> Value {
     if !call.is_over() {
         return json!("waits");
@@ -176,7 +179,7 @@ async fn returned(call: &mut Call, cast: &Cast) -> Value {
     let answer = call.answer_within(SOON).await.expect("it is over");
     match answer.result {
         Ok(value) => json!(cast.blank(&value)),
-        // The class's own name; the message has ids in it.
+        // Only the class name; the message contains ids.
         Err(exception) => {
             let class = exception.split(':').next().unwrap_or(&exception);
             json!({ "throws": class.rsplit('.').next().unwrap_or(class) })
@@ -184,7 +187,7 @@ async fn returned(call: &mut Call, cast: &Cast) -> Value {
     }
 }
 
-/// The TTL of a latch has chance in it: redisson-wire's 1.7, from 16 to 20 s.
+/// The TTL of a latch is partly random: redisson-wire's 1.7, from 16 to 20 s.
 fn ranges(mut keys: fairlock_testkit::vectors::Keys) -> fairlock_testkit::vectors::Keys {
     for (key, entry) in &mut keys {
         let is_latch = key.starts_with(fairlock_testkit::vectors::LATCH);
@@ -216,11 +219,11 @@ fn call(lock: &JavaLock, call: &Value) -> Call {
     lock.call_with(name, &words.collect::<Vec<_>>())
 }
 
-/// Writes what this version did into the file's part of Java's, beside what others did.
+/// Adds what this version did to the Java part of the file, next to the results of other versions.
 ///
 /// # Panics
 ///
-/// If the file is no vector.
+/// If the file is not a vector.
 pub fn merge(vector: &mut Vector, version: Version, outcome: &Outcome) {
     let outcomes = vector.json["java"]["outcomes"].as_array_mut().expect("a list of outcomes");
     let mut others = Vec::new();

@@ -1,4 +1,4 @@
-//! Redisson's versions: what `scripts/interop-jars` builds the driver for.
+//! The Redisson versions for which `scripts/interop-jars` builds the driver.
 
 use std::env;
 use std::fmt;
@@ -13,8 +13,8 @@ pub enum Version {
     V4_7,
     /// The last of 3.x.
     V3_52,
-    /// From before fenced locks, unlock latches and the setting of the fair wait. Its waiters sleep for
-    /// as long as their turn is away, and not for the TTL of the lock.
+    /// Older than fenced locks, unlock latches and the fair-wait setting. Its waiters sleep for as
+    /// long as their turn is away, not for the TTL of the lock.
     V3_16,
 }
 
@@ -22,7 +22,7 @@ impl Version {
     /// All of them, the newest first.
     pub const ALL: [Self; 3] = [Self::V4_7, Self::V3_52, Self::V3_16];
 
-    /// As Maven calls it.
+    /// Its Maven version.
     pub fn name(self) -> &'static str {
         match self {
             Self::V4_7 => "4.7.0",
@@ -36,11 +36,11 @@ impl Version {
         Self::ALL.into_iter().find(|version| version.name() == name)
     }
 
-    /// What `FAIRLOCK_INTEROP_REDISSON` says, else the newest.
+    /// The version in `FAIRLOCK_INTEROP_REDISSON`, or else the newest.
     ///
     /// # Panics
     ///
-    /// If it says something that is not here.
+    /// If the variable names an unknown version.
     pub fn of_environment() -> Self {
         match env::var("FAIRLOCK_INTEROP_REDISSON") {
             Ok(name) if !name.is_empty() => Self::named(&name)
@@ -54,14 +54,14 @@ impl Version {
         self != Self::V3_16
     }
 
-    /// Whether the setting `fairLockWaitTimeout` exists. Since 3.46.
+    /// Whether the setting `fairLockWaitTimeout` exists (since 3.46).
     pub fn has_fair_wait(self) -> bool {
         self != Self::V3_16
     }
 
-    /// Whether its fair waiters look again when the TTL of the lock that they saw ends, and at full
-    /// speed while it is free and not their turn. Since 3.32; before, each sleeps for as long as its turn
-    /// was away, which is minutes.
+    /// Whether its fair waiters ask again when the TTL of the lock that they saw ends, and in a
+    /// tight loop while it is free and not their turn. Since 3.32; before, each sleeps for as long
+    /// as its turn was away, which is minutes.
     pub fn looks_again(self) -> bool {
         self != Self::V3_16
     }
@@ -71,8 +71,8 @@ impl Version {
         self == Self::V4_7
     }
 
-    /// The folder with jars and driver; without it, or without `java`, the running test is a skipped
-    /// one, loudly, and `None`.
+    /// The folder with jars and driver. Without it, or without `java`, the running test is skipped
+    /// with a message, and this returns `None`.
     ///
     /// # Panics
     ///

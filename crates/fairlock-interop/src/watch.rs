@@ -1,8 +1,8 @@
-//! What a server has executed, in its order, and the story of a lock's fair queue in it.
+//! What a server has executed, in its order, and the history of a lock's fair queue in it.
 //!
-//! Nobody's reply says when Java entered the queue, or left it. The server's `MONITOR` does: it shows
-//! each command of each script in the order of execution, with the server's time. The queue and the
-//! hold are followed from there, and told as the events of [`fairlock_testkit::history`].
+//! No reply tells when Java entered or left the queue. The server's `MONITOR` does: it shows each
+//! command of each script in the order of execution, with the server's time. From it the queue and
+//! the hold are reconstructed, as events of [`fairlock_testkit::history`].
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -16,20 +16,20 @@ use fairlock_testkit::raw::Raw;
 use fairlock_testkit::redisson::queue_key;
 use fairlock_testkit::resp::Value;
 
-/// Of both clocks, of which one is taken.
+/// How often both clocks are read to find the closest pair.
 const READINGS: u32 = 20;
-/// Until what was executed is shown; it takes a millisecond.
+/// Time limit for a command to appear in `MONITOR`; it usually takes a millisecond.
 const SHOWN_WITHIN: Duration = Duration::from_secs(30);
-/// Between two looks at whether the watching is to end.
+/// How often the watching thread checks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Listens to a server until it is dropped.
+/// Monitors a server until it is dropped.
 #[derive(Debug)]
 pub struct Watch {
     server: SocketAddr,
     seen: Arc<Seen>,
-    /// What to take from the server's time for the one of [`now_ns`]. Looked at again with each
-    /// [`Watch::take`], since a wall clock is set right little by little.
+    /// What to subtract from the server's time to get that of [`now_ns`]. Measured again with each
+    /// [`Watch::take`], because a wall clock is adjusted gradually.
     epoch_ns: AtomicU64,
 }
 
@@ -44,7 +44,7 @@ struct Seen {
 pub struct Command {
     /// When, on the clock of [`now_ns`].
     pub at_ns: u64,
-    /// Of which script: all commands of one have the same number.
+    /// The script that ran it: all commands of one script have the same number.
     pub script: usize,
     /// The command in lower case, and its arguments.
     pub words: Vec<String>,
@@ -55,47 +55,47 @@ pub struct Command {
 pub struct Step {
     /// When, on the clock of [`now_ns`].
     pub at_ns: u64,
-    /// Who.
+    /// The owner.
     pub owner: String,
-    /// What.
+    /// The event.
     pub what: What,
 }
 
 /// See [`Step`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum What {
-    /// It stands at the tail.
+    /// It entered the queue at the tail.
     Enters,
-    /// It stands somewhere else: ours, that returned to its place.
+    /// It entered elsewhere: one of ours that returned to its place.
     Returns,
-    /// It stands in the queue no longer, and does not hold the lock.
+    /// It left the queue without holding the lock.
     Leaves,
-    /// It holds the lock, for the first time.
+    /// It acquired the lock, for the first time.
     Holds,
-    /// The lock is free again: it was released, or taken away, or its time was over.
+    /// The lock is free again: it was released or taken away, or it expired.
     Frees {
-        /// Nobody deleted the lock; its TTL ended.
+        /// The lock was not deleted; its TTL ended.
         by_time: bool,
     },
 }
 
-/// The lock went from one owner to the next.
+/// The lock passed from one owner to the next.
 #[derive(Clone, Debug)]
 pub struct HandOver {
-    /// Who had it.
+    /// The previous owner.
     pub from: String,
-    /// Who has it.
+    /// The new owner.
     pub to: String,
     /// When it became free, on the clock of [`now_ns`].
     pub freed_ns: u64,
-    /// Whether it became free because its time was over.
+    /// Whether it became free because it expired.
     pub by_time: bool,
-    /// Whether the new owner had been waiting by then.
+    /// Whether the new owner was already waiting then.
     pub was_waiting: bool,
 }
 
 impl Watch {
-    /// Begins.
+    /// Starts monitoring.
     ///
     /// # Panics
     ///
@@ -112,9 +112,9 @@ impl Watch {
                 match line {
                     Ok(Some(Value::Simple(line))) => seen.add(line),
                     Ok(Some(_) | None) => {}
-                    // A signal, as when a child ends.
+                    // A signal, for example when a child exits.
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    // The server is gone, or has hung up.
+                    // The server is gone, or closed the connection.
                     Err(error) => return seen.add(format!("ended: {error}")),
                 }
             }
@@ -122,18 +122,19 @@ impl Watch {
         Self { server, seen, epoch_ns: AtomicU64::new(epoch_ns()) }
     }
 
-    /// What scripts have run up to now, and forgets it.
+    /// Returns the commands that scripts have run so far, and forgets them.
     ///
     /// # Panics
     ///
-    /// If the server does not show it in time.
+    /// If the server does not show them in time.
     pub fn take(&self) -> Vec<Command> {
         self.epoch_ns.store(epoch_ns(), Ordering::Relaxed);
         let marker = format!("marker-{}", now_ns());
         Raw::connect(self.server).call(&["ECHO", &marker]);
         let deadline = Instant::now() + SHOWN_WITHIN;
         let mut lines = self.seen.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        // Java that polls makes a hundred thousand lines in a moment: each is looked at once.
+        // A polling Java client writes a hundred thousand lines in a moment, so each line is
+        // checked once.
         let mut looked_at = 0;
         let end = loop {
             let found = lines[looked_at..].iter().position(|line| line.contains(&marker));
@@ -158,7 +159,7 @@ impl Watch {
         for line in &taken {
             match self.command(line, script) {
                 Some(command) => commands.push(command),
-                // The call of the next script, or of anything else.
+                // The call of the next script, or any other command.
                 None => script += 1,
             }
         }
@@ -236,8 +237,8 @@ impl Watch {
     }
 }
 
-/// The wall clock's time, less that of [`now_ns`]. A busy machine may put milliseconds between two readings
-/// (seed 194497541): the closest of some counts.
+/// The wall clock's time minus that of [`now_ns`]. A busy machine may put milliseconds between two
+/// readings (seed 194497541), so the closest of several pairs counts.
 fn epoch_ns() -> u64 {
     let read = |_| {
         let before_ns = now_ns();
@@ -251,7 +252,7 @@ fn epoch_ns() -> u64 {
 
 impl Seen {
     fn add(&self, mut line: String) {
-        // What clients send is looked at for the marker only; it can be a whole script.
+        // What clients send is only searched for the marker; it can be a whole script.
         let is_wanted = [" lua] ", "\"marker-", "ended: "].iter().any(|word| line.contains(word));
         if !is_wanted {
             line.clear();
@@ -266,7 +267,7 @@ struct Story {
     queue: Vec<String>,
     holder: Option<String>,
     ends_ns: u64,
-    /// The script of the command, and the step that says who has left the queue in it.
+    /// The script of the command, and the step that records who left the queue in it.
     script: usize,
     just_left: Option<usize>,
     steps: Vec<Step>,
@@ -277,7 +278,7 @@ impl Story {
         self.steps.push(Step { at_ns, owner: owner.to_owned(), what });
     }
 
-    /// The holder of a moment ago is taken out after it has got the lock, by our scripts.
+    /// Our scripts remove the new holder from the queue after granting it the lock.
     fn removed(&mut self, at_ns: u64, owner: &str) {
         if self.holder.as_deref() != Some(owner) {
             self.just_left = Some(self.steps.len());
@@ -285,7 +286,7 @@ impl Story {
         }
     }
 
-    /// Nobody deletes a lock that ends by its time.
+    /// An expired lock is not deleted by any command.
     fn expire(&mut self, at_ns: u64) {
         if at_ns >= self.ends_ns {
             self.freed(self.ends_ns, true);
@@ -297,19 +298,19 @@ impl Story {
             return;
         }
         self.freed(at_ns, true);
-        // Java's scripts take it out before.
+        // Java's scripts remove it before.
         if let Some(left) = self.just_left.take()
             && self.steps[left].owner == owner
         {
             self.steps.remove(left);
         }
         self.holder = Some(owner.to_owned());
-        // Until its script says how long, in the command after this one.
+        // The next command of the script sets the TTL.
         self.ends_ns = u64::MAX;
         self.add(at_ns, owner, What::Holds);
     }
 
-    /// Our scripts delete the lock before each grant, also where it has ended by its time.
+    /// Our scripts delete the lock before each grant, even if it has expired.
     fn deleted(&mut self, at_ns: u64) {
         let by_time = at_ns + TTL_STEP_NS >= self.ends_ns;
         self.freed(if by_time { at_ns.min(self.ends_ns) } else { at_ns }, by_time);
@@ -322,10 +323,10 @@ impl Story {
     }
 }
 
-/// TTLs are in whole milliseconds.
+/// TTLs are whole milliseconds.
 const TTL_STEP_NS: u64 = 1_000_000;
 
-/// Every time the lock was free, and then somebody's.
+/// Every time the lock became free and was then acquired.
 pub fn hand_overs(steps: &[Step]) -> Vec<HandOver> {
     let mut entered: HashMap<&str, u64> = HashMap::new();
     let mut freed: Option<(&Step, bool)> = None;
@@ -356,12 +357,13 @@ pub fn hand_overs(steps: &[Step]) -> Vec<HandOver> {
     hand_overs
 }
 
-/// Whether an owner is Java's, which the version of the UUID tells.
+/// Whether an owner is Java's, by the version of its UUID.
 pub fn is_java(owner: &str) -> bool {
     owner.as_bytes().get(14) == Some(&b'4')
 }
 
-/// The words of `"a" "b\"c"`. Only quotes and backslashes are unescaped: no name here has more.
+/// The words of `"a" "b\"c"`. Only quotes and backslashes are unescaped; names here contain nothing
+/// else.
 fn quoted(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

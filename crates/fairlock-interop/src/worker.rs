@@ -1,4 +1,5 @@
-//! A client of ours in a process of its own, to be killed: see the command `worker` of this crate's program.
+//! A fairlock client in its own process, to be killed: see the command `worker` of this crate's
+//! program.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -10,31 +11,31 @@ use tokio::task::spawn_blocking;
 
 use crate::java::SOON;
 
-/// The fair wait of everybody, if not set.
+/// The default fair wait of all clients.
 const FAIR_WAIT: Duration = Duration::from_secs(300);
 
-/// It waits for a lock and then holds it, until it is killed.
+/// Waits for a lock and then holds it, until it is killed.
 #[derive(Debug)]
 pub struct Worker {
     child: Owned,
-    /// The owner that it asks for, the first if there are several.
+    /// The owner of its request, the first if there are several.
     pub owner: String,
-    /// All of them, in the order of the queue.
+    /// All its owners, in the order of the queue.
     pub owners: Vec<String>,
 }
 
 impl Worker {
-    /// Ready when it stands in the queue, or holds the lock. `program` is `fairlock-interop`.
+    /// Returns when it is in the queue, or holds the lock. `program` is `fairlock-interop`.
     ///
     /// # Panics
     ///
-    /// If it does not get as far within [`SOON`].
+    /// If that takes longer than [`SOON`].
     pub async fn start(program: &Path, url: &str, lock: &str, lease: Duration) -> Self {
         Self::waiting(program, url, lock, lease, 1, FAIR_WAIT).await
     }
 
-    /// As [`Worker::start`], so many times in the queue, each as an owner of its own, and with this
-    /// `fair_wait`.
+    /// Like [`Worker::start`], this many times in the queue, each as a separate owner, and with
+    /// this `fair_wait`.
     ///
     /// # Panics
     ///
@@ -61,7 +62,7 @@ impl Worker {
         Self { child, owner, owners }
     }
 
-    /// Kills it with SIGKILL and waits until it is gone.
+    /// Kills it with SIGKILL and waits until it has exited.
     pub fn kill9(self) {
         drop(self.child);
     }

@@ -29,7 +29,7 @@ fn skewed<F: Future<Output = ()>>(offset_us: i64, test: impl FnOnce(Fixture, Jav
     });
 }
 
-/// By its clock everybody in the queue is long dead. It drops us, and we return to our places.
+/// By its clock every waiter is long dead. It drops ours, which return to their places.
 #[test]
 fn ours_keep_their_places_before_a_java_client_that_is_ahead() {
     skewed(TEN_MINUTES_US, |fixture, java| async move {
@@ -56,8 +56,8 @@ fn ours_keep_their_places_before_a_java_client_that_is_ahead() {
     });
 }
 
-/// It enters with a score that has passed by everybody else's clock. Redisson's rule takes it for dead, and
-/// it comes back at the tail; ours see that it listens, tell it, and keep the free lock for it.
+/// It enters with a score that has passed by all other clocks. Redisson's rule judges it dead, and
+/// it returns at the tail; ours see that it listens, notify it, and keep the free lock for it.
 #[test]
 fn ours_serve_a_java_client_that_is_behind_in_its_turn() {
     skewed(-TEN_MINUTES_US, |fixture, java| async move {

@@ -1,4 +1,4 @@
-//! Processes of either side are killed and frozen, holding and waiting.
+//! Processes of either side are killed and frozen while they hold or wait.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,9 +9,9 @@ use fairlock_interop::worker::Worker;
 
 use crate::fixture::{Fixture, measured, ms, run, soon, until};
 
-/// How long a free lock is kept for a Java head that nobody hears.
+/// How long a free lock is kept for a Java head that is not listening.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// A heartbeat of ours, with its jitter, and what a busy machine adds.
+/// A heartbeat of ours with its jitter, plus slack for a busy machine.
 const HEARTBEAT: Duration = Duration::from_secs(4);
 /// The lease of a worker's lock.
 pub(crate) const WORKER_LEASE: Duration = Duration::from_secs(3);
@@ -78,18 +78,19 @@ fn java_waiters_die_at_the_head_and_in_the_middle() {
         measured(&format!("past a dead Java head: {:?}", released.elapsed()));
         assert!(released.elapsed() < PATIENCE + HEARTBEAT, "{:?}", released.elapsed());
         assert!(released.elapsed() > PATIENCE - ms(1000), "it might have been about to subscribe");
-        // The one in the middle, behind a head that was passed over, is a head of its own later.
+        // The one in the middle, behind a head that was passed over, later becomes the head itself.
         let released = Instant::now();
         guard.release().await.unwrap();
         let guard = soon(second.wait()).await.unwrap();
         assert!(released.elapsed() < PATIENCE + HEARTBEAT, "{:?}", released.elapsed());
         guard.release().await.unwrap();
-        // What dead Java waiters leave is Java's to end.
+        // What dead Java waiters leave is for Java to remove.
         assert_eq!(fixture.queue("a"), [head.id, middle.id]);
     });
 }
 
-/// A holder and all before the last die at once, ten of each side. It costs what one death of each kind costs.
+/// A holder and all before the last die at once, ten of each side. The cost is that of one death of
+/// each kind.
 #[test]
 fn many_die_at_once() {
     run(|fixture| async move {
@@ -143,7 +144,7 @@ fn a_rust_holder_dies() {
     });
 }
 
-/// While any client of ours uses the lock, dead ones of ours cost Java a heartbeat at most.
+/// While any client of ours uses the lock, dead ones of ours cost Java at most a heartbeat.
 #[test]
 fn rust_waiters_die_at_the_head_and_in_the_middle() {
     run(|fixture| async move {
@@ -177,11 +178,12 @@ fn rust_waiters_die_at_the_head_and_in_the_middle() {
     });
 }
 
-/// A frozen JVM hears nothing, but it listens: the lock is kept for it, and it goes on where it was.
+/// A frozen JVM receives nothing but stays subscribed: the lock is kept for it, and it continues in
+/// its place.
 #[test]
 fn a_frozen_java_head_keeps_its_turn() {
     run(|fixture| async move {
-        // What was said to it while it was frozen may be the last that it hears for minutes.
+        // The message sent to it while it was frozen may be the last that it gets for minutes.
         if fixture.version() == Version::V3_16 {
             fixture.skipped("its waiters sleep for minutes");
             return;

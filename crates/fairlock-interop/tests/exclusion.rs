@@ -1,4 +1,4 @@
-//! Neither side gets what the other holds, and each says of it what is true.
+//! Neither side gets what the other holds, and each reports it correctly.
 
 use fairlock::{Client, Lock, Release};
 use fairlock_interop::java::Kind;
@@ -6,7 +6,7 @@ use fairlock_interop::version::Version;
 
 use crate::fixture::{run, soon};
 
-/// The kinds of Java's that share a lock with ours, in this version.
+/// The Java kinds that share a lock with ours, in this version.
 fn pairs(version: Version) -> Vec<(Kind, bool)> {
     let mut pairs =
         vec![(Kind::Fair, true), (Kind::Plain, false), (Kind::Spin, false), (Kind::Plain, true)];
@@ -71,8 +71,8 @@ fn what_rust_holds_is_held_for_java() {
     });
 }
 
-/// Threads of several JVM clients and tasks of several of ours add to a number that only the lock
-/// protects: read, wait, write. Not one addition is lost, whatever the kind.
+/// Threads of several JVM clients and tasks of several of ours increment a number that only the
+/// lock protects: read, wait, write. No increment is lost, whatever the kind.
 #[test]
 fn an_unprotected_counter_loses_nothing() {
     run(|fixture| async move {
@@ -108,7 +108,7 @@ fn an_unprotected_counter_loses_nothing() {
     });
 }
 
-/// Two calls with a moment between them, in which anybody else would be seen.
+/// Two calls with a gap in which interference would show.
 async fn add_one(server: std::net::SocketAddr) {
     let mut raw = fairlock_testkit::raw::Raw::connect(server);
     let n = raw.call(&["GET", "n"]);

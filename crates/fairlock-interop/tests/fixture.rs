@@ -1,4 +1,4 @@
-//! What the tests have in common: a server, clients of both sides, and looks at the keys.
+//! What the tests share: a server, clients of both sides, and access to the keys.
 
 use std::future::Future;
 use std::io::Write as _;
@@ -11,28 +11,28 @@ use fairlock_testkit::redisson::{queue_key, timeout_key};
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::wait;
 
-/// No test here may take longer. Rounds give up on an answer after 40 s, and say which.
+/// Time limit of each test. Rounds give up on an answer after 40 s, and report it.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A server of the test's own, and the JVM of all tests.
+/// A server of this test, and the JVM shared by all tests.
 pub(crate) struct Fixture {
     pub(crate) server: Server,
     pub(crate) java: Java,
 }
 
-/// Runs one test, unless Java, Redisson or the server is not there.
+/// Runs one test, unless Java, Redisson or the server is missing.
 pub(crate) fn run<F: Future<Output = ()>>(test: impl FnOnce(Fixture) -> F) {
     let Some(java) = Java::shared() else { return };
     run_on(java, test);
 }
 
-/// As [`run`], with a JVM of its own.
+/// Like [`run`], with a separate JVM.
 pub(crate) fn run_on<F: Future<Output = ()>>(java: Java, test: impl FnOnce(Fixture) -> F) {
     let Some(server) = Server::start(generation()) else { return };
     block_on(test(Fixture { server, java }));
 }
 
-/// Runs a test to its end, in time.
+/// Runs a test to its end, within [`LIMIT`].
 pub(crate) fn block_on(test: impl Future<Output = ()>) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
@@ -71,7 +71,8 @@ impl Fixture {
         self.java.client(self.server.addr(), Settings::default()).await
     }
 
-    /// That this version cannot play the running test, or a part of it, said past the test harness.
+    /// Reports, bypassing the test harness, that this version cannot play the running test or a
+    /// part of it.
     pub(crate) fn skipped(&self, why: &str) {
         let thread = std::thread::current();
         let test = thread.name().unwrap_or("a test");
@@ -83,13 +84,13 @@ impl Fixture {
         self.java.client(self.server.addr(), settings).await
     }
 
-    /// Another server with the same JVM, for a story that is told at the same time.
+    /// Another server with the same JVM, for a concurrent half of the test.
     pub(crate) fn beside(&self) -> Self {
         let server = Server::start(generation()).expect("there is one already");
         Self { server, java: self.java.clone() }
     }
 
-    /// A thread of a client of its own.
+    /// A thread of a separate client.
     pub(crate) async fn java_owner(&self) -> JavaOwner {
         self.java().await.owner("t").await
     }
@@ -103,13 +104,13 @@ impl Fixture {
         self.server.client().listeners(channel)
     }
 
-    /// The owners that wait, the head first.
+    /// The waiting owners, the head first.
     pub(crate) fn queue(&self, lock: &str) -> Vec<String> {
         let list = self.call(&["LRANGE", &queue_key(lock), "0", "-1"]);
         list.array().iter().map(|owner| owner.text().to_owned()).collect()
     }
 
-    /// The owners that have a score, and how many milliseconds it is ahead of the server's time.
+    /// The owners with a score, and how many milliseconds it is ahead of the server's time.
     pub(crate) fn scores(&self, lock: &str) -> Vec<(String, i64)> {
         let set = self.call(&["ZRANGE", &timeout_key(lock), "0", "-1", "WITHSCORES"]);
         let now = self.call(&["TIME"]);
@@ -123,7 +124,7 @@ impl Fixture {
             .collect()
     }
 
-    /// Who holds the lock, and how often.
+    /// The holder, and its hold count.
     pub(crate) fn hold(&self, lock: &str) -> Option<(String, i64)> {
         let hash = self.call(&["HGETALL", lock]);
         match hash.array() {
@@ -141,7 +142,7 @@ impl Fixture {
         self.call(&["PTTL", lock]).int()
     }
 
-    /// Waits until exactly these stand in the queue, and compares its two keys.
+    /// Waits until exactly these owners are in the queue, and compares its two keys.
     #[track_caller]
     pub(crate) fn queued(
         &self,
@@ -161,9 +162,9 @@ impl Fixture {
         }
     }
 
-    /// Waits until nothing is left of locks that all have left but their tokens, and the records of
-    /// clients that still live. What only ours know ends by its TTL when Java was the last, for
-    /// Java cannot tidy it away; the next of ours does.
+    /// Waits until nothing is left of locks that all have left, except their tokens and the records
+    /// of live clients. If Java was last, the keys that only ours use end by their TTL, because
+    /// Java cannot delete them; the next client of ours does.
     pub(crate) async fn nothing_left(&self) {
         let only_ours = |key: &str| {
             ["fairlock_order:", "fairlock_state:", "fairlock_beats:"]
@@ -191,8 +192,8 @@ impl Fixture {
         }
     }
 
-    /// As [`Fixture::nothing_left`], where requests were given up whose copies may be under way: that they
-    /// are refused is noted for 36 s.
+    /// Like [`Fixture::nothing_left`], after requests were given up whose copies may be in flight:
+    /// their burials are kept for 36 s.
     pub(crate) async fn nothing_left_but_burials(&self) {
         for key in self.call(&["KEYS", "fairlock_buried:*"]).array() {
             assert!((1..=36_000).contains(&self.pttl(key.text())), "{key:?} ends in time");
@@ -201,7 +202,7 @@ impl Fixture {
         self.nothing_left().await;
     }
 
-    /// Keys that must not stay.
+    /// Keys that must not remain.
     fn left(&self) -> Vec<String> {
         let keys = self.call(&["KEYS", "*"]);
         let mut left: Vec<_> = keys.array().iter().map(|key| key.text().to_owned()).collect();
@@ -226,7 +227,7 @@ pub(crate) fn until(
     wait::until_async(what, SOON, async move || condition())
 }
 
-/// Nobody calls any more: whoever waits has nothing left to do but to wait.
+/// Waits until no client sends scripts any more, so that all waiters are asleep.
 pub(crate) async fn settled(fixture: &Fixture) {
     let mut seen = (0, Instant::now());
     until("nobody asks any more", || {
@@ -239,7 +240,7 @@ pub(crate) async fn settled(fixture: &Fixture) {
     .await;
 }
 
-/// The result of what must come within [`SOON`].
+/// Waits for the result, which must arrive within [`SOON`].
 #[track_caller]
 pub(crate) fn soon<T>(future: impl Future<Output = T>) -> impl Future<Output = T> {
     let location = std::panic::Location::caller();
@@ -253,7 +254,7 @@ pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Says a figure past the test harness, which hides the output of tests that pass.
+/// Prints a figure, bypassing the test harness, which hides the output of passing tests.
 pub(crate) fn measured(text: &str) {
     say(&format!("measured: {text}"));
 }

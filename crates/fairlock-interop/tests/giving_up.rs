@@ -1,4 +1,4 @@
-//! Waiters of either side that give up harm nobody.
+//! Waiters of either side that give up harm no one.
 
 use std::time::Instant;
 
@@ -17,8 +17,9 @@ const TIMED: [(&str, Timed); 4] = [
     ("tryLockAsync(wait)", |lock| lock.try_lock_for_async(300, None)),
 ];
 
-/// Java waits in time at the head, ours and another of Java's behind it. It gives up, and takes up
-/// to five minutes from the scores of those behind it; they are served in their order, and at once.
+/// A timed Java waiter is at the head, with ours and another Java waiter behind it. It gives up and
+/// takes up to five minutes from the scores of those behind it; they are served in order, and at
+/// once.
 #[test]
 fn java_gives_up_at_the_head() {
     run(|fixture| async move {
@@ -49,7 +50,7 @@ fn java_gives_up_at_the_head() {
     });
 }
 
-/// The same with ours at the head: what gives up stands between others.
+/// The same with ours at the head: the one that gives up is between others.
 #[test]
 fn java_gives_up_in_the_middle() {
     run(|fixture| async move {
@@ -76,8 +77,8 @@ fn java_gives_up_in_the_middle() {
     });
 }
 
-/// An interrupted thread of Java's leaves its entry behind, and listens no more: to others it is dead, and
-/// costs what a dead one costs.
+/// An interrupted Java thread leaves its entry behind and stops listening: others see it as dead,
+/// and it costs what a dead one costs.
 #[test]
 fn a_java_thread_is_interrupted_at_the_head() {
     run(|fixture| async move {
@@ -88,7 +89,7 @@ fn a_java_thread_is_interrupted_at_the_head() {
         let channel = format!("redisson_lock__channel:{{a}}:{}", java.id);
         let listens = || fixture.listeners(&channel) == 1;
         until("it listens", listens).await;
-        // One that is interrupted while it subscribes stays subscribed.
+        // A thread interrupted while it subscribes stays subscribed.
         settled(&fixture).await;
         let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
         java.interrupt().value().await;
@@ -142,8 +143,8 @@ fn rust_gives_up_before_java() {
     });
 }
 
-/// Ours is the head and gives up just as the lock becomes free: Java behind it is told by us, as it
-/// is not by its own kind.
+/// Ours is the head and gives up just as the lock becomes free: we notify Java behind it, which
+/// another Java waiter would not.
 #[test]
 fn rust_gives_up_on_a_free_lock_and_tells_java() {
     run(|fixture: Fixture| async move {

@@ -43,8 +43,8 @@ fn each_counts_its_own_holds_and_reads_the_others() {
     });
 }
 
-/// A Java holder that enters again beside waiters of both sides keeps them waiting until its last
-/// unlock, and so does one of ours.
+/// A Java holder that re-enters while both sides wait keeps them waiting until its last unlock, and
+/// so does one of ours.
 #[test]
 fn only_the_last_release_hands_over() {
     run(|fixture| async move {
@@ -88,10 +88,10 @@ fn java_takes_the_lock_away_from_rust() {
                 crate::fixture::until("ours waits", || fixture.queue("a").len() == 1).await;
             }
             assert!(java.lock(kind, "a").force_unlock().is_true().await);
-            // The next of ours has it, whether it heard of it or looked by itself.
+            // The next of ours gets it, either by message or by asking.
             let next = soon(waiting).await.unwrap();
             assert!(next.token() > guard.token());
-            // Whoever asks is told.
+            // A release reports the loss.
             assert_eq!(guard.release().await.unwrap(), Release::Lost);
             assert_eq!(fixture.holder("a"), Some(next.owner().to_string()));
             assert_eq!(next.state(), GuardState::Held);

@@ -1,4 +1,4 @@
-//! Kinds of Redisson's locks, and forms of its calls, that other tests do not wait with.
+//! Kinds of Redisson locks, and forms of its calls, that other tests do not cover.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use fairlock_interop::java::Kind;
 
 use crate::fixture::{measured, ms, run, soon, until};
 
-/// A plain waiter of ours looks as often, whoever tells it.
+/// How often a plain waiter of ours asks without being notified.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
-/// A spin lock is told nothing and tells nothing: it polls, and ours look by themselves.
+/// A spin lock neither receives nor sends notifications: it polls, and ours ask by themselves.
 #[test]
 fn a_spin_lock_waits_for_ours_and_ours_for_it() {
     run(|fixture| async move {
@@ -41,8 +41,8 @@ fn a_spin_lock_waits_for_ours_and_ours_for_it() {
     });
 }
 
-/// Java refuses its own second entry; the first one stays, for ours, too. In the queue it is a fair waiter
-/// like any other.
+/// Java refuses its own second entry; the first one stays, also for ours. In the queue it is a fair
+/// waiter like any other.
 #[test]
 fn a_lock_that_cannot_be_re_entered_is_held_once() {
     run(|fixture| async move {
@@ -88,7 +88,7 @@ fn asynchronous_calls_wait_and_are_served_like_others() {
                 ("tryLockAsync(wait, lease)", theirs.try_lock_for_async(10_000, Some(20_000))),
                 ("tryLockAsync(wait)", theirs.try_lock_for_async(10_000, None)),
             ];
-            // One owner that asks four times enters once and counts four.
+            // One owner that requests the lock four times enters once and counts four.
             for (what, call) in asynchronous {
                 let value = call.value().await;
                 assert!(value == "-" || value == "true", "{what}: {value}");
@@ -119,7 +119,7 @@ fn asynchronous_calls_wait_and_are_served_like_others() {
                     Release::Released
                 );
             } else {
-                // Whoever of the two is first.
+                // In either order.
                 let ours = async { soon(waiting).await.unwrap().release().await.unwrap() };
                 let theirs = async {
                     call.value().await;

@@ -9,10 +9,10 @@ use fairlock_interop::version::Version;
 use crate::fixture::{ms, run, soon, until};
 
 const LEASE: Duration = Duration::from_millis(700);
-/// Redisson renews every third of it.
+/// Redisson renews after every third of it.
 const WATCHDOG: Duration = Duration::from_millis(2_000);
 
-/// Nobody deletes the key: whoever waits has to notice the end of the TTL by itself.
+/// The key is not deleted: waiters must notice the end of the TTL themselves.
 #[test]
 fn the_lease_of_a_java_holder_ends_for_rust() {
     run(|fixture| async move {
@@ -42,8 +42,8 @@ fn the_lease_of_a_rust_holder_ends_for_java() {
             let held = Instant::now();
             let guard = soon(ours.clone().lease(LEASE).lock()).await.unwrap();
             let mut call = java.lock(kind, "a").lock();
-            // A fair waiter of 3.16 that asks when the lease is just over may sleep for ever; but it listens,
-            // and whatever ours ask for tells it.
+            // A fair waiter of 3.16 that asks just after the lease has ended may sleep forever; but
+            // it listens, and any request of ours notifies it.
             while fixture.version() == Version::V3_16 && kind == Kind::Fair && !call.is_over() {
                 tokio::time::sleep(ms(100)).await;
                 assert!(fixture.queue("a").is_empty() || ours.try_lock().await.unwrap().is_none());
@@ -60,7 +60,7 @@ fn the_lease_of_a_rust_holder_ends_for_java() {
     });
 }
 
-/// Each holds for three times its watchdog's lease, with the other waiting, and loses nothing.
+/// Each holds for three times its watchdog's lease while the other waits, and loses nothing.
 #[test]
 fn watchdogs_of_either_side_keep_the_lock() {
     run(|fixture| async move {
@@ -87,8 +87,8 @@ fn watchdogs_of_either_side_keep_the_lock() {
     });
 }
 
-/// A lease of Java's that ended by itself is the one of the next call without a lease, through the same Java
-/// object; in 3.16 it is so after an unlock, too. What a waiter of ours sees is the TTL, whatever it is.
+/// When a Java lease has expired, the next call without a lease through the same Java object uses
+/// it; in 3.16 also after an unlock. A waiter of ours sees the TTL, whatever it is.
 #[test]
 fn a_java_object_hands_its_last_lease_on() {
     run(|fixture| async move {
@@ -113,11 +113,11 @@ fn a_java_object_hands_its_last_lease_on() {
     });
 }
 
-/// A lock that came by a hand-over has the waiter's lease, not the one of the hand-over.
+/// A lock received by a hand-over has the waiter's lease, not that of the hand-over.
 #[test]
 fn a_lock_handed_over_has_the_lease_of_its_waiter() {
     run(|fixture| async move {
-        // A client each: `lock()` may take the lease that was last used with the lock object.
+        // One client each: `lock()` may use the lease that was last used with the lock object.
         let (rust, one, two) =
             (fixture.rust().await, fixture.java_owner().await, fixture.java_owner().await);
         let guard = soon(rust.fair_lock("a").lock()).await.unwrap();

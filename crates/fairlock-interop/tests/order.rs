@@ -1,4 +1,4 @@
-//! First in, first out, across both sides, as the list key has it.
+//! First in, first out across both sides, in the order of the list key.
 
 use fairlock::{Client, Release, Turn};
 use fairlock_interop::java::{Call, JavaClient, JavaLock};
@@ -8,7 +8,7 @@ use fairlock_testkit::history::now_ns;
 
 use crate::fixture::{Fixture, measured, run, soon};
 
-/// Somebody in the queue.
+/// A waiter in the queue.
 enum Waiter {
     Rust(Turn),
     Java(JavaLock, Call),
@@ -28,8 +28,8 @@ impl Waiter {
     }
 }
 
-/// Waiters come one by one in the given order (true: Java), while the lock is held, and are served
-/// in that order; list, scores and hold are looked at after each step.
+/// Waiters arrive one by one in the given order (true: Java) while the lock is held, and are served
+/// in that order; list, scores and hold are checked after each step.
 async fn in_turn(fixture: &Fixture, order: &[bool], starts_with_java: bool) {
     let (rust, java) = (
         [fixture.rust().await, fixture.rust().await],
@@ -102,7 +102,7 @@ fn two_of_one_side_and_one_of_the_other() {
     });
 }
 
-/// As many of each side, in an order, as a seed has it; it is said with what fails.
+/// As many of each side, in an order, as the seed gives; the seed is printed on failure.
 #[test]
 fn random_mixtures_of_two_to_forty() {
     run(|fixture| async move {
@@ -111,7 +111,7 @@ fn random_mixtures_of_two_to_forty() {
         measured(&format!("random mixtures from seed {seed}"));
         let mut state: u64 = seed;
         let mut random = move || {
-            // PCG's multiplier; the high bits are the good ones.
+            // PCG's multiplier; the high bits are the better ones.
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             state >> 33
         };
@@ -125,7 +125,7 @@ fn random_mixtures_of_two_to_forty() {
 #[test]
 fn twenty_and_twenty() {
     run(|fixture| async move {
-        // Both in runs of every length from 1 to 4.
+        // Both sides in runs of every length from 1 to 4.
         let order: Vec<_> = [1, 2, 3, 4, 4, 3, 2, 1]
             .iter()
             .cycle()

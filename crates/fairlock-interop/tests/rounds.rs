@@ -1,4 +1,4 @@
-//! A slice of the random rounds; `scripts/interop` plays a thousand for each cell of the matrix.
+//! A sample of the random rounds; `scripts/interop` plays a thousand for each cell of the matrix.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use fairlock_testkit::history::now_ns;
 use crate::fixture::{Fixture, measured, run};
 
 const ROUNDS: u64 = 30;
-/// These take long, and are played at the same time.
+/// Long rounds, played concurrently.
 const LONG_ROUNDS: u64 = 8;
 
 fn seed() -> u64 {
@@ -27,7 +27,7 @@ fn a_few_random_rounds() {
         let seed = seed();
         let report = rounds::run(&fixture.server, &fixture.java, ROUNDS, seed).await;
         sound(&fixture, "rounds", seed, &report);
-        // A run in which nothing was handed on would show nothing.
+        // A run without hand-overs would prove nothing.
         assert!(
             report.hand_overs.rust_to_java.count > 0 && report.hand_overs.java_to_rust.count > 0
         );

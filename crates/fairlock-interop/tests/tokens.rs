@@ -1,4 +1,4 @@
-//! One series of tokens, whoever takes the lock.
+//! One series of tokens, whichever side takes the lock.
 
 use fairlock_interop::java::Kind;
 
@@ -27,7 +27,7 @@ fn redissons_fenced_lock_goes_on_with_ours_and_ours_with_its() {
             rises(token);
             assert_eq!(theirs.call("token", &[]).number().await, token);
             guard.release().await.unwrap();
-            // One more than ours: it counts, and takes no notice of the time.
+            // One more than ours: it counts, and ignores the time.
             let next = theirs.call("tryLockAndGetToken", &[100, 5000]).number().await;
             assert_eq!(next, token + 1);
             rises(next);

@@ -13,16 +13,16 @@ use fairlock_testkit::topology::{Cluster, MASTER_NAME, SentinelSet, await_acknow
 
 use crate::fixture::{block_on, generation, measured, ms, soon, until};
 
-/// Both sides on one set of servers, and the way to whichever keeps a lock at the time.
+/// Both sides on one set of servers, with access to the server that currently has a lock.
 struct Deployment {
     rust: [Client; 2],
     java: [JavaClient; 2],
     raw: Box<dyn Fn(&str) -> Raw>,
-    /// To every server on which somebody may listen.
+    /// Connections to every server that may have subscribers.
     all: Box<dyn Fn() -> Vec<Raw>>,
 }
 
-/// Somebody in the queue.
+/// A waiter in the queue.
 enum Waiter {
     Rust(Turn),
     Java(JavaLock, Call),
@@ -50,7 +50,7 @@ impl Deployment {
         }
     }
 
-    /// `count` waiters of both sides in turn, each behind the one before; with their ids.
+    /// `count` waiters of both sides in turn, each behind the previous one, with their ids.
     async fn waiters(&self, name: &str, count: usize) -> Vec<(String, Waiter)> {
         let mut waiters: Vec<(String, Waiter)> = Vec::new();
         for n in 0..count {
@@ -70,7 +70,7 @@ impl Deployment {
         waiters
     }
 
-    /// Everybody gets the lock in the order of the queue, alone, and tokens of ours rise.
+    /// Each gets the lock in the order of the queue, alone, and the tokens of ours rise.
     async fn all_in_turn(&self, name: &str, waiters: Vec<(String, Waiter)>, guard: Guard) {
         let mut last = guard.token();
         assert_eq!(guard.release().await.unwrap(), Release::Released);
@@ -93,9 +93,9 @@ impl Deployment {
         until("nobody holds it", || self.holder(name).is_none()).await;
     }
 
-    /// Whoever waits does not ask: of ours each client beats twice a second beside Java.
+    /// Waiters do not poll: with Java present, each client of ours sends two heartbeats a second.
     async fn nobody_polls(&self, name: &str) {
-        /// Long enough for a waiter that asks in a circle to be seen, hundreds of times.
+        /// Long enough to see a waiter in a tight loop ask hundreds of times.
         const WATCHED: Duration = Duration::from_secs(2);
         let scripts = || {
             let info = self.call(name, &["INFO", "commandstats"]);
@@ -106,14 +106,15 @@ impl Deployment {
             calls.sum::<u64>()
         };
         let before = scripts();
-        // Time is what this is about.
+        // Polling shows only over time.
         tokio::time::sleep(WATCHED).await;
         let asked = scripts() - before;
         measured(&format!("{name}: {asked} scripts in {WATCHED:?} of waiting"));
         assert!(asked <= 40, "{asked} scripts in {WATCHED:?}");
     }
 
-    /// Plain locks: both sides wait for each other, and are woken, not by the lease.
+    /// Plain locks: each side waits for the other and is woken by a message, not by the end of the
+    /// lease.
     async fn plain_to_and_fro(&self, name: &str) {
         const ROUNDS: usize = 10;
         let ours = self.rust[0].plain_lock(name);
@@ -136,20 +137,20 @@ impl Deployment {
         }
     }
 
-    /// Whether anybody hears the channel, wherever.
+    /// Whether the channel has a subscriber on any server.
     fn listens(&self, channel: &str) -> bool {
         (self.all)().iter_mut().any(|raw| {
             ["NUMSUB", "SHARDNUMSUB"].iter().any(|how| {
                 let reply = raw.call(&["PUBSUB", how, channel]);
-                // Before 7 there are no shards.
+                // Before 7 there are no shard channels.
                 matches!(&reply, Value::Array(words) if words[1].int() > 0)
             })
         })
     }
 }
 
-/// One queue of both sides on a Sentinel set; then the same again, with an ordered failover while all
-/// wait.
+/// One queue of both sides on a Sentinel set; then the same again, with an ordered failover while
+/// all wait.
 #[test]
 fn a_mixed_queue_on_a_sentinel_set() {
     let Some(java) = Java::shared() else { return };
@@ -181,7 +182,8 @@ fn a_mixed_queue_on_a_sentinel_set() {
         let ids: Vec<_> = waiters.iter().map(|(id, _)| id.clone()).collect();
         await_acknowledged(&mut (deployment.raw)("job"), 2);
         set.fail_over();
-        // What is told to the old master from now on may be lost: not before all listen to the new one.
+        // Messages sent to the old master may be lost from now on, so wait until all listen to the
+        // new one.
         let channel = format!("redisson_lock__channel:{{job}}:{}", ids[0]);
         until("Java's head listens there", || deployment.listens(&channel)).await;
         for client in &deployment.rust {
@@ -193,9 +195,9 @@ fn a_mixed_queue_on_a_sentinel_set() {
     });
 }
 
-/// One queue of both sides on a Cluster, fair and plain, for locks on each of its masters. On 7 and newer both
-/// sides publish to the shard, as Java finds out for itself; on 6.2 to the whole Cluster. Then the same again with
-/// an ordered failover of the lock's master while all wait.
+/// One queue of both sides on a Cluster, fair and plain, for locks on each of its masters. On 7 and
+/// newer both sides publish to the shard, which Java detects by itself; on 6.2 to the whole
+/// Cluster. Then the same again with an ordered failover of the lock's master while all wait.
 fn on_a_cluster(generation: Generation) {
     let Some(java) = Java::shared() else { return };
     let Some(cluster) = Cluster::start(generation) else { return };
@@ -238,7 +240,8 @@ fn on_a_cluster(generation: Generation) {
         let old = node_of("job");
         await_acknowledged(&mut (deployment.raw)("job"), 1);
         cluster.fail_over(slot(b"job"));
-        // What is told to the old master from now on may be lost: not before all listen to the new one.
+        // Messages sent to the old master may be lost from now on, so wait until all listen to the
+        // new one.
         assert_ne!(node_of("job"), old);
         let listens = |channel: &str| {
             let how = if sharded { "SHARDNUMSUB" } else { "NUMSUB" };

@@ -1,4 +1,4 @@
-//! The golden vectors (`testing/vectors`), played once more by the jars that they were recorded from.
+//! The golden vectors (`testing/vectors`), replayed by the jars that they were recorded from.
 
 use fairlock_interop::vectors::Recorder;
 use fairlock_interop::version::Version;
@@ -6,8 +6,8 @@ use fairlock_testkit::vectors::{Vector, mismatch};
 
 use crate::fixture::generation;
 
-/// So that the files cannot say what Redisson does not do. Each has what this version does, or an
-/// object that it has not.
+/// The files must match what Redisson does: each has an outcome for this version, or an object that
+/// this version lacks.
 #[test]
 fn the_jars_do_what_the_files_say() {
     let version = Version::of_environment();

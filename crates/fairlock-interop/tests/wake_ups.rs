@@ -1,4 +1,4 @@
-//! Who waits is woken by the release of the other side, and not by the clock.
+//! A waiter is woken by the release of the other side, not by a timeout.
 
 use std::time::Duration;
 
@@ -10,18 +10,19 @@ use fairlock_testkit::history::now_ns;
 use crate::fixture::{Fixture, measured, run, settled, soon, until};
 
 const WITHIN: Duration = Duration::from_millis(50);
-/// No wake-up that is lost is found sooner: only a heartbeat, or the end of a lease, helps then.
+/// A lost wake-up takes at least this long: only a heartbeat or the end of a lease recovers it.
 const LOST: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 20;
 
-/// From the server's time of the release to the return of the call of the one that waited.
+/// Times from the release, by the server's clock, to the return of the waiting call.
 #[derive(Default)]
 struct WakeUps {
     to_java: Vec<Duration>,
     to_rust: Vec<Duration>,
 }
 
-/// One of ours and one of theirs hand the lock to and fro, so that each release wakes the other.
+/// One of ours and one of theirs hand the lock back and forth, so that each release wakes the
+/// other.
 async fn to_and_fro(fixture: &Fixture, kind: Kind) -> WakeUps {
     let (rust, java) = (fixture.rust().await, fixture.java_owner().await);
     let ours = if kind == Kind::Fair { rust.fair_lock("job") } else { rust.plain_lock("job") };
@@ -31,7 +32,7 @@ async fn to_and_fro(fixture: &Fixture, kind: Kind) -> WakeUps {
     for _ in 0..ROUNDS {
         let guard = soon(ours.lock()).await.unwrap();
         let call = theirs.lock();
-        // Java waits once it has subscribed, and asked again after that: see its script calls.
+        // Java is waiting once it has subscribed and asked again: see its script calls.
         let channel = match kind {
             Kind::Fair => format!("redisson_lock__channel:{{job}}:{}", java.id),
             _ => "redisson_lock__channel:{job}".to_owned(),
@@ -58,7 +59,7 @@ async fn to_and_fro(fixture: &Fixture, kind: Kind) -> WakeUps {
         assert_eq!(guard.release().await.unwrap(), Release::Released);
     }
     let steps = watch.story("job", &watch.take());
-    // Every second one goes to nobody, and to ours again from there.
+    // Every second release has no waiter; ours takes the lock from there.
     let freed = |to_java: bool| {
         let steps = hand_overs(&steps).into_iter();
         let steps = steps
@@ -73,7 +74,7 @@ async fn to_and_fro(fixture: &Fixture, kind: Kind) -> WakeUps {
     WakeUps { to_java: took(to_java, freed(true)), to_rust: took(to_rust, freed(false)) }
 }
 
-/// True if nine of ten were in time and none was lost; says so either way.
+/// Returns whether nine of ten were in time and none was lost, and prints the result.
 fn in_time(what: &str, took: &[Duration]) -> bool {
     let late = took.iter().filter(|&&took| took > WITHIN).count();
     let worst = took.iter().max().expect("there are some");
@@ -87,7 +88,8 @@ fn in_time(what: &str, took: &[Duration]) -> bool {
 
 fn both_ways(kind: Kind) {
     run(|fixture| async move {
-        // A busy machine may be late now and then; a lost wake-up is late each time, and by seconds.
+        // A busy machine may be late now and then; a lost wake-up is late each time, and by
+        // seconds.
         for _ in 0..5 {
             let wake_ups = to_and_fro(&fixture, kind).await;
             let what = format!("Redisson {}, {kind:?}", fixture.version());

@@ -1,8 +1,8 @@
-//! The wall clock of a private server under the test's control.
+//! The wall clock of a private server, under the test's control.
 //!
-//! A small shared object (`shim/clock.c`, compiled on first use) is preloaded into the server and
-//! reads what to show from a file that [`ClockHandle`] writes. The monotonic clock stays true. A
-//! test can put other processes under such a clock too.
+//! A small shared object (`shim/clock.c`, compiled on first use) is preloaded into the server. It
+//! reads the time to show from a file that [`ClockHandle`] writes. The monotonic clock is
+//! unaffected. A test can put other processes under such a clock too.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,12 +15,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{env, fs, process};
 
-/// The shim's source, which also says what the file looks like.
+/// The shim's source, which also describes the file.
 const SOURCE: &str = include_str!("../shim/clock.c");
 const FILE_BYTES: usize = 32;
 const READS_AT: u64 = 16;
 
-/// The clock of one process. What is set holds from the next command the server reads.
+/// The clock of one process. A change takes effect from the next command that the server reads.
 #[derive(Debug)]
 pub struct ClockHandle {
     shim: PathBuf,
@@ -30,7 +30,7 @@ pub struct ClockHandle {
     sequence: Mutex<u32>,
 }
 
-/// What the shim shows; the numbers are the ones in its file.
+/// What the shim shows; the numbers are those in its file.
 #[derive(Clone, Copy)]
 enum Mode {
     Real = 0,
@@ -40,7 +40,7 @@ enum Mode {
 }
 
 impl ClockHandle {
-    /// A true clock whose file lies in `dir`; `None`, loudly, without a C compiler.
+    /// A true clock whose file is in `dir`; `None`, with a notice, without a C compiler.
     ///
     /// # Panics
     ///
@@ -70,12 +70,12 @@ impl ClockHandle {
         self.write(Mode::Offset, micros);
     }
 
-    /// Shows exactly this time, in microseconds since the epoch, until told otherwise.
+    /// Shows exactly this time, in microseconds since the epoch, until changed.
     pub fn freeze_at(&self, micros: i64) {
         self.write(Mode::Frozen, micros);
     }
 
-    /// Shows a time that is true now and runs away from the true one by this many millionths.
+    /// Shows a time that is true now and drifts from the true one by this many millionths.
     ///
     /// # Panics
     ///
@@ -86,7 +86,7 @@ impl ClockHandle {
         self.write_since(Mode::Rate, ppm, since_us);
     }
 
-    /// How often the server has asked for the time: proof that the clock is in use.
+    /// How often the server has read the time, as proof that the clock is in use.
     pub fn reads(&self) -> u64 {
         let mut bytes = [0; 8];
         self.file.read_exact_at(&mut bytes, READS_AT).expect("the clock's own file");
@@ -97,8 +97,8 @@ impl ClockHandle {
         self.write_since(mode, value_us, 0);
     }
 
-    /// Writes to the file are seen at once in the server's mapping of it. The odd sequence number
-    /// before and the even one after keep it from taking half of a change.
+    /// Writes to the file are visible at once in the server's mapping of it. The odd sequence
+    /// number before and the even one after prevent the server from using half of a change.
     fn write_since(&self, mode: Mode, value: i64, since_us: i64) {
         let mut sequence = self.sequence.lock().unwrap_or_else(PoisonError::into_inner);
         let write = |at, bytes: &[u8]| {
@@ -113,8 +113,8 @@ impl ClockHandle {
     }
 }
 
-/// The compiled shim, beside the test's own binary and named after its source, so that it is
-/// compiled once per change, not once per server.
+/// The compiled shim, next to the test binary and named after its source, so that it is compiled
+/// once per change and not once per server.
 fn shim() -> Option<PathBuf> {
     let mut hasher = DefaultHasher::new();
     SOURCE.hash(&mut hasher);
@@ -127,7 +127,7 @@ fn shim() -> Option<PathBuf> {
     static COMPILING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
 
-    // Other test processes may do the same: each has its own name until it is complete.
+    // Other test processes may do the same: each uses a name of its own until the file is complete.
     let mine = shim.with_extension(format!("{}.tmp", process::id()));
     let mut cc = Command::new("cc");
     cc.args(["-shared", "-fPIC", "-O2", "-Wall", "-x", "c", "-", "-o"]);
@@ -152,7 +152,7 @@ mod tests {
     use crate::resp::Value;
     use crate::server::{Generation, Server};
 
-    /// 2033, so that nothing true can be mistaken for it.
+    /// In 2033, so that no true time can be mistaken for it.
     const T_US: i64 = 2_000_000_000_123_456;
 
     fn time_in_script(raw: &mut Raw) -> i64 {
@@ -213,12 +213,12 @@ mod tests {
 
     #[test]
     fn a_rate_runs_away_from_the_true_time() {
-        // A hundred times a percent, so that a moment shows it.
+        // A hundred percent, so that a moment is enough to see it.
         const PPM: i64 = 1_000_000;
         each(|name, clock, raw| {
             for ppm in [PPM, -PPM / 2] {
                 clock.set_rate(ppm);
-                // The machine may stand still between two looks at clocks: each is between two others.
+                // The machine may stall between two clock reads: each one is between two others.
                 let mut look = || (now_us(), time_in_script(raw), now_us());
                 let (before, shown, after) = look();
                 std::thread::sleep(std::time::Duration::from_millis(200));

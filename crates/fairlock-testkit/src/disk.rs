@@ -1,4 +1,4 @@
-//! A small disk (a tmpfs) of a test's own, which it can fill.
+//! A small disk (a tmpfs) for one test, which can fill it.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,7 +10,8 @@ use std::process::Command;
 pub struct Disk(PathBuf);
 
 impl Disk {
-    /// Mounts one of `size` (`"1m"`) on an existing folder; `None`, loudly, without the right to mount.
+    /// Mounts one of `size` (`"1m"`) on an existing folder; `None`, with a notice, without the
+    /// right to mount.
     ///
     /// # Panics
     ///
@@ -30,7 +31,7 @@ impl Disk {
         Some(Self(at.to_owned()))
     }
 
-    /// From now on nobody writes to it.
+    /// Makes it read-only.
     ///
     /// # Panics
     ///
@@ -41,7 +42,7 @@ impl Disk {
         assert!(done.is_ok_and(|status| status.success()), "no remount");
     }
 
-    /// Leaves no byte of it; there is space again when the file that is returned is removed.
+    /// Leaves no free byte on it; removing the returned file frees the space.
     ///
     /// # Panics
     ///
@@ -56,7 +57,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily: a server may still have files open there.
+        // Lazily: a server may still have open files there.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }

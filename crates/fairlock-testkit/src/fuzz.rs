@@ -1,8 +1,9 @@
-//! Fuzzing on stable Rust: a corpus of real inputs, changed at random, given to a target that must bear them.
+//! Fuzzing on stable Rust: a corpus of real inputs, mutated at random, given to a target that must
+//! survive them.
 //!
-//! A run of the tests plays a bounded share, always the same one: its verdict is about the tree alone.
-//! `FAIRLOCK_FUZZ_SECONDS` plays others, for so long in each target, and each failure prints the
-//! `FAIRLOCK_FUZZ_SEED` that begins with the case that failed.
+//! A test run plays a bounded number of cases, always the same ones, so its result depends on the
+//! code alone. With `FAIRLOCK_FUZZ_SECONDS` each target plays others for that long, and each
+//! failure prints the `FAIRLOCK_FUZZ_SEED` that starts with the failed case.
 
 use crate::rng::Rng;
 use std::collections::hash_map::RandomState;
@@ -11,13 +12,13 @@ use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
-/// The longest input that is made of a corpus.
+/// The longest input made from a corpus.
 const BYTES_MAX: usize = 1 << 16;
 
-/// Bytes that mean something to somebody.
+/// Bytes that have a meaning in some format.
 const TELLING: &[u8] = b"\r\n\0{}:@/%?=,-+*$>~|!_# \"'[]0129\xff\xc3\x7f";
 
-/// Words that do.
+/// Words that have a meaning in some format.
 const WORDS: [&[u8]; 12] = [
     b"-1",
     b"0",
@@ -61,7 +62,7 @@ pub fn cases(name: &str, cases: u64, mut target: impl FnMut(&mut Rng)) {
     println!("measured: {name}: {played} cases from seed {first}");
 }
 
-/// The same for a target of text; inputs that are none are left out.
+/// The same for a target of text; inputs that are not UTF-8 are left out.
 ///
 /// # Panics
 ///
@@ -80,7 +81,7 @@ pub fn corpus(texts: &[&str]) -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
-/// An input: one of the corpus, or a piece of it, changed in a few places; now and then no more than noise.
+/// An input: one of the corpus, or a piece of it, changed in a few places; now and then just noise.
 pub fn input(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
     if corpus.is_empty() || rng.chance(5) {
         return noise(rng, 200);
@@ -93,7 +94,7 @@ pub fn input(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// So many bytes at most, of any value.
+/// At most this many bytes, of any value.
 pub fn noise(rng: &mut Rng, most: u64) -> Vec<u8> {
     (0..rng.below(most + 1)).map(|_| byte(rng)).collect()
 }
@@ -102,7 +103,7 @@ fn byte(rng: &mut Rng) -> u8 {
     if rng.chance(50) { rng.pick(TELLING) } else { u8::try_from(rng.below(256)).unwrap_or(0) }
 }
 
-/// A position in it, or its end.
+/// A position in `bytes`, or their end.
 fn position(rng: &mut Rng, bytes: &[u8]) -> usize {
     usize::try_from(rng.below(bytes.len() as u64 + 1)).unwrap_or(0)
 }
@@ -119,7 +120,7 @@ fn change(rng: &mut Rng, bytes: &mut Vec<u8>, corpus: &[Vec<u8>]) {
             drop(bytes.splice(at..end, word.iter().copied()));
         }
         4 => {
-            // A part of another one.
+            // A part of another input.
             let other = rng.pick(corpus);
             let from = position(rng, &other);
             drop(bytes.splice(at.., other[from..].iter().copied()));

@@ -1,28 +1,28 @@
-//! What fairlock's tests stand on: real servers of their own, faults on demand, and checkers.
+//! The foundations of fairlock's tests: real, private servers, faults on demand, and checkers.
 //!
 //! - [`server`]: a private Redis or Valkey per test, of each supported generation;
-//! - [`clock`]: the wall clock of such a server under the test's control;
+//! - [`clock`]: the wall clock of such a server, under the test's control;
 //! - [`disk`]: a small disk to fill;
 //! - [`network`]: a network whose ports can be cut off;
 //! - [`proxy`]: a fault proxy between client and server that acts on whole frames;
-//! - [`raw`]: a tiny synchronous client, so that a test can look at the server past fairlock;
+//! - [`raw`]: a tiny synchronous client, to look at the server without fairlock;
 //! - [`redisson`]: the Java side of the shared queue without a JVM;
-//! - [`processes`]: what the kernel says of processes, and their ends;
+//! - [`processes`]: what the kernel reports about processes, and how they end;
 //! - [`python`]: redis-py in a process of its own, as a foreign client of simple locks;
 //! - [`history`]: what happened to a lock, and checkers that find what must not happen;
 //! - [`topology`]: several such servers as a Sentinel set or a Cluster, and their failovers;
-//! - [`tap`]: a peer that keeps every byte it is sent;
-//! - [`tls`]: CAs and certificates, made when a test runs;
+//! - [`tap`]: a peer that records every byte it receives;
+//! - [`tls`]: CAs and certificates, made while a test runs;
 //! - [`terminal`]: a pseudo-terminal with a program on it, and what a person would see there;
-//! - [`threads`]: for how long each thread of a process ran, and waited for a processor;
-//! - [`wait`]: until a condition holds;
+//! - [`threads`]: how long each thread of a process ran, and waited for a processor;
+//! - [`wait`]: waiting for a condition;
 //! - [`vectors`]: what an operation does to the keys, as data files;
-//! - [`fuzz`]: inputs made of real ones, changed at random;
-//! - [`rng`]: random choices that a seed repeats;
-//! - [`tempdir`]: folders that go away with their owner.
+//! - [`fuzz`]: inputs made from real ones by random changes;
+//! - [`rng`]: random choices that a seed reproduces;
+//! - [`tempdir`]: folders that are removed with their owner.
 //!
-//! Everything here may panic: a broken fixture is a failed test. A server that is not installed is
-//! a skipped test, loudly, and a failed one where `CI` is set.
+//! Everything here may panic: a broken fixture is a failed test. A test whose server is not
+//! installed is skipped with a notice, and fails where `CI` is set.
 
 pub mod clock;
 pub mod disk;
@@ -48,9 +48,9 @@ pub mod wait;
 
 use std::io::Write;
 
-/// Says on stderr that the running test does not run for want of `needs`; panics where `CI` is set.
+/// Prints on stderr that the running test is skipped for lack of `needs`; panics where `CI` is set.
 ///
-/// Written past the print macros, whose output the test harness hides when a test passes.
+/// Does not use the print macros, whose output the test harness hides when a test passes.
 ///
 /// # Panics
 ///
@@ -59,6 +59,6 @@ pub fn skip(needs: &str) {
     let thread = std::thread::current();
     let line = format!("SKIPPED: {} needs {needs}\n", thread.name().unwrap_or("a test"));
     assert!(std::env::var_os("CI").is_none_or(|value| value.is_empty()), "CI is set, but {line}");
-    // Nothing is left to do about a stderr that is closed.
+    // Nothing can be done about a stderr that is closed.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! A network of a test's own (a namespace with nothing but a loopback), in which ports can be cut off.
+//! A network for one test (a namespace with only a loopback), in which ports can be cut off.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -7,23 +7,24 @@ use std::process::{Command, Stdio};
 use crate::processes::Owned;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// The network of the calling thread and of all that it starts: servers, and the threads of clients.
+/// The network of the calling thread and of everything it starts: servers, and the threads of
+/// clients.
 #[derive(Debug)]
 pub struct Network(());
 
 impl Network {
-    /// Moves the calling thread into a new network for good: call it on a thread that ends with the test, before
-    /// it starts anything. `None`, loudly, where this is not allowed.
+    /// Moves the calling thread into a new network for good: call it on a thread that ends with the
+    /// test, before it starts anything. `None`, with a notice, where this is not allowed.
     ///
     /// # Panics
     ///
-    /// For want of the right where `CI` is set; if a network was made and cannot be entered.
+    /// For lack of the right where `CI` is set; if a network was made and cannot be entered.
     pub fn enter() -> Option<Self> {
         let Some(owner) = start_owner() else {
             crate::skip("the right to make a network (unshare --net), and ip rules");
             return None;
         };
-        // Of the network that all tests share.
+        // Starts the spawner first, in the network that all tests share.
         let _ = crate::server::spawn::spawner();
         let file = File::open(format!("/proc/{}/ns/net", owner.id())).expect("the namespace");
         let entered = move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network));
@@ -31,12 +32,12 @@ impl Network {
         Some(Self(()))
     }
 
-    /// From now on what is sent to or from this TCP port is lost: connections that exist fall silent, and new ones
-    /// find no route.
+    /// Loses everything sent to or from this TCP port from now on: existing connections fall
+    /// silent, and new ones find no route.
     ///
     /// # Panics
     ///
-    /// If the kernel does not take the rule.
+    /// If the kernel rejects the rule.
     pub fn cut(&self, port: u16) {
         rules("add", port);
     }
@@ -51,7 +52,8 @@ impl Network {
     }
 }
 
-/// A process that keeps a new network until it is entered. Rules of ours come before local addresses there.
+/// A process that keeps a new network alive until it is entered. Our rules there precede those for
+/// local addresses.
 fn start_owner() -> Option<Owned> {
     const SETUP: &str = "ip link set lo up && ip rule add pref 100 lookup local \
          && ip rule del pref 0 && echo ready && exec sleep 60";
@@ -60,7 +62,7 @@ fn start_owner() -> Option<Owned> {
     let mut owner = Owned::spawn(&mut command).ok()?;
     let mut said = String::new();
     let stdout = owner.stdout.take().expect("piped");
-    // `sleep` keeps the pipe open: a line, not all of it.
+    // `sleep` keeps the pipe open: read a line, not to the end.
     let read = std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut said);
     (read.is_ok() && said == "ready\n").then_some(owner)
 }

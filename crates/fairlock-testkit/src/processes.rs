@@ -1,4 +1,5 @@
-//! What the kernel says of processes, and how they end. Linux: where there is no `/proc`, nothing runs.
+//! What the kernel reports about processes, and how they end. Linux only: without `/proc`, no
+//! process runs.
 
 use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
@@ -9,7 +10,7 @@ use std::{fs, io};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// A child that is killed when this is dropped, and gone after that.
+/// A child that is killed and waited for on drop.
 #[derive(Debug)]
 pub struct Owned(Child);
 
@@ -40,36 +41,37 @@ impl DerefMut for Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // Both fail harmlessly when it has ended and was waited for.
+        // Both fail harmlessly if it has ended and was waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The numbers of all processes.
+/// The ids of all processes.
 pub fn all() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// What a process does, as `ps` shows it: `R` runs, `S` sleeps, `T` is stopped, `Z` has ended and nobody has heard of it.
+/// The state of a process, as `ps` shows it: `R` running, `S` sleeping, `T` stopped, `Z` ended but
+/// not reaped.
 pub fn state(process: impl Display) -> Option<char> {
     stat(process)?.first()?.chars().next()
 }
 
-/// Which process has it as a child now.
+/// The current parent of a process.
 pub fn parent(process: impl Display) -> Option<u32> {
     stat(process)?.get(1)?.parse().ok()
 }
 
-/// The fields of `stat` after the name, which stands in brackets and may have anything in it.
+/// The fields of `stat` after the name, which is in brackets and may contain anything.
 fn stat(process: impl Display) -> Option<Vec<String>> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     Some(stat.rsplit_once(") ")?.1.split_ascii_whitespace().map(str::to_owned).collect())
 }
 
-/// Whether a process runs; one that ended and was not waited for does not, nor one that is about to be such and has no
-/// memory any more to run in.
+/// Whether a process runs. One that has ended and was not waited for does not, nor does one that is
+/// about to end and has no memory left to run in.
 pub fn is_alive(process: impl Display) -> bool {
     let memory = fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
     if memory.is_empty() || memory.starts_with("0 ") {
@@ -78,18 +80,19 @@ pub fn is_alive(process: impl Display) -> bool {
     !matches!(state(process), Some('Z' | 'X') | None)
 }
 
-/// The children that the first thread of a process has.
+/// The children of a process's first thread.
 pub fn children(process: u32) -> Vec<u32> {
     let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
     let children = children.unwrap_or_default();
     children.split_ascii_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
-/// `unshare OPTIONS`, to which a program is to be added; `None`, loudly, where such namespaces cannot be made.
+/// `unshare OPTIONS`, to which the caller adds a program; `None`, with a notice, where such
+/// namespaces cannot be made.
 ///
 /// # Panics
 ///
-/// For want of the right where `CI` is set.
+/// For lack of the right where `CI` is set.
 pub fn unshare(options: &[&str]) -> Option<Command> {
     let command = || {
         let mut command = Command::new("unshare");
@@ -104,8 +107,8 @@ pub fn unshare(options: &[&str]) -> Option<Command> {
     Some(command())
 }
 
-/// Waits for the end of a child that leads a process group of its own; kills the group if that does not come in time:
-/// whatever keeps the pipes open would hang the test.
+/// Waits until a child that leads a process group of its own ends; kills the group if it does not
+/// end in time, since a process that keeps the pipes open would hang the test.
 ///
 /// # Panics
 ///
@@ -115,7 +118,7 @@ pub fn end(child: Child, within: Duration) -> Output {
     let (over, is_over) = channel::<()>();
     let watch = std::thread::spawn(move || {
         if is_over.recv_timeout(within) == Err(RecvTimeoutError::Timeout) {
-            // Fails only if it is gone already.
+            // Fails only if it is gone.
             let _ = kill_process_group(group, Signal::KILL);
         }
     });

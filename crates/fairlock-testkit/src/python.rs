@@ -1,4 +1,4 @@
-//! redis-py in a process of its own: lines go in, lines come out.
+//! redis-py in a process of its own, driven line by line.
 
 use crate::processes::Owned;
 use crate::server::workspace_root;
@@ -7,8 +7,8 @@ use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
-/// Where redis-py is: what `FAIRLOCK_TEST_REDISPY` says, else what `scripts/servers` left in
-/// `.servers`. Without it the running test is a skipped one, loudly, and `None`.
+/// Where redis-py is: the folder named by `FAIRLOCK_TEST_REDISPY`, else what `scripts/servers` left
+/// in `.servers`. Without it the running test is skipped with a notice, and this returns `None`.
 ///
 /// # Panics
 ///
@@ -23,7 +23,7 @@ pub fn require_redis_py() -> Option<PathBuf> {
     found
 }
 
-/// A Python program under way; killed when dropped.
+/// A running Python program; killed on drop.
 #[derive(Debug)]
 pub struct Python {
     _child: Owned,
@@ -32,7 +32,8 @@ pub struct Python {
 }
 
 impl Python {
-    /// Starts `program` (its text) with redis-py at hand; `None`, loudly, when that is not there.
+    /// Starts `program` (its text) with redis-py available; `None`, with a notice, if that is
+    /// missing.
     ///
     /// # Panics
     ///
@@ -57,7 +58,7 @@ impl Python {
         writeln!(self.input, "{line}").expect("the program reads");
     }
 
-    /// The next line that it says.
+    /// The next line that it prints.
     ///
     /// # Panics
     ///
@@ -66,7 +67,7 @@ impl Python {
         self.output.next().expect("the program goes on").expect("its output is text")
     }
 
-    /// Sends one line and waits for one.
+    /// Sends a line and waits for one.
     ///
     /// # Panics
     ///

@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 
 use crate::resp::{self, Value};
 
-/// How long a reply may take where a failure is an answer: [`Raw::try_call`].
+/// How long a reply may take where a failure is a valid result: [`Raw::try_call`].
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a reply may take that has to come: no machine is so loaded, and a test that hangs still ends.
+/// How long a required reply may take: enough for any loaded machine, and a hung test still ends.
 const ANSWERED: Duration = Duration::from_secs(60);
 
 /// One connection to a server.
 ///
-/// Commands panic when the connection fails or a reply takes longer than a minute; the `try_` forms return
-/// the error instead, and after five seconds.
+/// Commands panic if the connection fails or a reply takes longer than a minute; the `try_` forms
+/// return the error instead, after five seconds.
 #[derive(Debug)]
 pub struct Raw {
     stream: Box<dyn Stream>,
-    /// What has arrived and is not yet a whole value.
+    /// Bytes that have arrived and are not yet a whole value.
     unread: Vec<u8>,
 }
 
@@ -42,7 +42,7 @@ impl Raw {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's error.
     pub fn try_connect(addr: impl ToSocketAddrs) -> io::Result<Self> {
         let stream = TcpStream::connect(addr)?;
         stream.set_nodelay(true)?;
@@ -53,7 +53,7 @@ impl Raw {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's error.
     pub fn try_connect_unix(path: &Path) -> io::Result<Self> {
         Self::over(Box::new(UnixStream::connect(path)?))
     }
@@ -78,7 +78,7 @@ impl Raw {
     ///
     /// # Panics
     ///
-    /// If the connection fails, or the reply takes too long or is another.
+    /// If the connection fails, or the reply takes too long or is not a number.
     #[track_caller]
     pub fn listeners(&mut self, channel: &str) -> i64 {
         self.call(&["PUBSUB", "NUMSUB", channel]).array()[1].int()
@@ -109,7 +109,7 @@ impl Raw {
             .unwrap_or_else(|error| panic!("cannot send {}: {error}", show(args)));
     }
 
-    /// Sends bytes as they are.
+    /// Sends these bytes unchanged.
     ///
     /// # Errors
     ///
@@ -122,12 +122,12 @@ impl Raw {
     ///
     /// # Errors
     ///
-    /// If the connection fails or nothing whole arrives within five seconds.
+    /// If the connection fails or no whole value arrives within five seconds.
     pub fn read(&mut self) -> io::Result<Value> {
         self.read_within(REPLY_TIMEOUT)?.ok_or_else(timed_out)
     }
 
-    /// Reads the next reply or message, or `None` when nothing whole arrives in time.
+    /// Reads the next reply or message, or returns `None` if no whole value arrives in time.
     ///
     /// # Errors
     ///
@@ -169,7 +169,7 @@ impl Raw {
         assert_eq!(confirmation.array()[0].text(), "subscribe", "{confirmation:?}");
     }
 
-    /// The next published message as channel and payload, or `None` when none arrives in time.
+    /// The next published message as channel and payload, or `None` if none arrives in time.
     ///
     /// # Panics
     ///

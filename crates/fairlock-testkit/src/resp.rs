@@ -1,4 +1,4 @@
-//! The Redis protocol, as much of it as tests need: RESP2, and RESP3 folded into the same values.
+//! The part of the Redis protocol that tests need: RESP2, and RESP3 folded into the same values.
 
 /// A reply.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +35,7 @@ impl Value {
     ///
     /// # Panics
     ///
-    /// If it is something else, or no UTF-8.
+    /// If it is something else, or not UTF-8.
     #[track_caller]
     pub fn text(&self) -> &str {
         match self {
@@ -64,11 +64,11 @@ impl Value {
     }
 }
 
-/// Bytes that are no RESP.
+/// Bytes that are not RESP.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Malformed;
 
-/// One command as it goes over the wire.
+/// One command in wire form.
 pub fn encode<A: AsRef<[u8]>>(args: &[A]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
     for arg in args {
@@ -96,7 +96,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Value, usize)>, Malformed> {
     }
 }
 
-/// Nesting that no reply we see comes near; keeps hostile bytes from exhausting the stack.
+/// Far deeper than any reply that we see; keeps hostile bytes from exhausting the stack.
 const MAX_DEPTH: u8 = 32;
 
 enum Stop {

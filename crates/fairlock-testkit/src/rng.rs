@@ -1,11 +1,11 @@
-//! A small generator of our own: the same seed makes the same choices, for ever.
+//! A small generator of our own: the same seed makes the same choices, forever.
 
 /// Xorshift64*: good enough to choose test steps, three lines long.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The generator of this seed.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         // Neighbouring seeds must not give neighbouring runs, and the state must not be 0.
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
@@ -33,12 +33,12 @@ impl Rng {
         low + self.below(high - low)
     }
 
-    /// One of them.
+    /// A random element.
     pub fn pick<T: Clone>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize].clone()
     }
 
-    /// Puts them into another order.
+    /// Shuffles the elements.
     pub fn shuffle<T>(&mut self, all: &mut [T]) {
         for last in (1..all.len()).rev() {
             let at = self.below(last as u64 + 1) as usize;

@@ -1,12 +1,13 @@
-//! A peer that keeps every byte that its clients send: what was on the wire, whoever could read it.
+//! A peer that records every byte from its clients: what was on the wire, readable by anybody
+//! there.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// A running peer on a free port of 127.0.0.1. Its threads end with their connections, its port with
-/// the process.
+/// A running peer on a free port of 127.0.0.1. Its threads end with their connections; its port
+/// stays open until the process ends.
 #[derive(Debug)]
 pub struct Tap {
     addr: SocketAddr,
@@ -16,16 +17,16 @@ pub struct Tap {
 /// What a peer does with a connection.
 #[derive(Clone, Debug)]
 enum Behind {
-    /// Carries it on to a server.
+    /// Forwards it to a server.
     Server(SocketAddr),
-    /// Answers what comes first with these bytes, and says no more.
+    /// Answers the first bytes with these, and sends nothing more.
     Words(Vec<u8>),
-    /// Says nothing.
+    /// Sends nothing.
     Silence,
 }
 
 impl Tap {
-    /// In front of a server.
+    /// A peer in front of a server.
     ///
     /// # Panics
     ///
@@ -34,7 +35,7 @@ impl Tap {
         Self::start(Behind::Server(server))
     }
 
-    /// Answers with these bytes, whatever it is told, and ends its side.
+    /// A peer that answers with these bytes, whatever it receives, and closes its side.
     ///
     /// # Panics
     ///
@@ -43,7 +44,7 @@ impl Tap {
         Self::start(Behind::Words(words.to_vec()))
     }
 
-    /// Accepts, and never says anything.
+    /// A peer that accepts connections and never sends anything.
     ///
     /// # Panics
     ///
@@ -68,7 +69,7 @@ impl Tap {
         Self { addr, heard }
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
@@ -101,7 +102,7 @@ fn serve(mut client: TcpStream, behind: &Behind, heard: &Mutex<Vec<u8>>) -> io::
             let mut words = words.as_slice();
             listen(&mut client, heard, |_| {
                 answer.write_all(std::mem::take(&mut words))?;
-                // Not a close: that would take back what the client has not read yet.
+                // Not a close: that would discard what the client has not read yet.
                 answer.shutdown(Shutdown::Write)
             })
         }
@@ -109,7 +110,7 @@ fn serve(mut client: TcpStream, behind: &Behind, heard: &Mutex<Vec<u8>>) -> io::
     }
 }
 
-/// Hears the client out.
+/// Reads until the client closes, and records the bytes.
 fn listen(
     client: &mut TcpStream,
     heard: &Mutex<Vec<u8>>,

@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Where files are kept in memory, if the system has that.
+/// A file system in memory, if the system has one.
 const IN_MEMORY: &str = "/dev/shm";
 
-/// So much must be free there: an append-only file of a long run takes some hundred megabytes.
+/// The space that must be free there: an append-only file of a long run takes some hundred
+/// megabytes.
 const IN_MEMORY_BYTES_MIN: u64 = 1 << 30;
 
 /// A new, empty, private folder below the system's temporary one, removed on drop.
 ///
-/// A test process that is killed leaves it behind.
+/// It stays behind if the test process is killed.
 #[derive(Debug)]
 pub struct TempDir {
     path: PathBuf,
@@ -31,9 +32,9 @@ impl TempDir {
         Self::below(&std::env::temp_dir())
     }
 
-    /// The same in memory, where there is room for it. Servers live there: a machine whose disk is busy
-    /// with a build may let an `fsync` wait for a minute, in which a Sentinel or a node of a Cluster says
-    /// nothing to anybody.
+    /// The same in memory, if there is room for it. Servers use it: on a machine whose disk is busy
+    /// with a build, an `fsync` may take a minute, during which a Sentinel or a node of a Cluster
+    /// sends nothing.
     ///
     /// # Panics
     ///
@@ -77,7 +78,7 @@ impl Default for TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // A folder that stays behind is untidy, not wrong.
+        // A folder left behind is untidy, but no error.
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }

@@ -1,5 +1,5 @@
-//! A terminal of a test's own, with a program on it: a pseudo-terminal, and an emulator that knows what
-//! a person would see.
+//! A pseudo-terminal for one test, with a program on it, and an emulator that knows what a person
+//! would see.
 
 use std::fmt;
 use std::fs::File;
@@ -19,8 +19,8 @@ use crate::wait;
 
 type Emulator = vt100::Parser<Frames>;
 
-/// Whether the program is in the middle of a frame: what is on the screen then is nothing that it wants
-/// to be seen.
+/// Whether the program is in the middle of a frame: what is on the screen then is not meant to be
+/// seen.
 #[derive(Default)]
 struct Frames {
     drawing: bool,
@@ -44,9 +44,9 @@ impl vt100::Callbacks for Frames {
     }
 }
 
-/// A terminal and the program that runs on it, which is killed when this is dropped.
+/// A terminal and the program that runs on it, which is killed on drop.
 pub struct Terminal {
-    /// Killed before its terminal goes.
+    /// Killed before its terminal goes away.
     child: Owned,
     master: File,
     /// Kept open, so that the terminal outlives its program, as a person's does.
@@ -56,12 +56,12 @@ pub struct Terminal {
 
 impl Terminal {
     /// Runs the program with these arguments on a new terminal of `rows` and `columns`; `change`
-    /// sees the command before it starts. `None`, loudly, without util-linux's `setsid`, which makes the
-    /// terminal the program's own.
+    /// may modify the command before it starts. `None`, with a notice, without util-linux's
+    /// `setsid`, which makes the terminal the program's own.
     ///
     /// # Panics
     ///
-    /// If the system gives no terminal, or the program does not start.
+    /// If the system has no terminal left, or the program does not start.
     pub fn start(
         (rows, columns): (u16, u16),
         program: &str,
@@ -84,7 +84,7 @@ impl Terminal {
         set_size(&master, rows, columns);
 
         let mut command = Command::new("setsid");
-        // A group of background shells may have them ignored, and what is ignored stays so.
+        // Background jobs of a shell may ignore signals, and what is ignored stays ignored.
         command.args(["--ctty", "env", "--default-signal", program]).args(args);
         command.env("TERM", "xterm-256color").env_remove("NO_COLOR");
         let end = || Stdio::from(slave.try_clone().expect("a descriptor"));
@@ -97,7 +97,7 @@ impl Terminal {
         let seen = Arc::clone(&screen);
         thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // It fails when the last end is closed.
+            // Fails when the last descriptor of the other side is closed.
             while let Ok(read @ 1..) = output.read(&mut bytes) {
                 lock(&seen).process(&bytes[..read]);
             }
@@ -105,7 +105,7 @@ impl Terminal {
         Some(Self { child, master, slave, screen })
     }
 
-    /// What is on the screen: its rows, without blanks at their ends.
+    /// The rows of the screen, without trailing blanks.
     pub fn text(&self) -> String {
         text(lock(&self.screen).screen())
     }
@@ -116,12 +116,12 @@ impl Terminal {
         (!parser.callbacks().drawing).then(|| text(parser.screen()))
     }
 
-    /// Waits until the screen is as wanted, and gives its text. A program that marks its frames
-    /// ("synchronized update") is looked at between them.
+    /// Waits until the screen is as wanted, and returns its text. If a program marks its frames
+    /// ("synchronized update"), the screen is read between them.
     ///
     /// # Panics
     ///
-    /// If that does not come.
+    /// If that does not happen.
     #[track_caller]
     pub fn until(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         wait::in_naps(|| self.frame().filter(|text| is_so(text)))
@@ -132,7 +132,7 @@ impl Terminal {
     ///
     /// # Panics
     ///
-    /// If it does not come.
+    /// If it does not appear.
     #[track_caller]
     pub fn see(&self, wanted: &str) -> String {
         self.until(&format!("{wanted:?} is shown"), |text| text.contains(wanted))
@@ -148,7 +148,7 @@ impl Terminal {
         self.master.write_all(keys.as_bytes()).expect("the terminal is there");
     }
 
-    /// Another size, as when a window is dragged; the program gets WINCH.
+    /// Changes the size, as when a window is dragged; the program gets WINCH.
     ///
     /// # Panics
     ///
@@ -158,8 +158,8 @@ impl Terminal {
         set_size(&self.master, rows, columns);
     }
 
-    /// Whether lines are edited and echoed, as a shell needs it; and the screen is the shell's, with a
-    /// cursor.
+    /// Whether lines are edited and echoed, as a shell needs it, and the screen is the shell's,
+    /// with a cursor.
     ///
     /// # Panics
     ///
@@ -171,12 +171,12 @@ impl Terminal {
         is_cooked && !parser.screen().alternate_screen() && !parser.screen().hide_cursor()
     }
 
-    /// Waits until the terminal is [as before](Self::is_as_before): the program's last words may still be
-    /// on their way to the screen when it has ended.
+    /// Waits until the terminal is [as before](Self::is_as_before): the program's last output may
+    /// still be on its way to the screen when it has ended.
     ///
     /// # Panics
     ///
-    /// If that does not come.
+    /// If that does not happen.
     #[track_caller]
     pub fn comes_back(&self) {
         self.until("the terminal is as before", |_| self.is_as_before());
@@ -195,7 +195,7 @@ impl Terminal {
         })
     }
 
-    /// The program's number.
+    /// The program's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -211,11 +211,11 @@ impl Terminal {
         kill_process(pid.expect("a process number"), signal).expect("the program runs");
     }
 
-    /// Waits for the end of the program.
+    /// Waits until the program ends.
     ///
     /// # Panics
     ///
-    /// If that does not come.
+    /// If it does not.
     #[track_caller]
     pub fn wait(&mut self) -> ExitStatus {
         wait::in_naps(|| self.child.try_wait().expect("it can be waited for"))
@@ -266,7 +266,7 @@ mod tests {
         terminal.see("12 50");
         terminal.signal(Signal::KILL);
         assert!(!terminal.wait().success());
-        // Nobody has put it back.
+        // Nobody has restored it.
         assert!(!terminal.is_as_before());
     }
 

@@ -1,23 +1,26 @@
-//! For how long each thread of a process has run, and has waited for a processor, as the kernel counts.
+//! How long each thread of a process has run, and has waited for a processor, as counted by the
+//! kernel.
 //!
-//! Linux only: elsewhere there is no `/proc`, and every process is one that cannot be asked.
+//! Linux only: without `/proc`, no process can be read.
 
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// What the kernel has counted of a thread since it began.
+/// The kernel's counts for a thread since it began.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
-    /// For how long it has run.
+    /// How long it has run.
     pub ran: Duration,
-    /// For how long it was ready to run and did not: others had the processors. A wait counts when it ends.
+    /// How long it was ready to run and did not: others had the processors. A wait counts when it
+    /// ends.
     pub waited: Duration,
 }
 
 impl Counts {
-    /// Reads `schedstat`: nanoseconds on a processor, nanoseconds in its queue, and how often it was its turn.
+    /// Parses `schedstat`: nanoseconds on a processor, nanoseconds in its queue, and the number of
+    /// turns.
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_ascii_whitespace();
         let mut next = || words.next()?.parse().ok().map(Duration::from_nanos);
@@ -25,11 +28,11 @@ impl Counts {
     }
 }
 
-/// The threads of a process by their ids. None where the kernel was built not to count.
+/// The threads of a process by their ids. Empty where the kernel was built without the counts.
 ///
 /// # Errors
 ///
-/// There is no such process, or what the kernel says is not understood.
+/// If there is no such process, or the kernel's text cannot be parsed.
 pub fn threads(process: u32) -> io::Result<HashMap<u32, Counts>> {
     let told = |error: io::Error| {
         io::Error::new(error.kind(), format!("no threads of process {process}: {error}"))
@@ -50,16 +53,16 @@ pub fn threads(process: u32) -> io::Result<HashMap<u32, Counts>> {
     Ok(found)
 }
 
-/// What each thread of `now` has added since `before`; all of it, if it began meanwhile.
+/// What each thread of `now` has added since `before`; everything, if it began meanwhile.
 ///
-/// A thread that ends takes its counts along, so only threads can be compared, and not their sums.
+/// A thread that ends takes its counts with it, so compare threads, not sums.
 pub fn since(
     before: &HashMap<u32, Counts>,
     now: &HashMap<u32, Counts>,
 ) -> impl Iterator<Item = Counts> {
     now.iter().map(|(thread, now)| {
         let before = before.get(thread).copied().unwrap_or_default();
-        // Less than before is another thread with the same id.
+        // Less than before: another thread with the same id.
         Counts {
             ran: now.ran.saturating_sub(before.ran),
             waited: now.waited.saturating_sub(before.waited),
@@ -109,7 +112,7 @@ mod tests {
 
         let (sender, id) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
-            // The link says `PROCESS/task/THREAD`.
+            // The link reads `PROCESS/task/THREAD`.
             let own = std::fs::read_link("/proc/thread-self").expect("a thread has a folder");
             let id = own.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok());
             sender.send(id.expect("a number")).expect("it is listened to");

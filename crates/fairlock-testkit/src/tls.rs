@@ -1,6 +1,6 @@
-//! Certificates, made when a test runs: CAs, and what they sign.
+//! Certificates, made while a test runs: CAs, and what they sign.
 //!
-//! Ages are relative to now, so that what has expired has expired whatever the day.
+//! Validity is relative to now, so that an expired certificate has expired on any day.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -21,7 +21,7 @@ pub struct Ca {
     pem: String,
 }
 
-/// A certificate with its key, both in PEM form.
+/// A certificate with its key, both as PEM.
 #[derive(Clone, Debug)]
 pub struct Issued {
     /// The certificate.
@@ -41,14 +41,14 @@ pub enum Age {
     NotYet,
 }
 
-/// What a certificate is for.
+/// The use of a certificate.
 #[derive(Clone, Copy, Debug)]
 pub enum Use {
-    /// To be shown by a server.
+    /// By a server.
     Server,
-    /// To be shown by a client.
+    /// By a client.
     Client,
-    /// Both: the nodes of a Cluster show theirs to each other.
+    /// By both: the nodes of a Cluster present theirs to each other.
     Both,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Debug for Ca {
 }
 
 impl Ca {
-    /// A CA of that name.
+    /// A CA with this name.
     ///
     /// # Panics
     ///
@@ -82,7 +82,7 @@ impl Ca {
     ///
     /// # Panics
     ///
-    /// If a name is none.
+    /// If a name is invalid.
     pub fn issue(&self, names: &[&str], usage: Use, age: Age) -> Issued {
         let params = leaf(names, usage, age);
         let key = key();
@@ -90,22 +90,22 @@ impl Ca {
         Issued { cert: cert.pem(), key: key.serialize_pem() }
     }
 
-    /// A certificate of a server at 127.0.0.1 and `localhost`.
+    /// A certificate for a server at 127.0.0.1 and `localhost`.
     pub fn server(&self) -> Issued {
         self.issue(&["127.0.0.1", "localhost"], Use::Server, Age::Valid)
     }
 
-    /// A certificate of a client.
+    /// A certificate for a client.
     pub fn client(&self) -> Issued {
         self.issue(&["client"], Use::Client, Age::Valid)
     }
 }
 
-/// A certificate that nobody but its owner has signed.
+/// A certificate signed only by its own key.
 ///
 /// # Panics
 ///
-/// If a name is none.
+/// If a name is invalid.
 pub fn self_signed(names: &[&str]) -> Issued {
     let key = key();
     let cert = leaf(names, Use::Server, Age::Valid).self_signed(&key);
@@ -142,25 +142,25 @@ fn key() -> KeyPair {
     KeyPair::generate().expect("randomness")
 }
 
-/// What a server, or a client, proves who it is with: three files.
+/// The identity of a server or a client: three files.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The CAs that it trusts.
     pub ca: PathBuf,
     /// Its certificate.
     pub cert: PathBuf,
-    /// The key of that.
+    /// The key of the certificate.
     pub key: PathBuf,
 }
 
-/// Files of a server with TLS, or of a client, in a folder that goes away with its owner.
+/// Files of a TLS server or client, in a folder that is removed with its owner.
 #[derive(Debug, Default)]
 pub struct Files {
     dir: TempDir,
 }
 
 impl Files {
-    /// Writes a file, in place of an older one.
+    /// Writes a file, replacing an older one.
     ///
     /// # Panics
     ///

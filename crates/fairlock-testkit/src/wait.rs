@@ -1,22 +1,23 @@
 //! Waiting for a condition, with a bound, instead of sleeping for as long as it might take.
 //!
-//! The bound is a time where that is what a test asserts, or where it is far more than is needed. [`patiently`] and
-//! [`in_naps`] count naps instead: a machine that is loaded, or stood still for a while, fails no test then. They suit
-//! the end of another process.
+//! The bound is a time if a test asserts it, or if it is far longer than needed. [`patiently`] and
+//! [`in_naps`] count naps instead, so that a machine that is loaded, or stalled for a while, fails
+//! no test. They suit the end of another process.
 
 use std::fmt::Display;
 use std::panic::Location;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two looks, where a look costs next to nothing.
+/// The pause between two looks that cost next to nothing.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// A nap, and how many there are at most: 40 s.
+/// A nap, and the maximum number of naps: 40 s.
 const NAP: Duration = Duration::from_millis(5);
 const NAPS_MAX: u32 = 8_000;
 
-/// What `look` finds, looking again after each pause of `every`; `None` if it finds nothing within that time.
+/// Calls `look` until it finds something, with pauses of `every`; `None` if it does not within that
+/// time.
 pub fn look<T>(
     within: Duration,
     every: Duration,
@@ -34,7 +35,7 @@ pub fn look<T>(
     }
 }
 
-/// Whether the condition comes to hold within that time.
+/// Whether the condition becomes true within that time.
 pub fn holds(within: Duration, mut condition: impl FnMut() -> bool) -> bool {
     look(within, LOOK, || condition().then_some(())).is_some()
 }
@@ -55,7 +56,8 @@ pub fn until(what: impl Display, within: Duration, condition: impl FnMut() -> bo
 ///
 /// # Panics
 ///
-/// If the condition does not hold within that time; the message says `what`, and where it was waited for.
+/// If the condition does not hold within that time; the message names `what`, and where it was
+/// waited for.
 #[track_caller]
 pub fn until_async(
     what: impl Display,

@@ -1,4 +1,4 @@
-//! A run on one topology: load, one fault after the other, and what came of it.
+//! One campaign on one topology: load, one fault after another, and the outcome.
 
 use crate::checker::{Checker, Findings, rest};
 use crate::deployment::{Deployment, Topology};
@@ -17,22 +17,23 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// A fault after which nobody had a turn for so long is not recovered from.
+/// Longest time within which every client must have had a turn after a fault; beyond it, the fault
+/// counts as not recovered from.
 const RECOVERED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Acquisitions without a fault before the next: their order is checked.
+/// Acquisitions without a fault before the next one, so that their order can be checked.
 const QUIET: u64 = 300;
 
-/// How often a hard run is calm for a moment: after so many faults.
+/// In a hard run, a calm phase follows every this many faults.
 const CALM_EVERY: usize = 6;
 
-/// How many of a hundred faults have another at the same time.
+/// Percentage of faults that are played together with a second one.
 const AT_ONCE: u64 = 25;
 
-/// A run that has not done enough in its time may take so many times as long.
+/// A run that has not reached its minimum may take this many times its span.
 const PATIENCE: u32 = 4;
 
-/// Between two looks.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// A fault that was played.
@@ -40,11 +41,11 @@ const LOOK: Duration = Duration::from_millis(5);
 pub(crate) struct Played {
     pub(crate) kind: Kind,
     pub(crate) took_effect: bool,
-    /// From the beginning of the fault until every client had a turn that it had asked for after it.
+    /// From the start of the fault until every client was granted a request that it made after it.
     pub(crate) recovery: Option<Duration>,
 }
 
-/// All that is known of a run.
+/// The outcome of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) topology: Topology,
@@ -54,26 +55,27 @@ pub(crate) struct Outcome {
     pub(crate) kinds: Vec<Kind>,
     pub(crate) faults: Vec<Played>,
     pub(crate) findings: Findings,
-    /// How often hardly anybody had a turn for a minute, with no fault: a busy machine, or worse.
+    /// How often the turns of a calm phase took more than a minute although no fault was active: a
+    /// busy machine, or worse.
     pub(crate) restless: u64,
-    /// Where it has left what explains its violations, or that.
+    /// The folder with the notes on the run, if something was wrong.
     pub(crate) notes: Option<PathBuf>,
 }
 
-/// What a run consists of while it goes on.
+/// The state of a run in progress.
 struct Run {
     deployment: Box<dyn Deployment>,
     fleet: Fleet,
     rng: Rng,
     checker: Sender<Input>,
     faults: Vec<Played>,
-    /// Until when tokens may be lost only together with a clock that was set back.
+    /// Until then, losing tokens may be excused only together with a clock that was set back.
     keep_tokens: Instant,
-    /// How often hardly anybody had a turn for a minute, with no fault.
+    /// See [`Outcome::restless`].
     restless: u64,
 }
 
-/// `None`, loudly, where a server is missing.
+/// Returns `None`, with a message, when a server is missing.
 pub(crate) fn run(topology: Topology, seconds: u64, options: &Options) -> Option<Outcome> {
     println!("{}: starting", topology.name());
     let minimum = options.minimum(topology, seconds);
@@ -113,7 +115,7 @@ pub(crate) fn run(topology: Topology, seconds: u64, options: &Options) -> Option
         if round.is_empty() {
             played_all = !run.faults.is_empty();
             round.clone_from(&kinds);
-            // What only this topology has comes first in a run, however short it is.
+            // The faults specific to this topology come first, so that even a short run plays them.
             let from = if run.faults.is_empty() && !hard {
                 kinds.len().saturating_sub(own.len())
             } else {
@@ -172,34 +174,34 @@ pub(crate) fn run(topology: Topology, seconds: u64, options: &Options) -> Option
     })
 }
 
-/// Hears all of it, until nobody speaks any more.
+/// Feeds every input to the checker until all senders are gone.
 fn check_all(mut checker: Checker, heard: &Receiver<Input>, mut scribe: Scribe) -> Findings {
     while let Ok(first) = heard.recv() {
         for input in std::iter::once(first).chain(heard.try_iter()) {
             scribe.write(&input);
             checker.hear(input);
         }
-        // Nobody waits for the checker, and whoever speaks has nobody to wake for each word.
+        // Nothing waits for the checker, and inputs that gather meanwhile need no wake-up each.
         std::thread::sleep(LOOK);
     }
     checker.finish()
 }
 
 impl Run {
-    /// The next kind of this round. Tokens are not taken away while they are ahead of the time: what was
-    /// lost together with a clock that was set back is the one thing that nobody promises.
+    /// The next kind of this round. Faults that delete tokens wait while tokens are ahead of the
+    /// clock: after a clock that was set back, rising tokens are not promised if they are lost.
     fn next(&self, round: &mut Vec<Kind>) -> Kind {
         let may = |kind: &Kind| !kind.loses_tokens() || Instant::now() > self.keep_tokens;
         loop {
             if let Some(at) = round.iter().rposition(may) {
                 return round.remove(at);
             }
-            // A few seconds, and nothing else is left of this round.
+            // Only kinds that lose tokens are left in this round; wait for a few seconds.
             std::thread::sleep(LOOK);
         }
     }
 
-    /// Plays it, alone or with another; false if nobody recovered.
+    /// Plays a fault, alone or with a second one. Returns false if the clients did not recover.
     fn play(&mut self, kind: Kind, hard: bool, topology: Topology) -> bool {
         let mut kinds = vec![kind];
         if hard && !process::KINDS.contains(&kind) && self.rng.chance(AT_ONCE) {
@@ -241,14 +243,14 @@ impl Run {
         recovered
     }
 
-    /// What lies between a fault and the next.
+    /// The pause between one fault and the next.
     fn rest(&mut self, hard: bool) {
         if hard && !self.faults.len().is_multiple_of(CALM_EVERY) {
-            // Faults must not follow each other in step with anything.
+            // Faults must not synchronize with anything periodic.
             std::thread::sleep(Duration::from_millis(self.rng.between(50, 500)));
             return;
         }
-        // Until order is promised again, and then for so many turns.
+        // Wait until order is promised again, then for `QUIET` acquisitions.
         let ordered = now_ns() + u64::try_from(UNTIL_ORDER.as_nanos()).unwrap();
         until(|| now_ns() > ordered);
         let before = self.fleet.acquisitions();

@@ -1,4 +1,4 @@
-//! The worker processes of a run, and what they have told so far.
+//! The worker processes of a run, and what they have reported so far.
 
 use crate::log::Input;
 use crate::log::note::Note;
@@ -15,27 +15,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Worker processes at a time.
+/// Number of concurrent worker processes.
 pub(crate) const WORKERS: usize = 2;
 
-/// How long everybody may take to end its last turn: more than any fault lasts, and than any lease.
+/// How long all clients may take to finish their last turn: longer than any fault and any lease.
 const LAST_TURNS: Duration = Duration::from_secs(60);
 
-/// What a worker tells is read so many bytes at a time, as much as a pipe holds, and in between it gathers.
+/// A worker's output is read in chunks of this size, the capacity of a pipe; it gathers in between.
 const AT_ONCE: usize = 64 << 10;
 const GATHER: Duration = Duration::from_millis(2);
 
 /// How long a worker may take to carry out an order.
 const CARRIED_OUT: Duration = Duration::from_secs(10);
 
-/// What is looked at while the run goes on.
+/// State that is read while the run goes on.
 #[derive(Debug, Default)]
 struct Live {
     acquisitions: u64,
-    /// Of each client that lives: its worker, and when it asked for the youngest of its requests that
-    /// were granted.
+    /// For each live client: its worker, and when it sent the latest of its granted requests.
     clients: HashMap<String, (usize, u64)>,
-    /// Of each worker: how many orders it has carried out.
+    /// For each worker: how many orders it has carried out.
     suffered: HashMap<usize, u64>,
 }
 
@@ -56,7 +55,7 @@ pub(crate) struct Fleet {
     checker: Sender<Input>,
 }
 
-/// What every worker of a run is told.
+/// The settings that every worker of a run gets.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) url: String,
@@ -93,11 +92,11 @@ impl Fleet {
             while lines.read_line(&mut line).is_ok_and(|length| length > 0) {
                 if let Some(note) = Note::parse(line.trim_end_matches('\n')) {
                     lock(&live).note(number, &note);
-                    // The checker is there for as long as somebody speaks.
+                    // The checker runs for as long as there are senders.
                     let _ = checker.send(Input::Note { worker: number, note });
                 }
                 line.clear();
-                // Nothing of it is lost, and whoever writes it has nobody to wake for each line.
+                // Nothing is lost, and the writer need not wake a reader for each line.
                 if lines.buffer().is_empty() {
                     std::thread::sleep(GATHER);
                 }
@@ -110,17 +109,17 @@ impl Fleet {
         lock(&self.live).acquisitions
     }
 
-    /// Whether every client of every process has been granted something that it asked for after `since`.
+    /// Whether every client of every process was granted a request that it sent after `since`.
     pub(crate) fn all_had_a_turn(&self, since: u64) -> bool {
         let live = lock(&self.live);
         live.clients.len() == WORKERS * worker::CLIENTS
             && live.clients.values().all(|(_, asked)| *asked > since)
     }
 
-    /// Kills a worker, with whatever it holds and waits for, and starts another in its place.
+    /// Kills a worker, with all that it holds and waits for, and starts another in its place.
     pub(crate) fn kill(&mut self, which: usize) {
         let mut worker = self.workers.remove(which % self.workers.len());
-        // Before the kill: what it did until then was done by a living process.
+        // Taken before the kill: everything until then was done by a live process.
         let at = now_ns();
         worker.child.kill().unwrap();
         end(&mut worker);
@@ -130,7 +129,7 @@ impl Fleet {
         self.add();
     }
 
-    /// Tells a worker to do something, and waits until it says that it has.
+    /// Sends a worker an order, and waits until it reports having carried it out.
     pub(crate) fn order(&mut self, which: usize, what: &str) -> bool {
         let which = which % self.workers.len();
         let worker = &mut self.workers[which];
@@ -143,13 +142,14 @@ impl Fleet {
         wait::holds(CARRIED_OUT, || suffered(&self.live, &worker.number) != before)
     }
 
-    /// Stops a worker process for a while, in the middle of whatever it does.
+    /// Sends a worker process a signal, in the middle of whatever it is doing.
     pub(crate) fn signal(&self, which: usize, signal: rustix::process::Signal) {
         let child = &self.workers[which % self.workers.len()].child;
         rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
     }
 
-    /// Lets everybody end its last turn. Who does not in time is killed, and has no [`Note::Done`].
+    /// Lets all workers finish their last turns. A worker that does not finish in time is killed
+    /// and leaves no [`Note::Done`].
     pub(crate) fn stop(mut self) {
         for worker in &mut self.workers {
             drop(worker.child.stdin.take());
@@ -159,7 +159,7 @@ impl Fleet {
             while worker.child.try_wait().unwrap().is_none() && began.elapsed() < LAST_TURNS {
                 std::thread::sleep(Duration::from_millis(10));
             }
-            // Fails if it has ended, as it should have.
+            // Fails if the worker has exited, as it should have.
             let _ = worker.child.kill();
             end(&mut worker);
             let _ = self.checker.send(Input::Gone { worker: worker.number });

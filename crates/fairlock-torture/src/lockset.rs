@@ -1,9 +1,10 @@
-//! The lock-set workload, as Jepsen plays it: processes add to sets that a lock protects, by reading all of
-//! it, waiting, and writing all of it, and are stopped for longer than their leases. Nobody looks at a
-//! guard between read and write, so it is the token alone that keeps updates from being lost.
+//! The lock-set workload, as in Jepsen: processes add to sets that a lock protects, by reading the
+//! whole set, waiting, and writing the whole set back, and are stopped for longer than their
+//! leases. They do not check their guards between read and write, so only the token prevents lost
+//! updates.
 //!
-//! Half of the sets check tokens, and must lose nothing that they acknowledged. The other half do not: what
-//! those lose is what fencing is for, and is reported.
+//! Half of the sets check tokens and must not lose an acknowledged update. The other half do not
+//! check them; their losses show what fencing prevents, and are reported.
 
 use crate::report::Verdict;
 use crate::resource::{Access, Resource};
@@ -24,17 +25,17 @@ use std::time::{Duration, Instant};
 pub(crate) const NAME: &str = "lockset";
 
 const PROCESSES: usize = 5;
-/// Sets of each kind, and tasks of each process at each of them.
+/// Sets of each kind, and tasks per process on each set.
 const SETS: usize = 8;
 
-/// The scale of the workload is a tenth of Jepsen's: a lease of 2 s, sections of up to 2 s.
+/// A tenth of the scale of Jepsen's workload, which has a lease of 2 s and sections of up to 2 s.
 const LEASE: Duration = Duration::from_millis(200);
 const SECTION_MS: u64 = 200;
-/// How long a process is stopped: longer than a lease. And how often.
+/// How long a process is stopped, which is longer than a lease, and the pause in between.
 const STOPPED: Duration = Duration::from_millis(300);
 const BETWEEN: Duration = Duration::from_millis(100);
 
-/// Acknowledged updates for each second of a run, at least.
+/// Minimum of acknowledged updates per second of a run.
 const UPDATES_A_SECOND: u64 = 10;
 
 struct Process {
@@ -42,19 +43,19 @@ struct Process {
     reader: std::thread::JoinHandle<Vec<(String, String)>>,
 }
 
-/// What came of it.
+/// The result of the workload.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     seconds: u64,
     seed: u64,
     took: Duration,
     pauses: u64,
-    /// Acknowledged, and of these lost.
+    /// Acknowledged updates, and how many of them were lost.
     fenced: (u64, u64),
     bare: (u64, u64),
 }
 
-/// `None`, loudly, where a server is missing.
+/// Returns `None`, with a message, when a server is missing.
 pub(crate) fn run(seconds: u64, seed: u64) -> Option<Outcome> {
     println!("{NAME}: starting");
     let server = Server::start(Generation::Redis70)?;
@@ -66,7 +67,7 @@ pub(crate) fn run(seconds: u64, seed: u64) -> Option<Outcome> {
     while began.elapsed() < Duration::from_secs(seconds) {
         let pid = Pid::from_child(&rng.pick(&processes.iter().collect::<Vec<_>>()).child);
         kill_process(pid, Signal::STOP).expect("our own child");
-        // Longer than a lease: that is the fault.
+        // The fault is that this is longer than a lease.
         std::thread::sleep(STOPPED);
         kill_process(pid, Signal::CONT).expect("our own child");
         pauses += 1;
@@ -97,7 +98,7 @@ pub(crate) fn run(seconds: u64, seed: u64) -> Option<Outcome> {
     Some(Outcome { seconds, seed, took, pauses, fenced, bare })
 }
 
-/// Prints all of it, and says what it comes to.
+/// Prints the result and returns the verdict.
 pub(crate) fn tell(outcome: &Outcome) -> (Verdict, Value) {
     let Outcome { seconds, seed, took, pauses, .. } = outcome;
     let ((fenced, fenced_lost), (bare, bare_lost)) = (outcome.fenced, outcome.bare);
@@ -141,7 +142,7 @@ fn start(url: &str, resource: SocketAddr, seed: u64) -> Process {
     Process { child, reader }
 }
 
-/// `fairlock-torture lockset-worker URL RESOURCE SEED`: tells each update that was acknowledged.
+/// `fairlock-torture lockset-worker URL RESOURCE SEED`: prints each acknowledged update.
 pub(crate) fn worker(args: &[&str]) {
     let [url, resource, seed] = args else { panic!("URL RESOURCE SEED, not {args:?}") };
     let (resource, seed): (SocketAddr, u64) = (resource.parse().unwrap(), seed.parse().unwrap());
@@ -151,7 +152,7 @@ pub(crate) fn worker(args: &[&str]) {
     std::thread::spawn({
         let stop = Arc::clone(&stop);
         move || {
-            // Until the end of it.
+            // Reads until the input ends.
             let _ = std::io::stdin().lines().count();
             stop.store(true, Ordering::SeqCst);
         }
@@ -184,7 +185,7 @@ async fn add(
     let mut access = Access::to(resource);
     let (me, mut number) = (rng.below(1 << 40), 0_u64);
     while !stop.load(Ordering::SeqCst) {
-        // Too late for so short a lease, on a machine that others use too: asked for again.
+        // On a shared machine the grant may come too late for so short a lease; try again.
         let Ok(guard) = lock.lock().await else { continue };
         let token = if set.starts_with("fenced") { Some(guard.token().get()) } else { None };
         if let Some(text) = access.read_set(&set, token) {
@@ -196,7 +197,7 @@ async fn add(
                 let _ = writeln!(out, "{set} {element}").and_then(|()| out.flush());
             }
         }
-        // Lost, mostly: that is what this is about.
+        // The hold is usually lost; the workload is about that.
         let _ = guard.release().await;
     }
 }

@@ -1,28 +1,28 @@
-//! Locks under load and faults, on every topology, and a checker of what came of it.
+//! Locks under load and faults, on every topology, and a checker of the results.
 //!
-//! `fairlock-torture topologies|commit|nightly|release [OPTION...]`, `fairlock-torture merge FILE...`; see
-//! [`options::USAGE`].
+//! `fairlock-torture topologies|commit|nightly|release [OPTION...]`, `fairlock-torture merge
+//! FILE...`; see [`options::USAGE`].
 //!
-//! Worker processes take turns at fair, plain and simple locks of a few names; a nemesis injects one fault
-//! after the other, and goes on when every client has had a turn again. Everything is told as it happens,
-//! by the processes themselves, in the time they share, and by the server's own log, and is checked while
-//! the run goes on. The layers:
+//! Worker processes take turns at fair, plain and simple locks of a few names. A nemesis injects
+//! one fault after another, and continues when every client has had a turn again. The processes, on
+//! their shared clock, and the server's own log report everything as it happens, and it is checked
+//! while the run goes on. The layers:
 //!
-//! - [`deployment`]: what the locks are on, and which faults it can play;
-//! - [`nemesis`]: the kinds of fault, and how each is played and seen to take effect;
-//! - [`worker`]: a process that takes turns, and tells what it sees before it goes on;
-//! - [`resource`]: what the locks protect. It checks tokens, and is never faulted;
-//! - [`fleet`]: the worker processes of a run; [`stalls`]: whether they ran at all; [`starved`]: whether all
-//!   processes had the processors that they needed;
+//! - [`deployment`]: where the locks are stored, and which faults it can play;
+//! - [`nemesis`]: the kinds of fault, how each is played, and how its effect is observed;
+//! - [`worker`]: a process that takes turns, and reports what it sees before it goes on;
+//! - [`resource`]: what the locks protect. It checks tokens, and no fault touches it;
+//! - [`fleet`]: the worker processes of a run; [`stalls`]: whether they ran at all; [`starved`]:
+//!   whether all processes got the processor time they needed;
 //! - [`campaign`]: the run: load, faults, recoveries, quiet;
-//! - [`log`]: what clients, server, faults and resource tell;
-//! - [`checker`]: what must not have happened;
-//! - [`lockset`]: a workload of its own, whose holders are stopped for longer than their leases;
+//! - [`log`]: what clients, server, faults and resource report;
+//! - [`checker`]: the invariants;
+//! - [`lockset`]: a separate workload whose holders are stopped for longer than their leases;
 //! - [`notes`]: what a run leaves behind when something was wrong;
-//! - [`report`]: what is printed, for people and for machines; [`merge`] adds up several of these.
+//! - [`report`]: the output for people and for machines; [`merge`] adds up several of these.
 //!
-//! Exit 0: no violation. 1: violations. 2: INVALID, too little was done or too few faults took effect for
-//! "no violation" to mean anything. 64: wrong usage.
+//! Exit 0: no violation. 1: violations. 2: INVALID, too little was done or too few faults took
+//! effect for "no violation" to mean anything. 64: wrong usage.
 
 #![allow(clippy::unwrap_used, reason = "a run that cannot go on panics")]
 
@@ -78,7 +78,7 @@ fn usage(error: &str) -> ExitCode {
     ExitCode::from(64)
 }
 
-/// One campaign on each topology.
+/// Runs one campaign on each topology.
 fn torture(options: &Options) -> ExitCode {
     println!("seed {}; repeat with --seed {}", options.seed, options.seed);
     let (first, rest) = options.spans.split_at(usize::from(options.at_once));
@@ -113,9 +113,9 @@ fn torture(options: &Options) -> ExitCode {
     report::exit_code(verdicts.iter().map(|(_, verdict)| *verdict))
 }
 
-/// What came of a part of a run.
+/// The result of one part of a run.
 enum Played {
-    /// A server is missing, or the run could not go on.
+    /// A server is missing, or the run could not continue.
     Nothing,
     Campaign(Box<campaign::Outcome>),
     Lockset(lockset::Outcome),
@@ -129,7 +129,8 @@ fn play(span: &Span, options: &Options) -> (&'static str, Played) {
         }
         None => lockset::run(seconds, options.seed).map(Played::Lockset),
     };
-    // A run that cannot go on proves nothing; what the others of a shard have done still counts.
+    // A part that cannot continue proves nothing; what the others of a shard have done still
+    // counts.
     let played = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         eprintln!("{name}: the run could not go on, and says nothing; its panic stands above");
         None

@@ -1,16 +1,16 @@
-//! What several shards have written, added up: `fairlock-torture merge FILE...`, as Markdown.
+//! Adds up the output of several shards: `fairlock-torture merge FILE...`, as Markdown.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-/// What a nightly run must come to.
+/// The minimum of a nightly run.
 const CONTENDED: u64 = 1_000_000;
 const FAULTS: u64 = 1_000;
 const KINDS: usize = 25;
 
-/// The sums of a topology, or of all.
+/// The sums over one topology, or over all.
 #[derive(Debug, Default)]
 struct Sum {
     runs: u64,
@@ -95,7 +95,7 @@ pub(crate) fn run(files: &[&str]) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// The report, and 0, 1 for violations, or 2 for too little.
+/// Returns the report and the exit code: 0, 1 for violations, or 2 for too little.
 fn report(lines: &[Value], files: usize) -> (String, u8) {
     let (mut all, mut kinds) = (Sum::default(), BTreeMap::<String, Of>::new());
     let mut topologies = BTreeMap::<String, Sum>::new();

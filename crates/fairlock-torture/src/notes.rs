@@ -1,8 +1,8 @@
-//! What a run leaves behind when something was wrong with it, so that it can be explained afterwards.
+//! What a run leaves behind for diagnosis when something was wrong.
 //!
-//! All that the checker hears is written to a file as it comes, and is there also if the run panics. If nothing
-//! was wrong the folder is removed at the end. Otherwise the violations stand beside it, and what the servers
-//! had written: their logs, and their data.
+//! All inputs of the checker are written to a file as they arrive, so that they survive a panic. If
+//! nothing was wrong, the folder is removed at the end. Otherwise it also gets the violations, and
+//! the servers' logs and data.
 
 use crate::log::Input;
 use crate::log::effects::Command;
@@ -10,17 +10,17 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// What is heard beyond this is not written: some ten times what a shard comes to.
+/// Inputs beyond this size are not written: about ten times the output of a shard.
 const HEARD_MAX_BYTES: u64 = 2 << 30;
 
-/// Of the files of servers, larger ones are left out.
+/// Larger files of servers are left out.
 const FILE_MAX_BYTES: u64 = 256 << 20;
 
 /// The folder of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Notes(PathBuf);
 
-/// Beside what cargo makes: whoever wants no notes any more removes all of it at once.
+/// In cargo's target folder, so that all notes can be deleted at once.
 pub(crate) fn default_folder() -> PathBuf {
     let program = std::env::current_exe().expect("this program has a file");
     let target = program.parent().and_then(Path::parent).expect("cargo's folder");
@@ -28,7 +28,7 @@ pub(crate) fn default_folder() -> PathBuf {
 }
 
 impl Notes {
-    /// Begins anew with an empty folder.
+    /// Creates the folder anew, empty.
     pub(crate) fn begin(parent: &Path, seed: u64, topology: &str) -> io::Result<Self> {
         let folder = parent.join(format!("{seed}-{topology}"));
         if folder.exists() {
@@ -38,21 +38,21 @@ impl Notes {
         Ok(Self(folder))
     }
 
-    /// Whoever writes down what the checker hears.
+    /// Opens the file to which the checker's inputs are written.
     pub(crate) fn scribe(&self) -> io::Result<Scribe> {
         let file = BufWriter::with_capacity(1 << 16, File::create(self.0.join("heard"))?);
         Ok(Scribe { file, left: HEARD_MAX_BYTES })
     }
 
-    /// Removes them: nothing was wrong.
+    /// Removes the notes: nothing was wrong.
     pub(crate) fn remove(self) -> io::Result<()> {
         fs::remove_dir_all(&self.0)?;
-        // Empty, if no other run has left something.
+        // Empty, unless another run has left notes.
         let _ = self.0.parent().map(fs::remove_dir);
         Ok(())
     }
 
-    /// Adds the violations and what is in the folders of servers; returns the folder.
+    /// Adds the violations and the contents of the servers' folders; returns the folder.
     pub(crate) fn leave(self, violations: &[String], servers: &[PathBuf]) -> io::Result<PathBuf> {
         fs::write(self.0.join("violations"), violations.join("\n") + "\n")?;
         for (number, server) in servers.iter().enumerate() {
@@ -62,7 +62,8 @@ impl Notes {
     }
 }
 
-/// All files below a folder. Those that a server removes meanwhile are not needed, nor are sockets.
+/// Copies all files below a folder, except sockets. Files that a server removes meanwhile are not
+/// needed.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)?.flatten() {
@@ -76,7 +77,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a line for each input.
+/// Writes one line for each input.
 #[derive(Debug)]
 pub(crate) struct Scribe {
     file: BufWriter<File>,
@@ -84,7 +85,7 @@ pub(crate) struct Scribe {
 }
 
 impl Scribe {
-    /// Notes are help, and no reason for a run to fail: without a disk there are none from here on.
+    /// Notes are an aid and no reason for a run to fail: after a write error no more are written.
     pub(crate) fn write(&mut self, input: &Input) {
         if self.left == 0 {
             return;
@@ -112,7 +113,6 @@ impl Write for Counted<'_> {
     }
 }
 
-/// An input as a line.
 fn line(input: &Input, out: &mut impl Write) -> io::Result<()> {
     match input {
         Input::Note { worker, note } => writeln!(out, "note {worker} {note}"),

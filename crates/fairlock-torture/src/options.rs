@@ -1,4 +1,4 @@
-//! What a run is asked for.
+//! The options of a run.
 
 use crate::deployment::Topology;
 use crate::notes;
@@ -24,14 +24,14 @@ pub(crate) const USAGE: &str =
   --short       the profile for CI: 8 seconds, and not every kind of fault has to be played
   --sabotage    delete locks and say nothing: the checker must find it";
 
-/// What a run must have done to say anything, by its profile.
+/// What a run must have done, by its profile, for its result to mean anything.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Minimum {
-    /// For each second of the span.
+    /// Per second of the span.
     pub(crate) acquisitions_a_second: u64,
     /// Faults that took effect.
     pub(crate) faults: usize,
-    /// Whether each kind has to be among them.
+    /// Whether each kind must be among them.
     pub(crate) every_kind: bool,
     /// Grants outside of all disturbances, whose order was checked.
     pub(crate) checked_order: u64,
@@ -40,17 +40,17 @@ pub(crate) struct Minimum {
 /// How faults follow each other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Pace {
-    /// Those about the topology, one after the other, with so much quiet between them that the order of
-    /// many grants can be checked.
+    /// The faults specific to the topology, one after another, with enough quiet in between to
+    /// check the order of many grants.
     Calm,
     /// All kinds, some at once, the next one soon after a recovery.
     Hard,
 }
 
-/// What is run for how long.
+/// What runs, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
-    /// Nothing: the lock-set workload, which needs no topology.
+    /// `None` for the lock-set workload, which needs no topology.
     pub(crate) topology: Option<Topology>,
     pub(crate) seconds: u64,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     pub(crate) spans: Vec<Span>,
     pub(crate) pace: Pace,
-    /// Whether the first span runs beside the others: a fault is mostly waiting.
+    /// Whether the first span runs concurrently with the others: a fault is mostly waiting.
     pub(crate) at_once: bool,
     pub(crate) sabotage: bool,
     pub(crate) faults: Option<String>,
@@ -73,7 +73,7 @@ pub(crate) struct Options {
 /// The lock-set workload's name among the topologies.
 const LOCKSET: &str = "lockset";
 
-/// How long each part of a profile lasts, in seconds.
+/// How long each part of a profile runs, in seconds.
 const COMMIT: [(&str, u64); 5] =
     [("single", 45), ("sentinel", 6), ("cluster", 6), ("host", 6), (LOCKSET, 5)];
 const SHARD: [(&str, u64); 5] =
@@ -119,18 +119,18 @@ impl Options {
             seconds: seconds.unwrap_or(planned),
         };
         let spans = plan.iter().copied().map(span).collect();
-        // Somebody else's choice, so that no two runs are alike.
+        // Chosen at random, so that no two runs are alike.
         let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0) % 1_000_000_000);
         let pace = if profile == "topologies" { Pace::Calm } else { Pace::Hard };
         let is_commit = profile == "commit";
         let at_once = is_commit && plan.len() > 1;
-        // Shards of a seed must not play the same.
+        // Shards of a seed must not play the same faults.
         let seed = if shard == 1 { seed } else { seed.wrapping_add(shard * 1_000_003) };
         let notes = notes.unwrap_or_else(notes::default_folder);
         Ok(Self { seed, spans, pace, at_once, sabotage, faults, out, notes, short, is_commit })
     }
 
-    /// What a run of so many seconds must have done.
+    /// The minimum for a run of this many seconds.
     pub(crate) fn minimum(&self, topology: Topology, seconds: u64) -> Minimum {
         match self.pace {
             Pace::Calm => Minimum {
@@ -140,13 +140,13 @@ impl Options {
                 checked_order: if self.short { 50 } else { 5 * seconds },
             },
             Pace::Hard => Minimum {
-                // A tenth of what a machine gives that others use too: optimised, or not.
+                // A tenth of what a shared machine achieves, with and without optimization.
                 acquisitions_a_second: if self.is_commit { 15 } else { 50 },
                 faults: match topology {
                     Topology::Single => {
                         (seconds / if self.is_commit { 6 } else { 3 }).max(1) as usize
                     }
-                    // Failovers take their time.
+                    // Failovers take longer.
                     _ => (seconds / 20).max(1) as usize,
                 },
                 every_kind: false,

@@ -1,4 +1,4 @@
-//! What is printed: lines for people, and one of JSON for each topology, which [`crate::merge`] adds up.
+//! The output: lines for people, and one of JSON for each topology, which [`crate::merge`] adds up.
 
 use crate::campaign::{Outcome, Played};
 use crate::nemesis::Kind;
@@ -8,10 +8,10 @@ use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Violations that are shown of a run; the number says how many there were.
+/// How many violations of a run are shown; their total is always printed.
 const SHOWN: usize = 60;
 
-/// What a run says.
+/// The verdict on a run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
     Sound,
@@ -30,7 +30,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Violations are the worst: they were seen, however little was done.
+/// Violations are the worst verdict: they were observed, however little was done.
 pub(crate) fn exit_code(verdicts: impl IntoIterator<Item = Verdict> + Clone) -> ExitCode {
     let any = |wanted| verdicts.clone().into_iter().any(|verdict| verdict == wanted);
     if any(Verdict::Violations) {
@@ -42,7 +42,7 @@ pub(crate) fn exit_code(verdicts: impl IntoIterator<Item = Verdict> + Clone) -> 
     }
 }
 
-/// Prints all of it, and says what it comes to.
+/// Prints the outcome and returns the verdict.
 pub(crate) fn tell(outcome: &Outcome) -> (Verdict, Value) {
     let Outcome { topology, seed, took, faults, findings, .. } = outcome;
     let effective: Vec<_> = faults.iter().filter(|played| played.took_effect).collect();
@@ -182,7 +182,7 @@ fn short(time: Duration) -> String {
     }
 }
 
-/// What a run would have had to do.
+/// What a run failed to reach.
 fn missing(outcome: &Outcome) -> Vec<String> {
     let Outcome { minimum, faults, findings, .. } = outcome;
     let mut missing = Vec::new();
@@ -214,7 +214,7 @@ fn spread<'a>(faults: impl Iterator<Item = &'a Played> + Clone) -> String {
     format!("p50 {:.2} s, max {:.2} s", p50.as_secs_f64(), max.as_secs_f64())
 }
 
-/// The middle and the longest.
+/// The median and the maximum.
 fn recovery<'a>(faults: impl Iterator<Item = &'a Played>) -> (Duration, Duration) {
     let mut all: Vec<_> = faults.filter_map(|played| played.recovery).collect();
     all.sort_unstable();

@@ -1,5 +1,5 @@
-//! What the locks protect: a counter for each lock on a server of its own, which no fault touches. It
-//! refuses whoever comes with a smaller token than it has seen.
+//! What the locks protect: a counter for each lock, on a separate server that no fault touches. It
+//! refuses tokens smaller than the largest it has seen.
 
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::resp::{self, Value};
@@ -10,14 +10,14 @@ use std::time::Duration;
 /// How long it may take to answer.
 const ANSWERED: Duration = Duration::from_secs(60);
 
-/// Reads the counter. From now on smaller tokens are refused.
+/// Reads the counter. From then on smaller tokens are refused.
 const READ: &str = "\
 local seen = tonumber(redis.call('HGET', KEYS[1], 'token') or '0')
 if tonumber(ARGV[1]) < seen then return false end
 redis.call('HSET', KEYS[1], 'token', ARGV[1])
 return tonumber(redis.call('HGET', KEYS[1], 'count') or '0')";
 
-/// Writes the counter, unless a larger token was seen; counts how often that was accepted.
+/// Writes the counter, unless a larger token was seen, and counts accepted writes.
 const WRITE: &str = "\
 local seen = tonumber(redis.call('HGET', KEYS[1], 'token') or '0')
 if tonumber(ARGV[1]) < seen then return false end
@@ -25,7 +25,6 @@ redis.call('HSET', KEYS[1], 'count', ARGV[2])
 redis.call('HINCRBY', KEYS[1], 'writes', 1)
 return 1";
 
-/// The resource itself.
 #[derive(Debug)]
 pub(crate) struct Resource(Server);
 
@@ -38,7 +37,7 @@ impl Resource {
         self.0.addr()
     }
 
-    /// The locks whose counter is not the number of accepted writes: updates were lost.
+    /// The locks whose counter differs from the number of accepted writes: updates were lost.
     pub(crate) fn lost_updates(&self) -> Vec<String> {
         let mut raw = self.0.client();
         let locks = raw.call(&["KEYS", "*"]);
@@ -58,7 +57,6 @@ fn shown(value: &Value) -> &str {
     if value.is_nil() { "nothing" } else { value.text() }
 }
 
-/// A connection to the resource.
 #[derive(Debug)]
 pub(crate) struct Access(Raw);
 
@@ -67,14 +65,14 @@ impl Access {
         Self(Raw::connect(addr))
     }
 
-    /// The resource is never faulted, but the machine may be busy with something else for long.
+    /// No fault touches the resource, but the machine may be busy for long.
     fn call(&mut self, command: &[&str]) -> Value {
         self.0.send_bytes(&resp::encode(command)).expect("the resource is there");
         let reply = self.0.read_within(ANSWERED).expect("the resource is there");
         reply.expect("the resource answers")
     }
 
-    /// What the counter of this lock says; `None` for too small a token.
+    /// The counter of this lock; `None` if the token is too small.
     pub(crate) fn read(&mut self, lock: &str, token: u64) -> Option<i64> {
         let reply = self.call(&["EVAL", READ, "1", lock, &token.to_string()]);
         (!reply.is_nil()).then(|| reply.int())
@@ -87,7 +85,7 @@ impl Access {
     }
 }
 
-/// The same as [`READ`] for a text; without a token nothing is looked at.
+/// The same as [`READ`] for a text; without a token there is no check.
 const READ_SET: &str = "\
 if ARGV[1] ~= '' then \
   local seen = tonumber(redis.call('HGET', KEYS[1], 'token') or '0') \
@@ -106,7 +104,7 @@ redis.call('HSET', KEYS[1], 'set', ARGV[2]) \
 return 1";
 
 impl Access {
-    /// All of a set as text, each element with a comma behind it; `None` for too small a token.
+    /// The whole set as text, each element followed by a comma; `None` if the token is too small.
     pub(crate) fn read_set(&mut self, set: &str, token: Option<u64>) -> Option<String> {
         let reply = self.call(&["EVAL", READ_SET, "1", set, &shown_token(token)]);
         (!reply.is_nil()).then(|| reply.text().to_owned())
@@ -117,7 +115,7 @@ impl Access {
         !self.call(&["EVAL", WRITE_SET, "1", set, &shown_token(token), text]).is_nil()
     }
 
-    /// What is in a set.
+    /// The elements of a set.
     pub(crate) fn elements(&mut self, set: &str) -> Vec<String> {
         let text = self.read_set(set, None).expect("nobody asks for a token");
         text.split_terminator(',').map(ToOwned::to_owned).collect()

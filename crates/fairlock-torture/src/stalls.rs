@@ -1,4 +1,5 @@
-//! Whether this process ran: where it did not, neither did the proxy in it, nor perhaps anything else.
+//! Detects whether this process ran. If it did not, neither did the proxy in it, and possibly
+//! nothing else did.
 
 use crate::log::Input;
 use crate::starved;
@@ -11,17 +12,18 @@ use std::time::Duration;
 
 const STEP: Duration = Duration::from_millis(20);
 
-/// Shorter ones are not told.
+/// Shorter stalls are not reported.
 const STALL: Duration = Duration::from_millis(50);
 
-/// Threads that tell every time in which this process, or one of the run, was not run.
+/// Threads that report every interval in which this process, or another one of the run, did not
+/// run.
 #[derive(Debug)]
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
     threads: [JoinHandle<()>; 2],
 }
 
-/// Calls this with the ends of every time in which it was not called.
+/// Calls `stalled` with the bounds of every interval in which this thread did not run.
 pub(crate) fn look(stop: &AtomicBool, mut stalled: impl FnMut(u64, u64)) {
     while !stop.load(Ordering::SeqCst) {
         let from = now_ns();

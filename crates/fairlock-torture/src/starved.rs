@@ -1,9 +1,10 @@
-//! Whether all processes of a run had the processors that they needed.
+//! Whether all processes of a run got the processor time they needed.
 //!
-//! A machine that others use too may keep one thread waiting for seconds while another, which mostly sleeps
-//! ([`crate::stalls`]), gets its turn at once. The kernel counts how long each thread stood ready and did not
-//! run. That is asked here of the workers, the servers and this process: what a thread lost of a time in which
-//! it was kept waiting for most, or stood in the disk's queue, is told to the checker.
+//! A shared machine may keep one thread waiting for seconds while another, which mostly sleeps
+//! ([`crate::stalls`]), runs at once. The kernel counts how long each thread was ready without
+//! running. This module reads these counts for the workers, the servers and this process, and
+//! reports to the checker the intervals in which a thread was kept waiting for most of the time, or
+//! waited for the disk.
 
 use crate::log::Input;
 use crate::pace::{DEAD_AFTER, HEARTBEAT};
@@ -14,24 +15,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-/// Between two looks: several go into the shortest time that matters to the checker.
+/// Polling interval: several fit into the shortest time that matters to the checker.
 const PERIOD: Duration = Duration::from_millis(150);
 
-/// Shorter ones are not told: whoever sends its heartbeats so much later is still heard in time.
+/// Shorter intervals are not reported: a client whose heartbeats are this late is still heard in
+/// time.
 const STARVED: Duration = DEAD_AFTER.saturating_sub(HEARTBEAT);
 
-/// What lasts for longer is told in parts.
+/// Longer intervals are reported in parts.
 const PART_NS: u64 = 2_000_000_000;
 
-/// A thread of a process.
+/// Process and thread id.
 type Id = (u32, u32);
 
-/// What the kernel says of a thread.
+/// The kernel's counts for a thread.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// For how long it was ready and did not run, ever.
+    /// Total time for which it was ready without running.
     waited: Duration,
-    /// It waits for a disk.
+    /// Whether it is waiting for a disk.
     in_disk: bool,
 }
 
@@ -41,7 +43,7 @@ struct Thread {
     starved_since: Option<u64>,
 }
 
-/// What was found at the last look.
+/// The state after the last poll.
 #[derive(Debug, Default)]
 struct Threads {
     known: HashMap<Id, Thread>,
@@ -49,8 +51,8 @@ struct Threads {
 }
 
 impl Threads {
-    /// Takes in a look at all of them; gives the times, from and until, in which one starved, and is over
-    /// with it.
+    /// Processes a poll of all threads. Returns the intervals, from and until, of starvation that
+    /// has ended or grown too long.
     fn seen(&mut self, now: u64, all: &HashMap<Id, Seen>) -> Vec<(u64, u64)> {
         let (last, mut told) = (std::mem::replace(&mut self.at, now), Vec::new());
         self.known.retain(|id, thread| {
@@ -63,7 +65,8 @@ impl Threads {
                 self.known.insert(*id, Thread { waited: seen.waited, starved_since: None });
                 continue;
             };
-            // A wait is counted when it ends: it may be longer than the time since the last look.
+            // A wait is counted when it ends, so it may be longer than the time since the last
+            // poll.
             let waited = seen.waited.saturating_sub(thread.waited).as_nanos() as u64;
             thread.waited = seen.waited;
             if 2 * waited > now - last || seen.in_disk {
@@ -81,7 +84,7 @@ impl Threads {
     }
 }
 
-/// Tells of this process and its children until it shall stop.
+/// Reports on this process and its children until `stop` is set.
 pub(crate) fn look(stop: &AtomicBool, checker: &Sender<Input>) {
     let mut threads = Threads::default();
     while !stop.load(Ordering::SeqCst) {
@@ -99,7 +102,7 @@ fn tell(starved: Vec<(u64, u64)>, checker: &Sender<Input>) {
     }
 }
 
-/// All threads of this process and of its children. None where the kernel does not say.
+/// All threads of this process and its children; empty where the kernel has no counts.
 fn all() -> HashMap<Id, Seen> {
     let own = std::process::id();
     let mut found = HashMap::new();
@@ -109,7 +112,7 @@ fn all() -> HashMap<Id, Seen> {
     });
     for process in std::iter::once(own).chain(children) {
         for (task, counts) in counts(process) {
-            // Gone meanwhile.
+            // The thread has exited meanwhile.
             let Some(in_disk) = in_disk(process, task) else { continue };
             found.insert((process, task), Seen { waited: counts.waited, in_disk });
         }
@@ -117,13 +120,13 @@ fn all() -> HashMap<Id, Seen> {
     found
 }
 
-/// None of a process that is gone.
+/// Empty for a process that has exited.
 fn counts(process: u32) -> HashMap<u32, Counts> {
     threads(process).unwrap_or_default()
 }
 
 fn in_disk(process: u32, task: u32) -> Option<bool> {
-    // The name, which comes before the state, may have any form.
+    // The name precedes the state and may contain any characters.
     let stat = read(process, task, "stat")?;
     Some(stat.rsplit_once(')')?.1.trim_start().starts_with('D'))
 }
@@ -138,7 +141,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A thread at one look after the other, each 100 ms later: for how long it has waited by then.
+    /// Polls one thread every 100 ms; `waited` is its total wait at each poll.
     fn told(waited: &[u64]) -> Vec<(u64, u64)> {
         let mut threads = Threads::default();
         let mut told = Vec::new();
@@ -169,7 +172,7 @@ mod tests {
         assert_eq!(threads.seen(300, &seen(false)), [(100, 200)]);
     }
 
-    /// A thread that is ready and does not run because others do: the kernel says so.
+    /// The kernel counts the time in which a thread is ready but others run.
     #[test]
     #[cfg(target_os = "linux")]
     fn threads_of_this_process_and_of_its_children_are_found() {

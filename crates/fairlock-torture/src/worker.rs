@@ -1,4 +1,4 @@
-//! A process that takes turns at the locks, until it is told to stop by the end of its input.
+//! A process that takes turns at the locks until its input ends.
 //!
 //! `fairlock-torture worker URL RESOURCE LEASE_MS SEED`
 
@@ -15,25 +15,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Clients of a process. Each has a task at home at each of the contended locks, one that keeps a lock for
-/// long, so that every fault finds a holder, and some that go from lock to lock.
+/// Clients per process. Each has one task for each contended lock, one that keeps a lock for long,
+/// so that every fault finds a holder, and some that move from lock to lock.
 pub(crate) const CLIENTS: usize = 3;
 const ROVERS: usize = 2;
 
-/// Locks that hardly anybody else asks for, so that most are free.
+/// Locks with hardly any contention, so that most are free.
 const COLD: u64 = 1_000;
 
-/// Names of each kind: few, so that they are contended; more than one, so that slots and servers differ.
+/// Names of each kind: few, so that they are contended; more than one, so that slots and servers
+/// differ.
 const FAIR: u64 = 4;
 const PLAIN: u64 = 2;
 const SIMPLE: u64 = 1;
 const KEPT: u64 = 2;
 
-/// What a task is there for.
+/// The role of a task.
 #[derive(Clone, Copy, Debug)]
 enum Task {
-    /// Turns at the contended lock of this number: were all tasks to go from lock to lock, all of them would
-    /// soon stand before the first that a dead holder keeps, and nothing else would happen until it is over.
+    /// Takes turns at the contended lock of this number. If all tasks moved from lock to lock, all
+    /// would soon wait for the first lock of a dead holder, and nothing else would happen until its
+    /// lease ended.
     Home(u64),
     Rover,
     Keeper,
@@ -54,16 +56,16 @@ fn contended(number: u64) -> String {
     }
 }
 
-/// An explicit lease: longer than anything here is held, and not renewed.
+/// An explicit lease: longer than any hold here, and not renewed.
 const EXPLICIT: Duration = Duration::from_secs(4);
 
 /// Longer than any fault: an operation that ends with `Unavailable` or `Unknown` is counted.
 const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Between two looks at a guard while it is held.
+/// Interval between two checks of a guard while it is held.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// How long a worker spins or blocks, and how much memory each of its threads takes.
+/// How long a worker spins or blocks, and how much memory each of its threads uses.
 const SUFFERED: Duration = Duration::from_millis(1_200);
 const SPUN_BYTES: usize = 64 << 20;
 
@@ -84,7 +86,7 @@ pub(crate) fn run(args: &[&str]) {
             for order in std::io::stdin().lines().map_while(Result::ok) {
                 carry_out(&order, &handle);
             }
-            // The end of it, or of whoever wrote it.
+            // The input ended, or its writer did.
             stop.store(true, Ordering::SeqCst);
         }
     });
@@ -92,26 +94,26 @@ pub(crate) fn run(args: &[&str]) {
     tell(&Note::Done);
 }
 
-/// Writes a line at once: what was told is known, even if this process is killed right after.
+/// Writes a line and flushes it, so that it is not lost if this process is killed right after.
 fn tell(note: &Note) {
     let mut out = std::io::stdout().lock();
-    // Nobody listens any more: the run is over.
+    // The reader is gone: the run is over.
     if writeln!(out, "{note}").and_then(|()| out.flush()).is_err() {
         std::process::exit(0);
     }
 }
 
-/// Tells when this process was not run, by the machine or by whoever stopped it.
+/// Reports intervals in which this process did not run, stopped by the machine or by the nemesis.
 fn watch_for_stalls() {
     let never = AtomicBool::new(false);
     std::thread::spawn(move || stalls::look(&never, |from, to| tell(&Note::Stalled { from, to })));
 }
 
-/// What the nemesis does to this process from inside.
+/// Plays faults of the nemesis inside this process.
 fn carry_out(order: &str, runtime: &tokio::runtime::Handle) {
     let until = Instant::now() + SUFFERED;
     match order {
-        // Every processor, and memory that has to be given to it.
+        // Occupies every processor, and memory that must be allocated.
         "spin" => {
             let spin = move || {
                 let mut memory = Vec::new();
@@ -127,7 +129,7 @@ fn carry_out(order: &str, runtime: &tokio::runtime::Handle) {
                 thread.join().unwrap();
             }
         }
-        // Every thread of the runtime that the turns are taken on.
+        // Blocks every runtime thread on which turns are taken.
         "block" => {
             let blocked: Vec<_> = (0..4)
                 .map(|_| {
@@ -179,7 +181,7 @@ async fn take_turns(config: &Config, resource: SocketAddr, mut rng: Rng, stop: A
     }
 }
 
-/// A worker that takes another's place is started in the middle of a fault.
+/// A replacement worker may start in the middle of a fault.
 async fn connected(config: &Config) -> Client {
     let began = Instant::now();
     loop {
@@ -238,7 +240,7 @@ impl Player {
             }
             return Ok(());
         }
-        // Places are for fair locks.
+        // Only fair locks have places.
         if !name.starts_with("fair") && !name.starts_with("kept") {
             let guard = lock.lock().await?;
             return self.hold(guard, asked, name).await;
@@ -267,12 +269,12 @@ impl Player {
         }
     }
 
-    /// Holds the lock for a while, changes what it protects, and lets go.
+    /// Holds the lock for a while, changes what it protects, and releases it.
     async fn hold(&mut self, guard: Guard, asked: u64, name: &str) -> Result<(), Error> {
         let at = now_ns();
         let (lock, owner) = (name.to_owned(), guard.owner().to_string());
         let token = guard.token().get();
-        // Asked before the clock: it may only be later than it says.
+        // `at` was read before: the guard may only be valid for longer than noted.
         let valid_until = at + u64::try_from(guard.remaining().as_nanos()).unwrap();
         tell(&Note::Granted {
             at,
@@ -291,7 +293,8 @@ impl Player {
         };
         let until = Instant::now() + Duration::from_millis(millis);
         let read = self.access.read(name, token);
-        // When it was valid for certain: a guard that is valid now was so ever since it was granted.
+        // The last time at which the guard was certainly valid: a guard that is valid now has been
+        // since its grant.
         let mut valid_at = at;
         let lost = loop {
             let now = now_ns();
@@ -304,7 +307,7 @@ impl Player {
             }
             tokio::time::sleep(LOOK).await;
         };
-        // Also when it is lost: a program that did not look would write now.
+        // Writes even with a lost guard, like a program that does not check it.
         let accepted = read.is_some_and(|count| self.access.write(name, token, count + 1));
         let now = now_ns();
         let valid = !lost && guard.ensure_valid().is_ok();
@@ -315,7 +318,7 @@ impl Player {
         tell(&Note::Ended { at, lock: lock.clone(), owner: owner.clone(), end });
         tell(&Note::Wrote { at: now, lock, owner: owner.clone(), token, accepted, valid });
         if valid && name.starts_with("fair") && self.rng.chance(5) {
-            // Once more, and out again: the count goes up and down, the token stays.
+            // Re-enters and releases once: the count goes up and down, the token stays.
             let again = guard.reenter().await?;
             assert_eq!(again.token().get(), token, "the token of a hold");
             let held = again.release().await?;

@@ -1,5 +1,5 @@
-//! The program as a whole: a short run finds nothing, one with a fault that nobody told the checker of does,
-//! and one that did too little says so.
+//! Tests the program as a whole: a short run finds nothing, a run with a fault unknown to the
+//! checker finds it, and a run that did too little says so.
 
 use fairlock_testkit::tempdir::TempDir;
 use std::process::{Command, Output};
@@ -35,8 +35,8 @@ fn a_short_run_on_each_topology() {
     }
 }
 
-/// Locks that are deleted behind everybody's back have two holders. The checker was not told, and finds it. What it
-/// heard is left, so that somebody can find out why.
+/// Locks deleted behind the clients' backs get two holders. The checker was not told, and finds it.
+/// Its inputs are kept for diagnosis.
 #[test]
 fn what_the_checker_is_not_told_is_found() {
     if !is_installed() {
@@ -76,8 +76,8 @@ fn a_run_that_did_too_little_is_invalid() {
     assert!(!notes.exists(), "nothing was wrong, and nothing is left of it");
 }
 
-/// What the other parts of a run have counted is kept: a shard was lost once with its file, when the Sentinels of one part
-/// did not come up on a machine that stood still.
+/// The results of the other parts of a run are kept: a shard's file was once lost when the
+/// Sentinels of one part did not start on a machine that stood still.
 #[test]
 fn a_part_that_panics_is_invalid_and_costs_only_itself() {
     if !is_installed() {
@@ -86,7 +86,7 @@ fn a_part_that_panics_is_invalid_and_costs_only_itself() {
     let folder = TempDir::new();
     let out = folder.path().join("out");
     let place = out.to_str().expect("a name in UTF-8");
-    // No folder can be made in a file that is none, and the parts on servers make one each.
+    // No folder can be created below a file, and each part on servers creates one.
     let own = ["--only", "single,lockset", "--seconds", "1", "--notes", "/dev/null/notes"];
     let output = run(&[&["commit"], &own[..], &["--out", place]].concat());
     let told = text(&output);

@@ -1,5 +1,5 @@
-//! What cannot work: each input gives a clear error that names the thing, or is ignored and
-//! counted; what is in the store stays as it was, byte for byte.
+//! Invalid input: each case gives a clear error that names the problem, or is ignored and counted;
+//! the store's content does not change by a single byte.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use fairlock_testkit::server::{Generation, Server};
 
 use ErrorKind::{Denied, Misuse, Protocol, Unavailable, WrongType};
 
-/// A URL, and what the error says.
+/// A URL, and what its error says.
 const URLS: [(&str, &str); 53] = [
     ("", "begins with"),
     ("redis", "begins with"),
@@ -70,7 +70,7 @@ const URLS: [(&str, &str); 53] = [
     ("redis://h?db=1", "options"),
 ];
 
-/// As [`URLS`]; these have a secret, which no error shows.
+/// Like [`URLS`], but with a secret, which no error shows.
 const SECRET_URLS: [(&str, &str); 8] = [
     ("redis+sentinel://u:CANARY@h", "MASTER"),
     ("redis+sentinel://h/m?sentinel-password=CANARY%", "password"),
@@ -145,7 +145,8 @@ fn settings() {
     });
 }
 
-/// Which key is overwritten, with which command (`K` is the key), what every call then says.
+/// The key that is overwritten, the command for it (`K` is the key), and what every call then
+/// reports.
 const FOREIGN: [(&str, &[&str], &str); 22] = [
     ("job", &["SET", "K", "x"], "`job` holds a string"),
     ("job", &["RPUSH", "K", "x"], "`job` holds a list"),
@@ -179,7 +180,7 @@ fn foreign_data_in_the_keys() {
         let mut raw = store.raw().unwrap();
         for (key, command, says) in FOREIGN {
             raw.call(&["FLUSHALL"]);
-            // Where the lock key is whole somebody holds the lock, so that waiting is tried.
+            // If the lock key is intact, somebody holds the lock, so that waiting is tried.
             let guard = if key == "job" { None } else { Some(holder.lock().await.unwrap()) };
             raw.call(&["DEL", key]);
             let command: Vec<_> =
@@ -195,7 +196,7 @@ fn foreign_data_in_the_keys() {
                 expect(&what, &error, WrongType, says);
                 assert_eq!(error.lock().unwrap().as_bytes(), b"job");
             }
-            // These need not look at every key.
+            // These calls need not look at every key.
             for result in [
                 other.try_lock().await.map(|guard| assert!(guard.is_none(), "{what}")),
                 other.inspect().await.map(drop),
@@ -219,7 +220,7 @@ fn foreign_data_in_the_keys() {
     });
 }
 
-/// Hold counts that no client of ours writes, and what an inspection shows.
+/// Hold counts that none of our clients writes, and what an inspection shows.
 const COUNTS: [(&str, Option<u32>); 9] = [
     ("1", Some(1)),
     ("2147483647", Some(2_147_483_647)),
@@ -232,7 +233,8 @@ const COUNTS: [(&str, Option<u32>); 9] = [
     ("nan", None),
 ];
 
-/// Somebody's count: nobody gets the lock. No count: no lock, and it says so. What stands there stays.
+/// With another program's count, nobody gets the lock. Without a valid count it is not a lock, and
+/// the error says so. The content stays as it is.
 #[test]
 fn odd_hold_counts() {
     run(At::Server(Generation::Redis70), async |store| {
@@ -258,7 +260,7 @@ fn odd_hold_counts() {
     });
 }
 
-/// What an application keeps under a name that somebody locks, and what the error calls it.
+/// Application data under the name of a lock, and how the error describes it.
 const NO_LOCKS: [(&[&str], &str); 4] = [
     (
         &["HSET", "job", "name", "bob", "mail", "b@x"],
@@ -269,8 +271,9 @@ const NO_LOCKS: [(&[&str], &str); 4] = [
     (&["HSET", "job", "mode", "1"], "`job` holds a hash with a field `mode`"),
 ];
 
-/// D01: `run --wait 1s` on the name of an application's hash gave it a TTL of 30 s, and `force_unlock` deleted
-/// it. It is refused by every call, the hash stays, and the error says what it is and what to do.
+/// D01: `run --wait 1s` on the name of an application's hash gave it a TTL of 30 s, and
+/// `force_unlock` deleted it. Now every call refuses it, the hash stays, and the error says what it
+/// is and what to do.
 #[test]
 fn d01_a_hash_of_an_application_is_no_lock() {
     run(At::Server(Generation::Redis70), async |store| {
@@ -299,8 +302,8 @@ fn d01_a_hash_of_an_application_is_no_lock() {
     });
 }
 
-/// D01: what may be a hold of somebody is waited for, and is not given an end; only force takes it away. A
-/// semaphore is no simple lock, whoever forces it.
+/// D01: a possible foreign hold is waited for and gets no TTL; only force removes it. A semaphore
+/// is not a simple lock, not even for `force`.
 #[test]
 fn d01_a_hold_of_somebody_is_waited_for_and_left_alone() {
     run(At::Server(Generation::Redis70), async |store| {
@@ -329,8 +332,8 @@ fn d01_a_hold_of_somebody_is_waited_for_and_left_alone() {
     });
 }
 
-/// Queues that list and scores do not agree on, while the lock is held: nobody is served out of
-/// turn, and looking changes nothing.
+/// The list and the scores of a queue disagree while the lock is held: nobody is served out of
+/// turn, and an inspection changes nothing.
 #[test]
 fn members_without_scores_and_scores_without_members() {
     run(At::Server(Generation::Redis70), async |store| {
@@ -353,7 +356,7 @@ fn members_without_scores_and_scores_without_members() {
     });
 }
 
-/// Messages that are no grant, with `R` for a request id that nobody has.
+/// Messages that are not a grant; `R` stands for a request id that nobody has.
 const MESSAGES: [&str; 22] = [
     "",
     "0",
@@ -406,7 +409,7 @@ fn forged_messages_in_the_inbox() {
         assert_eq!(everything(&mut raw), before);
         assert_eq!(*client.connection().borrow(), ConnectionState::Connected);
 
-        // A real one that comes twice: the second time nobody waits for it.
+        // A real grant, sent again: the second time nobody waits for it.
         let mut spy = store.server().unwrap().client();
         spy.subscribe(&inbox);
         guard.release().await.unwrap();
@@ -424,7 +427,7 @@ fn forged_messages_in_the_inbox() {
     });
 }
 
-/// On the channel of a plain lock everybody may say anything: it wakes, or is counted.
+/// Anybody may publish anything on a plain lock's channel: it wakes waiters, or is counted.
 #[test]
 fn forged_messages_in_the_channel_of_a_lock() {
     run(At::Server(Generation::Redis70), async |store| {
@@ -455,8 +458,8 @@ fn forged_messages_in_the_channel_of_a_lock() {
     });
 }
 
-/// A request id out of the keys is no secret to whoever can write to the server; a message for
-/// another lock's waiter, or one that is over, is still no grant.
+/// Anyone who can write to the server can read a request id from the keys. Still, a forged message
+/// for another lock's waiter, or with a grant whose time is over, is not a grant.
 #[test]
 fn a_grant_that_is_over_is_no_grant() {
     run(At::Server(Generation::Redis70), async |store| {
@@ -499,7 +502,7 @@ fn servers_that_cannot_serve() {
         for stream in web.incoming() {
             let Ok(mut stream) = stream else { return };
             let mut request = [0; 1024];
-            // Whatever was asked.
+            // Whatever the request was.
             if stream.read(&mut request).is_ok_and(|n| n > 0) {
                 let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
             }
@@ -519,7 +522,7 @@ fn servers_that_cannot_serve() {
         for (url, kind, says) in table {
             let error = soon("an error", Client::connect(&url)).await.unwrap_err();
             expect(&url, &error, kind, says);
-            // The place without the login, the database and the scheme.
+            // The address without the login, the database and the scheme.
             let place = url.rsplit('@').next().unwrap().trim_start_matches("unix:");
             let place = place.trim_start_matches("redis://").trim_end_matches("/99999");
             expect(&url, &error, kind, place);

@@ -1,5 +1,5 @@
-//! The cancellation driver: every call is dropped after every number of polls, from every state
-//! it can be in, and afterwards nothing of it is left in the store.
+//! The cancellation driver: drops every call after every number of polls, from every state it can
+//! be in, and checks that nothing of it is left in the store.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -13,38 +13,38 @@ use fairlock_testkit::raw::Raw;
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::Generation;
 
-/// Polls before the drop: 0, 1, 2, ... this, and once to the end.
+/// Polls before the drop: 0, 1, 2, ... up to this, and once until the call returns.
 const POLLS_MAX: usize = 24;
 
-/// What is left after a case goes within this time (it takes milliseconds): well below the 12 s
-/// after which a grant that was left behind would end by itself.
+/// What a case leaves behind disappears within this time (it takes milliseconds). An abandoned
+/// grant would expire by itself only after 12 s.
 const CLEAN_WITHIN: Duration = Duration::from_secs(6);
 
-/// The period of the heartbeats; three of them are the 12 s.
+/// The heartbeat period; three periods are the 12 s.
 const HEARTBEAT: Duration = Duration::from_secs(4);
 
-/// Cases under way at once.
+/// Cases that run concurrently.
 const WORKERS: usize = 8;
 
-/// Where the call finds the lock.
+/// The state of the lock when the call begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Start {
     Free,
-    /// By somebody else, for as long as the call lives.
+    /// Held by somebody else for as long as the call lives.
     Held,
-    /// Held, and somebody waits in front.
+    /// Held, with another waiter in front.
     Queued,
-    /// The call waits, and the holder lets go while it is polled.
+    /// The call waits, and the holder releases while it is polled.
     Granting,
-    /// The call waits, and an operator has removed it from the queue: it returns.
+    /// The call waits, and an operator has removed it from the queue: it returns to the queue.
     Removed,
 }
 
-/// What is dropped.
+/// The call that is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Call {
     Lock,
-    /// By an explicit owner, whose next request follows at once.
+    /// By an explicit owner, which makes its next request at once.
     OwnedLock,
     /// By the owner that holds the lock.
     OwnedReenter,
@@ -53,11 +53,11 @@ enum Call {
     Reenter,
     Release,
     Detach,
-    /// Enqueues, and waits for its turn.
+    /// Enqueues and waits for its turn.
     Turn,
-    /// Enqueues, waits for a moment, and leaves.
+    /// Enqueues, waits briefly, and leaves.
     TurnLeaves,
-    /// Does something under the lock.
+    /// Runs a closure under the lock.
     With,
 }
 
@@ -67,12 +67,12 @@ struct Case {
     kind: Kind,
     start: Start,
     call: Call,
-    /// `None`: to the end.
+    /// `None`: until it returns.
     polls: Option<usize>,
     pause: Duration,
 }
 
-/// Who takes part.
+/// The clients of a case, and a raw connection if there is a server.
 struct World {
     holder: Client,
     caller: Client,
@@ -100,8 +100,8 @@ impl Case {
     }
 }
 
-/// Polls `future` at most `polls` times, `pause` apart, then drops it. The pauses give the other
-/// threads their turn; whether the future was woken does not matter to it.
+/// Polls `future` at most `polls` times, `pause` apart, then drops it. The pauses let the other
+/// threads run; it polls whether or not the future was woken.
 async fn poll_n<T>(
     future: impl Future<Output = T>,
     polls: Option<usize>,
@@ -117,7 +117,7 @@ async fn poll_n<T>(
             tokio::time::sleep(pause).await;
             continue;
         }
-        // Below what a timer can do.
+        // Shorter than a timer can wait.
         let until = Instant::now() + pause;
         loop {
             tokio::task::yield_now().await;
@@ -156,7 +156,7 @@ fn acquisition(lock: Lock, call: Call) -> Acquisition {
     })
 }
 
-/// Runs a case; says whether the call came to its end.
+/// Runs a case; returns whether the call completed.
 async fn run_case(world: &mut World, case: &Case) -> bool {
     let ended = match case.call {
         Call::Reenter | Call::OwnedReenter => reenter(world, case).await,
@@ -199,7 +199,7 @@ async fn acquire(world: &mut World, case: &Case) -> bool {
     }
     let result = poll_n(call, case.polls, case.pause).await;
     let ended = result.is_some();
-    // Behind the one that was dropped, and never with its hold.
+    // Queued behind the dropped request; must never get its hold.
     let again = if owned && !ended { Some(tokio::spawn(take_and_release(lock))) } else { None };
     if let Some(Some(guard)) = result {
         guard.ensure_valid().unwrap();
@@ -227,7 +227,7 @@ async fn take_and_release(lock: Lock) -> Release {
     guard.release().await.unwrap()
 }
 
-/// As an operator does it, or a Java client that takes the waiter for dead.
+/// As an operator does, or a Java client that considers the waiter dead.
 fn remove_from_queue(raw: &mut Raw, case: &Case) {
     let queue = case.queue_key();
     let Value::Bulk(owner) = raw.call(&["LINDEX", &queue, "0"]) else { panic!("{case:?}: empty") };
@@ -240,7 +240,7 @@ async fn reenter(world: &mut World, case: &Case) -> bool {
     let lock = world.lock(&world.caller, case).owned_by(&world.caller.owner());
     let guard = lock.lock().await.unwrap();
     if case.start == Start::Granting {
-        // Somebody takes the lock away meanwhile: an error, and nothing is left either.
+        // The lock is taken away meanwhile: an error, and nothing is left either.
         let lock = world.lock(&world.holder, case);
         tokio::spawn(async move { lock.force_unlock().await.unwrap() });
     }
@@ -256,7 +256,7 @@ async fn reenter(world: &mut World, case: &Case) -> bool {
         drop(result);
     }
     let released = guard.release().await.unwrap();
-    // What was dropped is taken back by the client's thread, perhaps after this.
+    // The client's thread takes the dropped re-entry back, perhaps only after this.
     let later = case.call == Call::OwnedReenter && released == Release::StillHeld(1);
     assert!(released == Release::Released || taken || later, "{case:?}: {released:?}");
     ended
@@ -276,8 +276,8 @@ async fn release(world: &mut World, case: &Case) -> bool {
     ended
 }
 
-/// A detached lock stays until its lease ends, so an operator takes it away. What was dropped
-/// before it was detached is released: the operator finds nothing.
+/// A detached lock stays until its lease ends, so an operator takes it away. A lock whose call was
+/// dropped before it was detached is released: the operator finds nothing.
 async fn detach(world: &mut World, case: &Case) -> bool {
     let lock = world.lock(&world.caller, case);
     let guard = lock.lock().await.unwrap();
@@ -299,7 +299,7 @@ async fn detach(world: &mut World, case: &Case) -> bool {
     ended
 }
 
-/// Waits until nothing of the case is in the store but what is meant to stay.
+/// Waits until nothing of the case is in the store except what is meant to stay.
 async fn nothing_is_left(world: &mut World, case: &Case) {
     let look = world.lock(&world.holder, case);
     let deadline = Instant::now() + CLEAN_WITHIN;
@@ -334,13 +334,13 @@ fn left_in_keys(raw: &mut Raw, case: &Case) -> Vec<String> {
     keys
 }
 
-/// After a waiter was removed by others the beats stay for a minute: it may return, and must not
-/// be taken for one that comes after a loss of state.
+/// The beats of a waiter that others removed stay for a minute: it may return, and must not be
+/// taken for one that returns after a loss of state.
 fn keeps_beats(raw: &mut Raw, name: &str) -> bool {
     raw.call(&["HEXISTS", &format!("fairlock_state:{{{name}}}"), "removed"]).int() == 1
 }
 
-/// What may stay in the end: token keys, and for a while what protects against late copies.
+/// What may stay in the end: token keys, and for a while the keys that protect against late copies.
 fn only_what_may_stay_is_left(raw: &mut Raw) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for key in raw.call(&["KEYS", "*"]).array() {
@@ -415,7 +415,7 @@ fn cases(at: At) -> Vec<Case> {
         }
     }
     if matches!(at, At::Server(_)) {
-        // A heartbeat finds out that the waiter is gone, and brings it back.
+        // A heartbeat discovers that the waiter is gone, and brings it back.
         for call in [Call::Lock, Call::Turn, long] {
             for polls in 0..=80 {
                 add(Kind::Fair, Start::Removed, call, Some(polls), HEARTBEAT / 70);
@@ -435,7 +435,7 @@ async fn drive(store: Store, at: At, at_least: usize) {
         all.into_iter().partition(|case| case.start == Start::Removed);
     let done = Arc::new(Mutex::new((0, 0)));
     let mut tasks = Vec::new();
-    // The slow ones wait for heartbeats most of the time: all at once beside the others.
+    // The slow cases mostly wait for heartbeats: all of them run at once, beside the others.
     let slow = slow.into_iter().map(|case| vec![case]);
     let quick = Arc::new(Mutex::new(quick.into_iter()));
     let world = || World { holder: holder.clone(), caller: caller.clone(), raw: store.raw() };
@@ -464,7 +464,7 @@ async fn drive(store: Store, at: At, at_least: usize) {
     assert_eq!(ended + dropped, count);
     assert!(count >= at_least, "only {count} cases");
     assert!(ended > count / 20 && dropped > count / 3, "{ended} ended, {dropped} were dropped");
-    // The clients end as well: what they said of themselves goes with them.
+    // The clients shut down as well, which removes their announcements.
     for client in [holder, caller] {
         client.shutdown().await;
     }

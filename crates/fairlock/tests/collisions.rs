@@ -1,5 +1,5 @@
-//! F77: names that look like what other locks keep. They are refused before anything is sent; names
-//! that only look odd work, and leave their neighbours alone.
+//! F77: names that look like the keys of other locks. They are refused before anything is sent;
+//! names that only look similar work, and leave their neighbours alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use fairlock::{Client, ErrorKind, Lock, Release};
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::Generation;
 
-/// Keys and channels of a lock `x`, of its waiters and of clients, by all who keep any.
+/// Keys and channels of a lock `x`, of its waiters and of clients, from fairlock and Redisson.
 const OF_OTHERS: [&str; 20] = [
     "redisson_lock_queue:{x}",
     "redisson_lock_queue:x",
@@ -35,7 +35,7 @@ const OF_OTHERS: [&str; 20] = [
     "fairlock:client:{x}",
 ];
 
-/// Names that share beginnings, ends or a channel's name with such keys, and are none.
+/// Names that share a prefix, a suffix or a channel's name with such keys, but are not reserved.
 const HARMLESS: [&str; 9] = [
     "redisson_lock__channel:{x}",
     "redisson_lock_queue",
@@ -52,7 +52,7 @@ fn kinds(client: &Client, name: &[u8]) -> [Lock; 3] {
     [client.fair_lock(name), client.plain_lock(name), client.simple_lock(name)]
 }
 
-/// A lock with a holder and two waiters, and the same name's neighbours.
+/// A lock with a holder and two waiters stays as it is while each of these names is refused.
 #[test]
 fn f77_names_of_helper_keys_are_refused_and_change_nothing() {
     run(At::Server(Generation::Redis70), async |store| {
@@ -88,8 +88,8 @@ fn f77_names_of_helper_keys_are_refused_and_change_nothing() {
     });
 }
 
-/// The table above is written by hand; this is what a server really holds. A key that a later
-/// version adds without reserving its name fails here.
+/// The table above is written by hand; this test takes the keys that a server really holds. A key
+/// that a later version adds without reserving its name fails here.
 #[test]
 fn f77_every_key_that_locks_leave_is_refused_as_a_name() {
     for generation in Generation::ALL {
@@ -121,7 +121,7 @@ fn f77_every_key_that_locks_leave_is_refused_as_a_name() {
                 assert_eq!(error.kind(), ErrorKind::Misuse, "{key} is a name: {error}");
                 refused += 1;
             }
-            // Seven of each fair lock with a waiter but its own key, and the tokens of the others.
+            // Six helper keys of each fair lock with a waiter, and the tokens of the other two.
             println!("{}: {refused} keys of locks are refused", generation.name());
             assert!(refused >= 3 * 6 + 2, "{refused}");
             for channel in base.iter().filter(|name| name.starts_with("fairlock")) {
@@ -164,10 +164,10 @@ fn f77_names_that_only_look_like_it_work() {
     });
 }
 
-/// `n` and `{n}` are two locks with one queue and one series of tokens, as in Redisson, which derives
-/// its keys so. What holds beside each other: exclusion of each, rising tokens over both, and
-/// everybody is served. What does not: a grant of the one is newer than the hold of the other, which
-/// then counts as lost, while its key keeps others out until the lease ends.
+/// `n` and `{n}` are two locks with one queue and one token series, because Redisson derives its
+/// keys that way. What still holds: each lock excludes, tokens rise over both, and every request is
+/// served. What does not: a grant of one lock is newer than the hold of the other, which then
+/// counts as lost, while its key keeps others out until the lease ends.
 #[test]
 fn f77_twin_names_exclude_and_serve_everybody() {
     run(At::Server(Generation::Redis70), async |store| {
@@ -188,7 +188,7 @@ fn f77_twin_names_exclude_and_serve_everybody() {
                     for _ in 0..2 {
                         let guard = lock.lock().await.unwrap();
                         assert_eq!(inside[which].fetch_add(1, Ordering::SeqCst), 0, "two guards");
-                        // The work.
+                        // The critical section.
                         tokio::time::sleep(Duration::from_millis(5)).await;
                         assert_eq!(inside[which].fetch_sub(1, Ordering::SeqCst), 1);
                         tokens.push(guard.token());

@@ -1,5 +1,6 @@
-//! Calls that are answered at once count on the budget of tokio's tasks, so that a task which does nothing else
-//! gives way to the others. They do it before they have done anything, so that nothing is lost when they are dropped.
+//! Calls that are answered at once consume tokio's cooperative budget, so that a task that does
+//! nothing else still yields to others. They yield before they do anything, so nothing is lost if
+//! they are dropped then.
 
 use crate::support::{At, Store, poll_once};
 use fairlock::Release;
@@ -11,13 +12,13 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::task::coop;
 
-/// A test takes milliseconds; a slow disk may take its time.
+/// A test takes milliseconds; the limit leaves room for a slow disk.
 const LONGEST: Duration = Duration::from_secs(100);
 
-/// Rounds without another task: many times the budget of a task, which is 128 calls.
+/// Rounds without another task running: many times the budget of a task, which is 128 calls.
 const ROUNDS_MAX: usize = 2_000;
 
-/// Runs a test on one thread: what gives way there is seen by who comes next.
+/// Runs a test on one thread, where another task runs only if the test yields.
 fn run_on_one_thread<F: Future<Output = ()>>(at: At, test: impl FnOnce(Store) -> F) {
     let Some(store) = Store::open(at) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -26,7 +27,7 @@ fn run_on_one_thread<F: Future<Output = ()>>(at: At, test: impl FnOnce(Store) ->
     });
 }
 
-/// Plays rounds until another task of the same thread has run.
+/// Repeats `round` until another task of the same thread has run.
 async fn gives_way(what: &str, mut round: impl AsyncFnMut()) {
     let has_run = Arc::new(AtomicBool::new(false));
     let other = Arc::clone(&has_run);
@@ -79,7 +80,7 @@ fn a_loop_on_the_host_store_gives_way() {
     all_calls_give_way(At::Host);
 }
 
-/// What a call finds that comes after many others.
+/// Uses up the budget, as many earlier calls would.
 async fn spend_budget() {
     while coop::has_budget_remaining() {
         coop::consume_budget().await;
@@ -98,7 +99,7 @@ fn a_call_that_gives_way_is_dropped(at: At) {
         assert!(poll_once(&mut pin!(lock.enqueue())).await.is_none(), "it gives way");
         assert!(poll_once(&mut pin!(guard.reenter())).await.is_none(), "it gives way");
         assert!(poll_once(&mut pin!(guard.release())).await.is_none(), "it gives way");
-        // With the next budget.
+        // With a fresh budget.
         tokio::task::yield_now().await;
         let guard = lock.try_lock().await.unwrap().expect("nothing was asked for");
         let again = other.try_lock().await.unwrap().expect("the release went on");
@@ -118,7 +119,7 @@ fn a_call_on_the_host_store_that_gives_way_loses_nothing_when_it_is_dropped() {
     a_call_that_gives_way_is_dropped(At::Host);
 }
 
-/// Where nobody but us polls there is nobody to give way to: on a thread without a task every call is ready at once.
+/// Outside a task there is nobody to yield to: every call is ready at once.
 #[test]
 fn without_tokio_no_call_gives_way() {
     let client = crate::support::runtime().block_on(fairlock::Client::connect("memory:")).unwrap();

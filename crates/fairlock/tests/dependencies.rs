@@ -1,11 +1,12 @@
-//! What the workspace is built of may be used by everybody who may use it (F90).
+//! Everybody who may use the workspace may use its dependencies, too (F90).
 //!
-//! Whether a dependency has a known hole is not asked here: the list of those must be fetched anew each time.
+//! This does not check for known vulnerabilities: their list would have to be fetched anew each
+//! time.
 
 use serde_json::Value;
 use std::process::Command;
 
-/// Licenses that ask for no more than their own text.
+/// Licenses that require no more than a copy of their text.
 const FREE: &[&str] = &[
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
@@ -19,10 +20,10 @@ const FREE: &[&str] = &[
     "Zlib",
 ];
 
-/// Where packages may come from, beside the workspace.
+/// Where packages may come from, besides the workspace.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Stricter than the standard where AND and OR stand beside each other without brackets.
+/// Stricter than the standard if AND and OR are combined without brackets.
 fn is_free(license: &str) -> bool {
     let plain = license.replace(['(', ')'], " ").replace('/', " OR ");
     plain.split(" AND ").all(|part| part.split(" OR ").any(|name| FREE.contains(&name.trim())))
@@ -36,7 +37,8 @@ fn said(program: &str, arguments: &[&str]) -> Result<String, String> {
     Ok(String::from_utf8(output.stdout).unwrap())
 }
 
-/// All that is built on this system, with everything on. What was built is there: nothing is fetched.
+/// All packages that are built on this system with all features. They have been built, so nothing
+/// is fetched.
 fn packages() -> Result<Vec<Value>, String> {
     let version = said("rustc", &["-vV"])?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
@@ -52,7 +54,7 @@ fn packages() -> Result<Vec<Value>, String> {
 fn f90_everybody_may_use_the_dependencies() {
     let packages = match packages() {
         Ok(packages) => packages,
-        // One package alone may have been built, or a binary be run where no cargo is.
+        // Only one package may have been built, or the binary may run without cargo.
         Err(why) => {
             return fairlock_testkit::skip(&format!("cargo, to tell the dependencies: {why}"));
         }

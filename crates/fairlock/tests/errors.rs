@@ -1,6 +1,7 @@
-//! Every error path of `connect` and of the first call, in each kind of runtime and in none: an error, never
-//! a panic. It is a binary of its own, and needs no feature and no server, so that `scripts/features` can run
-//! it with each feature alone: what is missing from a build is an error path, too.
+//! Every error path of `connect` and of the first call, in each kind of runtime and without one: an
+//! error, never a panic. A binary of its own that needs no feature and no server, so that
+//! `scripts/features` can run it with each feature alone: what is missing from a build is an error
+//! path, too.
 
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
 
@@ -12,19 +13,19 @@ use std::task::{Context, Poll, Wake};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// A port that nobody serves: it is reserved.
+/// A reserved port on which nobody listens.
 const NOBODY: &str = "127.0.0.1:1";
 
 /// No error takes longer: the timeouts of these tests are below a second.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Names the test that a process of this binary, which can make no threads, is to run.
+/// Names the test that a process of this binary runs without being able to start threads.
 const WITHOUT_THREADS: &str = "FAIRLOCK_ERRORS_WITHOUT_THREADS";
 
 const REDIS: bool = cfg!(feature = "redis");
 const TLS: bool = cfg!(feature = "tls");
 
-/// What the error is where the feature is there; without it the call is a misuse.
+/// The kind of the error if the feature is enabled; without it the call is a misuse.
 fn with(feature: bool, kind: ErrorKind) -> ErrorKind {
     if feature { kind } else { ErrorKind::Misuse }
 }
@@ -35,7 +36,7 @@ fn settings(url: &str) -> Config {
     config.connect_timeout(quick).response_timeout(quick).store_timeout(quick)
 }
 
-/// What cannot be opened, and the kind of the error.
+/// What cannot be opened, with the kind of the error.
 fn paths() -> Vec<(String, Config, ErrorKind)> {
     use ErrorKind::{Misuse, Unavailable};
     let mut paths = Vec::new();
@@ -62,12 +63,12 @@ fn paths() -> Vec<(String, Config, ErrorKind)> {
     add("Config::unix", Config::unix("/nonexistent").tls(true), Misuse);
     add("a name that is none", settings("redis://nobody.invalid"), with(REDIS, Unavailable));
     add("settings out of bounds", settings("memory:").heartbeat(Duration::ZERO), Misuse);
-    // A device is no folder.
+    // A device is not a folder.
     add("sqlite:", settings("sqlite:/dev/null/locks"), Misuse);
     paths
 }
 
-/// Where there is no runtime.
+/// Runs the future without a runtime.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -85,7 +86,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Runs it once in each kind of runtime, in a task as well, and in none.
+/// Runs `work` once in each kind of runtime, once in a task of each, and once without a runtime.
 fn everywhere<F>(work: impl Fn() -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -98,12 +99,12 @@ where
     let multi = multi.unwrap();
     multi.block_on(work());
     multi.block_on(async { tokio::spawn(work()).await }).unwrap();
-    // A runtime that has no timers and no sockets: the library has its own.
+    // A runtime without timers and sockets: the library has its own.
     let bare = tokio::runtime::Builder::new_current_thread().build().unwrap();
     bare.block_on(work());
 }
 
-/// Runs it for each path, all at once: what takes time is that nobody answers.
+/// Runs `work` for all paths at the same time: most of the time is spent on timeouts.
 fn at_once(work: impl Fn(&str, &Config, ErrorKind) + Sync) {
     std::thread::scope(|scope| {
         for (what, config, kind) in paths() {
@@ -119,9 +120,9 @@ fn check(what: &str, result: Result<(), Error>, kind: ErrorKind, began: Instant)
     assert!(began.elapsed() < SOON, "{what}: {:?}", began.elapsed());
 }
 
-/// Found by an outside trial: without the feature `tls` a URL with `rediss` was a panic in every task ("Cannot
-/// drop a runtime in a context where blocking is not allowed"), and so was each error of opening a store: the
-/// runtime of the client's thread was dropped where the caller was.
+/// D19, found by an outside trial: without the feature `tls`, a `rediss` URL was a panic in every
+/// task ("Cannot drop a runtime in a context where blocking is not allowed"), and so was each error
+/// of opening a store: the runtime of the client's thread was dropped on the caller's thread.
 #[test]
 fn d19_no_error_of_connect_is_a_panic() {
     at_once(|what, config, kind| {
@@ -135,7 +136,7 @@ fn d19_no_error_of_connect_is_a_panic() {
     });
 }
 
-/// The message named the feature, and not where it is missing.
+/// The message named the feature, but not the place where to add it.
 #[test]
 fn a_missing_feature_is_named_with_its_place() {
     let nobody = format!("redis://{NOBODY}");
@@ -154,7 +155,8 @@ fn a_missing_feature_is_named_with_its_place() {
     }
 }
 
-/// The same where the store is not waited for: what can be known at once is, the rest comes with the first call.
+/// The same with lazy connections: what can be known at once is reported at once, the rest by the
+/// first call.
 #[test]
 fn d19_no_error_of_the_first_call_is_a_panic() {
     at_once(|what, config, kind| {
@@ -192,7 +194,7 @@ fn d19_no_error_of_the_blocking_api_is_a_panic() {
         let began = Instant::now();
         let result = blocking::Client::with_config(config.clone()).map(drop);
         check(&what, result, kind, began);
-        // In a task it is refused.
+        // In a task the call is refused.
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let result = blocking::Client::with_config(config).map(drop);
@@ -201,8 +203,8 @@ fn d19_no_error_of_the_blocking_api_is_a_panic() {
     }
 }
 
-/// The system gives no thread. As root no limit on threads counts, so each is asked for with more stack than
-/// there are addresses.
+/// D19: the system starts no thread. For root no limit on threads counts, so each thread is
+/// requested with more stack than there are addresses.
 #[test]
 fn d19_no_thread_for_the_client_is_an_error() {
     let name = "d19_no_thread_for_the_client_is_an_error";
@@ -217,7 +219,7 @@ fn d19_no_thread_for_the_client_is_an_error() {
     }
     assert!(std::thread::Builder::new().spawn(|| ()).is_err(), "threads can still be made");
     let nobody = format!("redis://{NOBODY}");
-    // A file is opened on a thread of its own: that comes before the question whether this build can.
+    // A file is opened on a thread of its own; that fails before the build's features are checked.
     let urls = [("memory:", true), (&nobody, REDIS), ("sqlite:/tmp/nosuch/locks", true)];
     for (url, feature) in urls {
         let kind = with(feature, ErrorKind::Unavailable);

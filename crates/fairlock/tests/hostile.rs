@@ -1,8 +1,9 @@
-//! A server that is real up to one of its replies, and hostile from there on (F87): nothing panics, nothing hangs
-//! beyond the client's times, and the client keeps no more than its bounds.
+//! A server that is honest up to one of its replies, and hostile from there on (F87): nothing
+//! panics, nothing hangs beyond the client's timeouts, and the client stores no more than its
+//! bounds.
 //!
-//! Both cases run in a process of their own: the memory that is measured is the client's, and a panic on any thread
-//! is counted.
+//! Both tests run in a process of their own: the measured memory is the client's, and a panic on
+//! any thread counts.
 
 use crate::support::runtime;
 use fairlock::{Client, Config, Error, ErrorKind};
@@ -17,28 +18,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Which half runs in the child, and against which server.
+/// Which test runs in the child, and against which server.
 const PART: &str = "FAIRLOCK_TEST_HOSTILE";
 const UPSTREAM: &str = "FAIRLOCK_TEST_HOSTILE_SERVER";
 
-/// What a hostile server may cost beyond an honest one.
+/// The memory that a hostile server may cost beyond an honest one.
 const MEMORY_MAX_KB: u64 = 64 << 10;
 
-/// How long the client tries; everything it says is said soon after it.
+/// How long the client tries; its error comes soon after that.
 const STORE_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// Hundreds of cases at once on a busy machine: far more than any of the client's times, and no hang.
+/// Hundreds of cases at once on a busy machine: far more than any of the client's timeouts, but not
+/// for ever.
 const HANGS: Duration = Duration::from_secs(60);
 
-/// Cases at once.
+/// The number of cases that run at the same time.
 const AT_ONCE: usize = 24;
 
-/// What comes in place of a reply.
+/// What the client gets instead of a reply.
 #[derive(Clone)]
 struct Payload {
     name: &'static str,
     begin: Vec<u8>,
-    /// Comes after it for ever.
+    /// Repeated for ever after `begin`.
     again: Vec<u8>,
 }
 
@@ -46,7 +48,7 @@ fn payload(name: &'static str, begin: impl Into<Vec<u8>>, again: impl Into<Vec<u
     Payload { name, begin: begin.into(), again: again.into() }
 }
 
-/// What never ends: the client has to.
+/// Payloads that never end, so the client has to stop reading.
 fn endless() -> Vec<Payload> {
     let many = |text: &str| text.repeat(4_096 / text.len());
     vec![
@@ -63,7 +65,7 @@ fn endless() -> Vec<Payload> {
     ]
 }
 
-/// What ends, or says no more.
+/// Payloads that end, or are followed by silence.
 fn odd() -> Vec<Payload> {
     let texts = [
         "",
@@ -123,7 +125,8 @@ fn odd() -> Vec<Payload> {
     all
 }
 
-/// Between the client and a real server. From reply `from` to `until` the payload comes in its place.
+/// A proxy in front of a real server. The payload replaces the replies from number `from` up to
+/// `until`.
 struct Hostile {
     addr: SocketAddr,
     from: Arc<AtomicU64>,
@@ -137,7 +140,7 @@ impl Hostile {
         let replies = Arc::new(AtomicU64::new(0));
         let from = Arc::new(AtomicU64::new(from));
         let (begins, counted) = (Arc::clone(&from), Arc::clone(&replies));
-        // It ends with its process.
+        // The thread ends with its process.
         thread::spawn(move || {
             for client in listener.incoming() {
                 let (Ok(client), Ok(server)) = (client, TcpStream::connect(upstream)) else {
@@ -204,7 +207,7 @@ fn config(addr: SocketAddr) -> Config {
         .heartbeat(ms(500))
 }
 
-/// Connects, takes a lock, lets go, says good-bye.
+/// Connects, takes and releases a lock, and shuts down.
 async fn use_it(addr: SocketAddr, name: &str) -> Result<(), Error> {
     let client = Client::with_config(config(addr)).await?;
     let used = async {
@@ -218,7 +221,7 @@ async fn use_it(addr: SocketAddr, name: &str) -> Result<(), Error> {
     result
 }
 
-/// In bounds of time, and with an error that is meant for people.
+/// Must end in bounded time; a failure must be an error with a readable message.
 async fn bear(addr: SocketAddr, name: &str, what: &str) -> Result<(), Error> {
     let result = tokio::time::timeout(HANGS, use_it(addr, name)).await;
     let result = result.unwrap_or_else(|_| panic!("it hangs: {what}"));
@@ -229,14 +232,14 @@ async fn bear(addr: SocketAddr, name: &str, what: &str) -> Result<(), Error> {
     result
 }
 
-/// The most that this process has ever kept, in kB.
+/// The peak memory of this process, in kB.
 fn peak() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// The child: no test by itself.
+/// The child process; not a test by itself.
 #[test]
 fn child() {
     let Ok(part) = std::env::var(PART) else { return };
@@ -245,7 +248,7 @@ fn child() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let until = Instant::now() + HANGS;
-    // On a busy machine a call may take longer than these short times.
+    // On a busy machine a call may exceed these short timeouts.
     while let Err(error) = runtime.block_on(bear(honest.addr, "job", "an honest server")) {
         assert!(Instant::now() < until, "{error}");
     }
@@ -264,7 +267,7 @@ fn child() {
     assert!(grown <= MEMORY_MAX_KB, "{grown} kB more than with an honest server");
 }
 
-/// All at once: from the first reply of all, and from the first one to a call.
+/// All at once: from the very first reply, and from the first reply to a call.
 async fn every_endless(upstream: SocketAddr) -> (usize, Instant) {
     let began = Instant::now();
     let mut cases = Vec::new();
@@ -289,7 +292,7 @@ async fn every_endless(upstream: SocketAddr) -> (usize, Instant) {
 async fn in_a_call(upstream: SocketAddr, payload: Payload) {
     let name = payload.name;
     let server = Hostile::start(upstream, u64::MAX, u64::MAX, payload);
-    // On a busy machine a connection may take longer than these short times.
+    // On a busy machine a connection may exceed these short timeouts.
     let until = Instant::now() + HANGS;
     let client = loop {
         match Client::with_config(config(server.addr)).await {
@@ -308,7 +311,7 @@ async fn in_a_call(upstream: SocketAddr, payload: Payload) {
     assert!(result.is_err(), "{name}");
 }
 
-/// Every payload, in place of every third reply, each by turns: once, or from there on.
+/// Every payload instead of every third reply, alternately once or from that reply on.
 async fn every_step(upstream: SocketAddr, replies: u64) -> (usize, Instant) {
     let began = Instant::now();
     let slots = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
@@ -327,7 +330,7 @@ async fn every_step(upstream: SocketAddr, replies: u64) -> (usize, Instant) {
                 );
                 let mut result = bear(server.addr, &name, &what).await;
                 let until = Instant::now() + HANGS;
-                // Once it is honest again, so is what becomes of it.
+                // When the server is honest again, the client must succeed.
                 while once && result.is_err() {
                     assert!(Instant::now() < until, "{what}: {result:?}");
                     result = bear(server.addr, &name, &what).await;
@@ -350,10 +353,10 @@ fn in_a_child(part: &str) {
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && !errors.contains("panicked"), "{said}\n{errors}");
-    // The name of the test stands before it.
+    // The line begins with the name of the test.
     let measured = said.lines().find_map(|line| line.split_once("measured: ")).unwrap().1;
     println!("measured: {measured}");
-    // The server is as well as before.
+    // The server still works.
     runtime().block_on(async {
         let client = Client::connect(&server.url()).await.unwrap();
         client.fair_lock("job").lock().await.unwrap().release().await.unwrap();

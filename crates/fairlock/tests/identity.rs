@@ -1,4 +1,4 @@
-//! F89: who is who cannot be guessed, does not repeat, and cannot be forged into a hold.
+//! F89: ids cannot be guessed, do not repeat, and cannot be forged into a hold.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use crate::support::{At, SOON, run, runtime, soon, wait_behind};
 use fairlock::{Client, OwnerId, Release};
 use fairlock_testkit::server::Generation;
 
-/// A client's id comes from the operating system for each client anew: a restart never gets the id
-/// of the life before, and a thousand clients share none.
+/// Each client gets a new id from the operating system: a restarted program never gets its former
+/// id, and among a thousand clients none is shared.
 #[test]
 fn f89_no_client_has_the_id_of_another_or_of_its_former_life() {
     runtime().block_on(async {
@@ -19,7 +19,7 @@ fn f89_no_client_has_the_id_of_another_or_of_its_former_life() {
             assert_eq!(id.as_bytes()[14], b'8', "version 8: {id}");
             assert!(matches!(id.as_bytes()[19], b'8' | b'9' | b'a' | b'b'), "variant: {id}");
             assert!(clients.insert(id));
-            // Numbers begin at 1 in every life; the whole owner id is what never comes again.
+            // Numbers begin at 1 for every client; only the whole owner id is unique.
             let guard = client.fair_lock("job").lock().await.unwrap();
             assert!(guard.owner().is_ours());
             assert!(owners.insert(guard.owner().clone()));
@@ -27,7 +27,7 @@ fn f89_no_client_has_the_id_of_another_or_of_its_former_life() {
     });
 }
 
-/// Owners of one client are numbered, and no number is given twice, whoever asks.
+/// The owners of a client are numbered, and no number is given twice, whoever asks.
 #[test]
 fn f89_owners_of_one_client_are_numbered_without_gaps_or_repeats() {
     const EACH: usize = 25_000;
@@ -52,8 +52,8 @@ fn f89_owners_of_one_client_are_numbered_without_gaps_or_repeats() {
     });
 }
 
-/// Somebody who may write the keys writes ids of ours into them: a waiter as the holder, waiters that
-/// nobody made, with a record of theirs. Nobody gets a guard for that.
+/// Someone with write access to the keys forges our ids: a waiter as the holder, and waiters that
+/// do not exist, with records. Nobody gets a guard from that.
 #[test]
 fn f89_forged_owner_ids_in_the_keys_give_no_hold() {
     run(At::Server(Generation::Redis70), async |store| {
@@ -68,7 +68,7 @@ fn f89_forged_owner_ids_in_the_keys_give_no_hold() {
         };
         let lock = client.fair_lock("job");
 
-        // An explicit owner, whose id is known before it asks, holds the lock already, says the key.
+        // The key names an explicit owner as the holder, before the owner has asked for the lock.
         let owned = client.owner();
         raw.call(&["HSET", "job", &owned.id().to_string(), "1"]);
         raw.call(&["PEXPIRE", "job", "60000"]);
@@ -81,18 +81,18 @@ fn f89_forged_owner_ids_in_the_keys_give_no_hold() {
         assert_eq!(raw.call(&["HVALS", "job"]).array()[0].text(), "1", "nothing was added to it");
         raw.call(&["DEL", "job"]);
 
-        // A waiter of this client is the holder, says the key; its heartbeats ask.
+        // The key names a waiter of this client as the holder; its heartbeats see that.
         let guard = lock.lock().await.unwrap();
         let waiter = wait_behind(&lock, 1).await;
         let waiting = lock.inspect().await.unwrap().queue[0].owner.to_string();
         raw.call(&["DEL", "job"]);
         raw.call(&["HSET", "job", &waiting, "1"]);
         raw.call(&["PEXPIRE", "job", "700"]);
-        // Time is what this is about: five heartbeats see it.
+        // The test is about time: five heartbeats see the forgery.
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert!(!waiter.is_finished(), "a guard out of nothing");
         drop(guard);
-        // When the forged hold is over the waiter gets a real one, with a token.
+        // When the forged hold is over, the waiter gets a real one, with a token.
         let guard = soon("its turn", waiter).await.unwrap().unwrap();
         let status = lock.inspect().await.unwrap();
         assert_eq!(
@@ -100,8 +100,8 @@ fn f89_forged_owner_ids_in_the_keys_give_no_hold() {
             (guard.owner(), Some(guard.token()))
         );
 
-        // Waiters of ours that nobody made: of this client, of one that does not exist, and with a
-        // record that names a request.
+        // Queue entries that nobody made: one with this client's id, one of a client that does not
+        // exist, both with a record that names a request.
         let last = number_of(guard.owner());
         let strangers = [owner(last + 50), "01234567-89ab-8def-8123-456789abcdef:1".to_owned()];
         for (place, stranger) in strangers.iter().enumerate() {
@@ -113,7 +113,8 @@ fn f89_forged_owner_ids_in_the_keys_give_no_hold() {
         let next = lock.clone();
         let next = tokio::spawn(async move { next.lock().await });
         guard.release().await.unwrap();
-        // Each ghost costs what an unclaimed grant costs, then the real waiter has it.
+        // Each forged entry costs the time of an unclaimed grant; then the real waiter gets the
+        // lock.
         let guard = soon("past the ghosts", next).await.unwrap().unwrap();
         guard.ensure_valid().unwrap();
         let holder = lock.inspect().await.unwrap().holder.unwrap();
@@ -122,9 +123,9 @@ fn f89_forged_owner_ids_in_the_keys_give_no_hold() {
     });
 }
 
-/// What cannot be kept from somebody who may write the keys: an owner that is yet to come, written
-/// down as the holder, holds when it comes, as if a copy of its request had been faster. (A copy that
-/// was does look like that.) It is the only holder then, for the TTL that it was given.
+/// What cannot be prevented if someone can write the keys: a future owner that was entered as the
+/// holder holds the lock when it asks for it, as if a copy of its request had been faster. (A real
+/// copy looks just like that.) It is then the only holder, for the forged TTL.
 #[test]
 fn f89_an_owner_that_is_forged_before_it_exists_excludes_all_others() {
     run(At::Server(Generation::Redis70), async |store| {

@@ -1,4 +1,4 @@
-//! Why a lock was lost, and how soon its holder hears that it was taken away (D15).
+//! Why a lock was lost, and how soon its holder learns of a forced release (D15).
 
 use crate::support::{run_paused, runtime, soon};
 use fairlock::test_util::Sandbox;
@@ -16,7 +16,7 @@ fn reason(guard: &Guard) -> LostReason {
     reason
 }
 
-/// One message for every loss told nobody what to do.
+/// D15: the same message for every loss gave no advice.
 #[test]
 fn d15_a_guard_says_why_it_was_lost() {
     run_paused(async {
@@ -39,7 +39,7 @@ fn d15_a_guard_says_why_it_was_lost() {
         assert!(other.fair_lock("forced").force_unlock().await.unwrap());
         guard.lost().await;
         assert_eq!(reason(&guard), LostReason::Forced);
-        // What comes later does not change it.
+        // Later events do not change the reason.
         tokio::time::sleep(100 * second).await;
         assert_eq!(reason(&guard), LostReason::Forced);
 
@@ -65,7 +65,8 @@ fn d15_a_guard_says_why_it_was_lost() {
     });
 }
 
-/// What others do to the keys is seen at the next renewal; so is a force whose message was lost, and Java's.
+/// Foreign changes of the keys are noticed at the next renewal, as are a forced release whose
+/// message was lost, and Java's.
 #[test]
 fn d15_what_nobody_tells_is_found_at_the_next_renewal() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -88,7 +89,7 @@ fn d15_what_nobody_tells_is_found_at_the_next_renewal() {
     });
 }
 
-/// The message is a reason to look: forged, it costs a renewal and no more.
+/// The message only triggers a look: a forged one costs a renewal and no more.
 #[test]
 fn d15_a_forged_message_of_force_loses_nothing() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -109,7 +110,7 @@ fn d15_a_forged_message_of_force_loses_nothing() {
             assert!(began.elapsed() < Duration::from_secs(5), "it did not look");
         }
         assert_eq!((guard.state(), guard.lost_reason()), (GuardState::Held, None));
-        // Of a hold that is over, or never was.
+        // A message about a hold that is over or never existed.
         let odd = client.dropped_messages();
         let other = format!("f1 {} 1", guard.owner());
         raw.call(&["PUBLISH", &format!("fairlock_inbox:{}", client.id()), &other]);
@@ -121,7 +122,7 @@ fn d15_a_forged_message_of_force_loses_nothing() {
     });
 }
 
-/// The bound is for a machine with nothing else to do; a busy one is no reason to fail.
+/// The promise is for an idle machine; the bound here allows for a busy one.
 #[test]
 fn d15_how_soon_a_holder_hears_of_force() {
     const BUSY: Duration = Duration::from_secs(2);

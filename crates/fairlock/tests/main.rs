@@ -1,37 +1,39 @@
-//! Integration tests of the library, one binary.
+//! Integration tests of the library, in one binary.
 //!
-//! - `access`: users of the server's ACL: logins, rights
-//! - `faults`: what faults of every kind may cost
-//! - `background`: what goes on while the application blocks its threads, or ends its runtimes
-//! - `simple`: the simple lock beside the foreign clients that it is for, and its faults
+//! - `access`: users of the server's ACL: logins and rights
+//! - `faults`: the allowed cost of every kind of fault
+//! - `background`: background work while the application blocks its threads, or ends its runtimes
+//! - `simple`: the simple lock beside the foreign clients that it is made for, and its faults
 //! - `smoke`: the shortest path on every store
-//! - `host`: who is told what on the host store, and when, by whose death
-//! - `contract`: what every store must do, on each
-//! - `blocking`: the blocking API; the contract once more, on threads
+//! - `host`: who is woken on the host store, when, and by whose death
+//! - `contract`: what every store must do, run on each store
+//! - `blocking`: the blocking API, and the contract once more, on threads
 //! - `cancel`: futures dropped after every number of polls
-//! - `bad_input`: what cannot work is told, or ignored and counted; nothing is changed by it
+//! - `bad_input`: invalid input is reported, or ignored and counted, and changes nothing
 //! - `collisions`: names that look like keys of other locks
-//! - `cooperation`: calls that are answered at once give way to other tasks
-//! - `dependencies`: what all is built of may be used by everybody
-//! - `hostile`: a server that answers anything, at every step
-//! - `identity`: who is who, and cannot be forged
-//! - `secrets`: a password is shown nowhere
+//! - `cooperation`: calls that finish at once still yield to other tasks
+//! - `dependencies`: everybody may use the dependencies
+//! - `hostile`: a server that sends anything, at every step
+//! - `identity`: ids are unique and cannot be forged
+//! - `secrets`: no output shows a password
 //! - `send_sync`: what the types and futures can be used for
-//! - `redisson`: what goes wrong in Redisson, beside what happens here; and its own tests
+//! - `redisson`: Redisson's failures beside our behaviour, and its own tests
 //! - `public_api`: the public API is the one in `docs/api.txt`
 //! - `named`: the tests that the pages in `docs` name exist
-//! - `reports`: what runs of hours have left in `docs` is complete and sound
-//! - `protocol`: what can be counted in `docs/protocol.md` is as the code has it
+//! - `reports`: the reports of long runs in `docs` are complete and without violations
+//! - `protocol`: numbers and names in `docs/protocol.md` agree with the code
 //! - `tls`: encrypted connections, what each setting of them does, and what is refused
-//! - `tidy`: rules about the source that no lint knows
-//! - `lost`: why a lock was lost, and how soon its holder hears of force
-//! - `silence`: every call on a store that says nothing, and what dropping waits for
+//! - `tidy`: rules about the source that no lint checks
+//! - `topologies`: replicas, Sentinel sets and Clusters
+//! - `lost`: why a lock was lost, and how soon its holder learns of a forced release
+//! - `silence`: every call on a store that does not reply, and what dropping waits for
 //! - `many`: thousands of waiters of one client
+//! - `yardstick`: the round trips that benches compare with
 
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
 #![allow(clippy::duplicate_mod, reason = "the contract is compiled for each API")]
 
-/// What the tests of the contract use. `blocking` has another one, and runs them too.
+/// What the contract's tests use. `blocking` has its own `api` and runs the tests, too.
 mod api {
     pub(crate) use fairlock::{Client, Guard, Lock};
 }

@@ -4,11 +4,10 @@ use fairlock::{Client, Config};
 use fairlock_testkit::server::{Generation, Server};
 use std::time::Duration;
 
-/// Waiters of the one client.
 const WAITERS: usize = 3_000;
 
-/// A18: 100 000 waiters that each send a heartbeat would keep the server busy, and be late over
-/// a slow link. One call for each client and lock speaks for all of them.
+/// A18: if each of 100 000 waiters sent heartbeats, they would keep the server busy, and be late
+/// over a slow link. One call per client and lock speaks for all of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a18_one_heartbeat_speaks_for_all_waiters() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -34,7 +33,7 @@ async fn a18_one_heartbeat_speaks_for_all_waiters() {
     assert!(calls >= periods / 2, "{calls} calls: no heartbeats");
     assert!(calls <= 4 * periods, "{calls} calls in {periods} heartbeats");
 
-    // And all of them are served: nobody was dropped for want of a heartbeat of its own.
+    // All of them get the lock: none was dropped for lack of its own heartbeat.
     guard.release().await.unwrap();
     let mut served = 0;
     while let Some(done) = waiters.join_next().await {

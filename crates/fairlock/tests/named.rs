@@ -1,4 +1,4 @@
-//! Pages whose tables name the tests that show what they say.
+//! Pages with tables that name tests: the tests exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub(crate) fn page(name: &str) -> String {
     fs::read_to_string(crates().join("../docs").join(name)).unwrap()
 }
 
-/// The cells of the tables' rows, from the heading before them to the next one of its rank.
+/// The cells of the tables' rows below a heading, up to the next heading of its rank.
 pub(crate) fn rows(page: &str, heading: &str) -> Vec<Vec<String>> {
     let (_, section) = page.split_once(&format!("## {heading}\n")).unwrap();
     let section = section.split("\n## ").next().unwrap();
@@ -32,10 +32,11 @@ pub(crate) fn names(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
 
-/// Where a name like `contract::plain::expiry` points to: the file, and what is left of the path.
+/// Resolves a name like `contract::plain::expiry`: the file, and the rest of the path.
 fn resolve(name: &str) -> Option<(String, Vec<&str>)> {
     let path: Vec<_> = name.split("::").collect();
-    // Tests of what is not public are modules of the library or the program, and their files have the modules' paths.
+    // Tests of non-public code are modules of the library or the program, and their files have the
+    // modules' paths.
     let inside = match path[0] {
         "src" => Some("fairlock/tests/inside"),
         "cli-src" => Some("fairlock-cli/tests/inside"),
@@ -65,7 +66,7 @@ fn resolve(name: &str) -> Option<(String, Vec<&str>)> {
     })
 }
 
-/// Whether a test of this name is there, and run.
+/// Whether a test of this name exists and is run.
 pub(crate) fn is_test(name: &str) -> bool {
     let Some((source, inner)) = resolve(name) else { return false };
     let Some((case, modules)) = inner.split_last() else { return false };
@@ -88,7 +89,7 @@ pub(crate) fn is_test(name: &str) -> bool {
         let ends = |path: &syn::Path| path.segments.last().is_some_and(|last| last.ident == "test");
         return attributes().any(ends) && !attributes().any(|path| path.is_ident("ignore"));
     }
-    // The cases of the contract are listed by the macro that makes tests of them.
+    // A macro lists the contract's cases and makes tests of them.
     let cases = fs::read_to_string(crates().join("fairlock/tests/contract/mod.rs")).unwrap();
     let module = name.split("::").nth(1).unwrap();
     let Some((_, list)) = cases.split_once(&format!(" {module}: [")) else { return false };
@@ -96,7 +97,7 @@ pub(crate) fn is_test(name: &str) -> bool {
     list.split(',').any(|listed| listed.trim() == *case)
 }
 
-/// The faults whose effect follows from the rules, and which no test plays.
+/// Faults whose effect follows from the rules, and which no test plays.
 const NOT_PLAYED: [&str; 4] = [
     "holder left it for a time (`detach_for`), and an unanswered renewal from before arrives after that, from a lost \
      connection",
@@ -105,7 +106,7 @@ const NOT_PLAYED: [&str; 4] = [
     "our waiter or holder dies",
 ];
 
-/// Each row of the failure matrix says what happens to all promises, and which tests show it.
+/// Each row of the failure matrix states what happens to all promises, and which tests show it.
 #[test]
 fn every_fault_in_the_guarantees_is_shown_by_a_test() {
     let page = page("guarantees.md");
@@ -124,7 +125,7 @@ fn every_fault_in_the_guarantees_is_shown_by_a_test() {
     assert_eq!(not_played, NOT_PLAYED);
 }
 
-/// The tables of docs/testing.md: heading, letter of the ids, how many there are.
+/// The tables of docs/testing.md: heading, letter of the ids, number of rows.
 const CATALOGUES: [(&str, &str, usize); 5] = [
     ("Faults", "F", 93),
     ("Invariants", "I", 16),
@@ -133,13 +134,13 @@ const CATALOGUES: [(&str, &str, usize); 5] = [
     ("Found from outside", "D", 44),
 ];
 
-/// Each id has its row, in order, and each row a test or the reason why there is none.
+/// Each id has a row, in order, and each row names a test or the reason why there is none.
 #[test]
 fn every_fault_invariant_and_target_has_its_row() {
     let page = page("testing.md");
     for (heading, letter, count) in CATALOGUES {
         let rows = rows(&page, heading);
-        // The parts of a catalogue have heads of their own, with another rank.
+        // The sections of a catalogue have headings of another rank.
         let ids: Vec<_> = rows.iter().map(|row| row[0].clone()).collect();
         let digits = if count > 30 { 2 } else { 1 };
         let wanted: Vec<_> = (1..=count).map(|n| format!("{letter}{n:0digits$}")).collect();
@@ -155,7 +156,7 @@ fn every_fault_invariant_and_target_has_its_row() {
     }
 }
 
-/// Each defect that was found has a command that finds it again, and a test that stays.
+/// Each defect that was found has a command that finds it again, and a permanent test.
 #[test]
 fn every_bug_that_was_found_has_its_test() {
     let rows = rows(&page("testing.md"), "Bugs found");
@@ -167,7 +168,7 @@ fn every_bug_that_was_found_has_its_test() {
     }
 }
 
-/// There are tests named, and they exist.
+/// Tests are named, and they exist.
 fn shown(what: &str, tests: &str) {
     let named: Vec<_> = names(tests).into_iter().filter(|name| name.contains("::")).collect();
     assert!(!named.is_empty(), "{what}: which test?");

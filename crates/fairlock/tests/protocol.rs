@@ -1,5 +1,5 @@
-//! What `docs/protocol.md` says can be counted, it says as the code does: numbers, keys, channels,
-//! scripts with their arguments and tags, commands, fields. And the tests that it names exist.
+//! What can be counted in `docs/protocol.md` agrees with the code: numbers, keys, channels, scripts
+//! with their arguments and tags, commands, fields. And the tests that it names exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,7 +18,7 @@ fn read(path: &str) -> String {
 
 const LUA: &str = "fairlock/src/store/redis/lua";
 
-/// The scripts' files, without their ending.
+/// The scripts by name, without the file extension.
 fn scripts() -> BTreeMap<String, String> {
     let all = fs::read_dir(crates().join(LUA)).unwrap().map(|entry| entry.unwrap().path());
     all.filter_map(|path| {
@@ -28,17 +28,17 @@ fn scripts() -> BTreeMap<String, String> {
     .collect()
 }
 
-/// About no lock, each of them alone.
+/// Scripts that concern no lock and have no prelude.
 const ALONE: [&str; 4] = ["client", "record", "replicated", "rights"];
 
-/// What is no operation: preludes and common cases, and those that stand alone.
+/// Whether the script is an operation: not a prelude, not a short way, and not one of [`ALONE`].
 fn is_operation(name: &str) -> bool {
     !matches!(name, "head" | "hash" | "rules" | "simple")
         && !ALONE.contains(&name)
         && !name.starts_with("short_")
 }
 
-/// The text below a heading of any rank, up to the next one of any rank.
+/// The text below a heading of any rank, up to the next heading of any rank.
 fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     let is_it =
         |line: &str| line.starts_with('#') && line.trim_start_matches('#').trim() == heading;
@@ -53,12 +53,12 @@ fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     panic!("no heading {heading}")
 }
 
-/// The tables of a text: their rows, heads included.
+/// The tables of a text as rows, including their heads.
 fn tables(text: &str) -> Vec<Vec<Vec<String>>> {
     let mut all = vec![Vec::new()];
     for line in text.lines() {
         let Some(row) = line.strip_prefix("| ") else {
-            // The rule below a head is no row, and does not end the table.
+            // The rule below a head is not a row, and does not end the table.
             if !line.starts_with("|---") && !all.last().unwrap().is_empty() {
                 all.push(Vec::new());
             }
@@ -71,7 +71,7 @@ fn tables(text: &str) -> Vec<Vec<Vec<String>>> {
     all
 }
 
-/// The rows of the table with this first cell in its head.
+/// The rows of the table whose head has this first cell.
 fn table(text: &str, head: &str) -> Vec<Vec<String>> {
     let found = tables(text).into_iter().find(|table| table[0][0] == head);
     found.unwrap_or_else(|| panic!("no table of {head}")).split_off(1)
@@ -99,7 +99,7 @@ fn constant(place: &str) -> Vec<u64> {
     let declared = text.split_once(&format!("const {name}: "));
     let value =
         declared.map(|(_, rest)| rest.split_once('=').unwrap().1.split(';').next().unwrap());
-    // Else the default of a field.
+    // Otherwise the default of a field.
     let value = value.or_else(|| {
         let uses = format!(" {name}: ");
         let mut uses = text.split(&uses).skip(1).filter_map(|rest| rest.split(",\n").next());
@@ -159,12 +159,12 @@ fn numbers_are_those_of_the_code() {
             named.insert(place.to_owned());
         }
     }
-    // Whatever a script or the core has a name for stands there.
+    // The page must list every number that a script or the core names.
     for (name, text) in scripts() {
         for line in text.lines().filter_map(|line| line.strip_prefix("local ")) {
             let Some((constant, value)) = line.split_once(" = ") else { continue };
             let is_number = value.starts_with(|c: char| c.is_ascii_digit());
-            // The largest number that a double keeps exactly, for a reply.
+            // Not the largest integer that a double represents exactly, which is for a reply.
             if is_number && constant != "MAX" {
                 assert!(
                     named.contains(&format!("lua/{name}.lua:{constant}")),
@@ -186,7 +186,7 @@ fn keys_and_channels_are_those_of_the_code() {
     let source = read("fairlock/src/store/redis/keys.rs");
     let (source, _) = source.split_once("#[cfg(test)]").unwrap();
     let ours = |text: &&str| {
-        // A pattern to search with is no key.
+        // A search pattern is not a key.
         (text.starts_with("redisson_") || text.starts_with("fairlock_")) && !text.ends_with('*')
     };
     let prefix = |text: &str| text.split([':', '{']).next().unwrap().to_owned();
@@ -218,7 +218,7 @@ fn keys_and_channels_are_those_of_the_code() {
     assert_eq!(names(&row[1]), reserved);
 }
 
-/// The whole numbers of a text, with `1..7` and `1-7` as ranges.
+/// The whole numbers of a text, including ranges such as `1..7` and `1-7`.
 fn whole_numbers(text: &str) -> BTreeSet<u32> {
     let text = text.replace("..", "-");
     let parts = text.split(|c: char| !c.is_ascii_digit() && c != '-');
@@ -229,7 +229,7 @@ fn whole_numbers(text: &str) -> BTreeSet<u32> {
     parts.filter_map(range).flatten().collect()
 }
 
-/// The number of an operation's own arguments; the fixed ones end at 7.
+/// The numbers of an operation's own arguments; the fixed ones end at 7.
 fn own_arguments(text: &str) -> BTreeSet<u32> {
     whole_numbers(text).into_iter().filter(|n| (8..=20).contains(n)).collect()
 }
@@ -278,7 +278,7 @@ fn scripts_take_what_the_page_says() {
             taken = own_arguments(&header(&scripts[other], "ARGV"));
         }
         assert_eq!(said, taken, "{name}: ARGV");
-        // And no argument that is not told is looked at.
+        // Nor does the script read any argument that the page does not list.
         let read = script.split("ARGV[").skip(1).filter_map(|r| r.split(']').next()?.parse().ok());
         let read: BTreeSet<u32> = read.filter(|n| *n >= 8).collect();
         assert!(read.is_subset(&taken), "{name} reads {read:?}");
@@ -375,7 +375,7 @@ fn all_tests() -> BTreeSet<String> {
             if path.extension().is_none_or(|ending| ending != "rs") {
                 continue;
             }
-            // The cases of the contract are made tests by a macro.
+            // A macro makes tests of the contract's cases.
             let contract = path.to_str().unwrap().contains("tests/contract/");
             let text = fs::read_to_string(&path).unwrap();
             let lines: Vec<_> = text.lines().map(str::trim).collect();
@@ -422,7 +422,7 @@ fn the_tests_that_are_named_exist() {
     assert!(!exists("protocol_test_that_was_never_there") && !exists("section"));
 }
 
-/// They are referred to, so none is taken twice or left out.
+/// Rules are referred to by number, so no number is used twice or left out.
 #[test]
 fn rules_are_numbered() {
     let page = page("protocol.md");

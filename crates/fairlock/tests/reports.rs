@@ -1,4 +1,5 @@
-//! What runs of hours have left in `docs`: complete, and without a violation. Other pages and tables rely on them.
+//! The reports of long runs in `docs`: complete, and without violations. Other pages and tables
+//! rely on them.
 
 use crate::named::page;
 
@@ -7,7 +8,8 @@ fn numbers(cell: &str) -> Vec<u64> {
     cell.split(" + ").map(|number| number.trim().parse().expect(cell)).collect()
 }
 
-/// Three versions of Redisson beside three servers, each with all cases passed and 1000 rounds at least.
+/// Three versions of Redisson beside three servers, each with all cases passed and at least 1000
+/// rounds.
 #[test]
 fn the_matrix_of_interoperation_is_whole_and_sound() {
     let page = page("interop-report.md");
@@ -26,7 +28,7 @@ fn the_matrix_of_interoperation_is_whole_and_sound() {
         else {
             panic!("eleven cells: {cells:?}")
         };
-        // A cell in which a case failed says so in words.
+        // A cell with a failed case says so in words.
         assert!(numbers(cases)[0] > 0, "{cells:?}");
         assert!(numbers(rounds)[0] >= 1000, "{cells:?}");
         assert!([to_java, to_rust, of_ours].iter().all(|way| numbers(way)[0] > 0), "{cells:?}");

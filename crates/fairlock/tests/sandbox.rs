@@ -15,7 +15,7 @@ const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Real time that a test may take: far below the virtual time in it, far above what it takes on a
+/// The real time that a test may take: far below its virtual time, far above what it takes on a
 /// busy machine.
 const QUICK: Duration = s(4);
 
@@ -27,7 +27,7 @@ fn paused<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
     assert!(began.elapsed() < QUICK, "{:?} of real time", began.elapsed());
 }
 
-/// Waits in a task; returns when it stands in the queue as the `place`th.
+/// Waits in a task; returns when the task is queued at place `place`.
 async fn wait_behind(lock: &Lock, place: usize) -> JoinHandle<Result<Guard, Error>> {
     let own = lock.clone();
     let task = tokio::spawn(async move { own.lock().await });
@@ -37,7 +37,7 @@ async fn wait_behind(lock: &Lock, place: usize) -> JoinHandle<Result<Guard, Erro
     task
 }
 
-/// The next state of a guard, and after what time.
+/// The next state of a guard, and the time until then.
 async fn next_state(guard: &Guard) -> (GuardState, Duration) {
     let began = Instant::now();
     (guard.state_changed(guard.state()).await, began.elapsed())
@@ -127,7 +127,7 @@ fn leases_follow_the_clock_of_the_test() {
         let (state, after) = next_state(&leased).await;
         assert_eq!(state, GuardState::Lost);
         about(after, s(60));
-        // A guard ends a little before the lease does in the store.
+        // A guard expires a little before the lease does in the store.
         sleep(s(1)).await;
         assert!(!client.fair_lock("leased").is_locked().await.unwrap());
         let (state, after) = next_state(&longest).await;
@@ -136,13 +136,13 @@ fn leases_follow_the_clock_of_the_test() {
         sleep(s(3_600)).await;
         assert_eq!(renewed.state(), GuardState::Held);
         assert!(client.fair_lock("renewed").is_locked().await.unwrap());
-        // By hand, past everything that would have renewed it.
+        // Advanced by hand, past every renewal.
         tokio::time::advance(s(40)).await;
         assert_eq!(renewed.state(), GuardState::Lost);
     });
 }
 
-/// The job of an adopter that must not go on without its lock.
+/// An adopter's job that must not continue without its lock.
 #[test]
 fn a_job_stops_when_its_lock_is_taken() {
     paused(|| async {
@@ -212,7 +212,7 @@ fn a_client_that_is_cut_off_loses_its_locks() {
         assert!(next.token() > guard.token());
         assert_eq!(guard.release().await.unwrap(), Release::Lost);
 
-        // The store timeout is over in no time as well.
+        // The store timeout passes in no real time as well.
         let began = Instant::now();
         let error = far.fair_lock("x").lock().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -249,8 +249,8 @@ fn a_short_cut_costs_nothing() {
     });
 }
 
-/// A waiter that was cut off is dead for the others: it delays them by seconds, and comes back to
-/// its place.
+/// A waiter that was cut off counts as dead for the others: it delays them by seconds, and returns
+/// to its place.
 #[test]
 fn a_waiter_that_is_cut_off_is_passed() {
     paused(|| async {
@@ -297,7 +297,7 @@ fn settings_hold_for_all_its_clients() {
     });
 }
 
-/// Nothing may wait for background work that would have to run on the very thread that waits.
+/// Nothing may wait for background work that would have to run on the waiting thread itself.
 #[test]
 fn dropping_everything_does_not_block() {
     paused(|| async {
@@ -313,7 +313,7 @@ fn dropping_everything_does_not_block() {
     });
 }
 
-/// The feature may be on for a whole workspace: what is not in a sandbox has the real clock.
+/// The feature may be enabled for a whole workspace: outside a sandbox, clients use the real clock.
 #[test]
 fn clients_elsewhere_keep_the_real_clock() {
     let lease = Duration::from_millis(400);
@@ -336,7 +336,7 @@ fn clients_elsewhere_keep_the_real_clock() {
         std::thread::spawn(move || runtime().block_on(real())).join().unwrap();
         assert_eq!(guard.state(), GuardState::Held);
     });
-    // And on the same thread, once the sandbox's runtime is gone.
+    // Also on the same thread, once the sandbox's runtime is gone.
     runtime().block_on(real());
 }
 

@@ -1,6 +1,6 @@
-//! F88: a password is a secret wherever text comes out: errors, `Debug` forms, panics, and what the
-//! server shows to others. Each search says what it looked at, and each is also made once with a
-//! marker that must be found there, so that it is known to look where the text is.
+//! F88: no output shows a password: errors, `Debug` forms, panics, and what the server shows to
+//! others. Each search prints where it looked, and is also made once with a marker that must be
+//! found, which proves that it looks in the right places.
 
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,13 +13,13 @@ use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 
-/// Stands where a password stands.
+/// Used in place of a password.
 const CANARY: &str = "CANARY5f1c";
 
-/// Stands where names stand, which may be shown.
+/// Used in place of names, which may be shown.
 const MARKER: &str = "MARKER77ab";
 
-/// A text and where it came from.
+/// A text and its origin.
 type Found = (String, String);
 
 #[track_caller]
@@ -33,7 +33,7 @@ fn nowhere(secret: &str, texts: &[Found]) {
     assert!(bytes > 0);
 }
 
-/// Everything that can be seen of an error, its panic included.
+/// Everything that an error shows, including the panic of an `unwrap`.
 fn shown(place: &str, error: &Error) -> Vec<Found> {
     let mut texts = vec![
         (format!("{place}: Display"), error.to_string()),
@@ -56,7 +56,7 @@ fn debug(place: &str, value: &dyn std::fmt::Debug) -> Found {
     (format!("Debug of {place}"), format!("{value:?} {value:#?}"))
 }
 
-/// URLs that are refused, with the secret in every place where somebody may put it.
+/// URLs that are refused, with the secret in every place where a user may put it.
 const REFUSED: [&str; 35] = [
     "CANARY5f1c",
     "CANARY5f1c@h",
@@ -101,13 +101,13 @@ fn f88_urls_that_are_refused() {
         let error = Config::from_url(url).err().unwrap_or_else(|| panic!("{url} is taken"));
         nowhere(CANARY, &shown(url, &error));
     }
-    // Would it be found? A setting that errors do repeat.
+    // Proof that the search would find it: a setting that errors do repeat.
     let config = Config::memory().database(4_000_771_177);
     let error = runtime().block_on(Client::with_config(config)).unwrap_err();
     assert!(shown("control", &error).iter().all(|(_, text)| text.contains("4000771177")));
 }
 
-/// A password where the user name belongs, a frequent mistake with `redis://`: the URL is legal, the
+/// A password in place of the user name, a frequent mistake with `redis://`: the URL is legal, the
 /// settings are refused, and neither shows it.
 #[test]
 fn f88_a_password_in_place_of_the_user_name() {
@@ -121,7 +121,7 @@ fn f88_a_password_in_place_of_the_user_name() {
     nowhere(CANARY, &[text]);
 }
 
-/// A password that is asked for: by a server that takes it, and by one that does not.
+/// A password from a source: for a server that accepts it, and for one that does not.
 #[test]
 fn f88_no_source_shows_its_password() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -150,7 +150,7 @@ fn f88_no_source_shows_its_password() {
     nowhere(CANARY, &texts);
 }
 
-/// Servers that do not let the client in, or are none.
+/// Servers that do not let the client in, and programs that are not servers.
 #[test]
 fn f88_connecting_in_vain() {
     let Some(server) = Server::builder(Generation::Redis70).arg("--requirepass", "right").start()
@@ -165,7 +165,7 @@ fn f88_connecting_in_vain() {
         let addr = web.local_addr().unwrap();
         (web, addr)
     };
-    // Repeats what it is told, inside an error: the worst server there can be.
+    // It repeats its input in an error: the worst possible server.
     std::thread::spawn(move || {
         use std::io::{Read, Write};
         for stream in web.incoming().map_while(Result::ok) {
@@ -206,7 +206,7 @@ fn f88_connecting_in_vain() {
     });
 }
 
-/// Everything that can be seen of a client that works with this password, these names.
+/// Everything that a client with this password and this name shows.
 async fn everything_shown(server: &Server, password: &str, name: &str) -> Vec<Found> {
     let mut raw = server.client();
     raw.call(&["AUTH", password]);
@@ -270,7 +270,7 @@ async fn everything_shown(server: &Server, password: &str, name: &str) -> Vec<Fo
     texts
 }
 
-/// What whoever may look at the server sees.
+/// What anyone who may inspect the server sees.
 fn server_side(raw: &mut Raw, texts: &mut Vec<Found>) {
     for command in [
         &["CLIENT", "LIST"][..],
@@ -290,7 +290,7 @@ fn server_side(raw: &mut Raw, texts: &mut Vec<Found>) {
     }
 }
 
-/// All text of a reply, in its order.
+/// All text of a reply, in order.
 fn flat(value: &Value) -> String {
     match value {
         Value::Nil => String::new(),
@@ -313,7 +313,7 @@ fn f88_a_client_at_work_shows_its_password_nowhere() {
     }
 }
 
-/// The proof that the search can fail: the marker stands in names, and is found.
+/// Proof that the search can fail: the marker is used as a name, and is found.
 #[test]
 fn f88_the_search_finds_what_is_shown() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -340,7 +340,7 @@ fn f88_the_search_finds_what_is_shown() {
             assert!(found, "{place} is not searched");
         }
     });
-    // The same for what is asked of the server about logins.
+    // The same for what the server shows about logins.
     let mut raw = server.client();
     raw.call(&["AUTH", "x"]);
     raw.call(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);

@@ -1,5 +1,5 @@
-//! What the public types and futures can be used for. The tables are complete: they are compared
-//! with the snapshot of the API.
+//! What the public types and futures can be used for. The tables are compared with the snapshot of
+//! the API, so they are complete.
 
 use fairlock::{Client, Config, GuardState, Release};
 use std::collections::BTreeSet;
@@ -52,7 +52,8 @@ blocking::Locks      Send Sync Unpin -          -             -     -    Debug
 blocking::Turn       -    Sync Unpin -          -             -     -    Debug
 ";
 
-/// Whether a type has a trait: an inherent constant, where there is one, goes before a trait's.
+/// Whether a type has a trait: an inherent constant, if there is one, takes precedence over a
+/// trait's.
 macro_rules! has {
     ($type:ty: $($of:tt)+) => {{
         #[allow(dead_code, reason = "it is used where the type has not the trait")]
@@ -104,7 +105,8 @@ fn table(rows: &[(&str, [bool; 8])]) -> String {
     table
 }
 
-/// The names of the public types of which `belongs` says so: it gets what stands behind the name.
+/// The names of the public types for which `belongs` is true; its argument is the text after the
+/// name.
 fn public_types(belongs: impl Fn(&str) -> bool) -> BTreeSet<String> {
     let lines = crate::public_api::lines();
     let types = lines.iter().filter_map(|line| {
@@ -166,7 +168,7 @@ fn types() {
     is_table(&rows, TYPES, public_types(|what| !what.contains("[feature")));
 }
 
-/// Guards and turns of threads stay on theirs.
+/// Guards and turns of the blocking API stay on their thread.
 #[cfg(feature = "blocking")]
 #[test]
 fn blocking_types() {
@@ -182,7 +184,7 @@ fn blocking_types() {
     is_table(&rows, BLOCKING, public_types(|what| what.contains("[feature blocking]")));
 }
 
-/// A sandbox stays on its thread, whose clock it is.
+/// A sandbox stays on the thread whose clock it uses.
 #[cfg(feature = "test-util")]
 #[test]
 fn types_for_tests() {
@@ -212,7 +214,7 @@ fn errors_go_everywhere() {
     is_error::<fairlock::IdError>();
 }
 
-/// The functions whose futures were seen to be `Send`.
+/// The functions whose futures were checked to be `Send`.
 #[derive(Default)]
 struct Sent(BTreeSet<String>);
 
@@ -223,7 +225,7 @@ impl Sent {
     }
 }
 
-/// Every public async function, on a task that may move between threads.
+/// Every public async function, in a task that may move between threads.
 #[tokio::test]
 async fn futures() {
     let mut sent = Sent::default();
@@ -291,7 +293,7 @@ async fn yardstick(sent: &mut Sent, client: &Client) {
     let connected = sent.by("yardstick::Yardstick::connect", Yardstick::connect(client, &[]));
     assert!(connected.await.unwrap().is_none(), "there is none without a server");
     sent.by("yardstick::Yardstick::erase", Yardstick::erase(client, Vec::new())).await.unwrap();
-    // Nor can these be called here: their types say it.
+    // These cannot be called here either: their types are the check.
     fn ping(yardstick: &Yardstick) -> impl Future + Send {
         yardstick.ping()
     }
@@ -302,7 +304,7 @@ async fn yardstick(sent: &mut Sent, client: &Client) {
     sent.0.extend(["ping", "pairs"].map(|name| format!("fairlock::yardstick::Yardstick::{name}")));
 }
 
-/// A guard goes where it is needed: into a task, into a thread, and back.
+/// A guard can be moved where it is needed: into a task, into a thread, and back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_guard_moves_between_threads() {
     let client = Client::connect("memory:").await.unwrap();

@@ -1,5 +1,5 @@
-//! Every call on a store that says nothing: from the start, from some moment on, or only late. Each ends within
-//! its documented time, and silence is never taken for "taken" (D42, D43).
+//! Every call on a store that does not reply: from the start, from some moment on, or only late.
+//! Each ends within its documented time, and silence is never mistaken for "taken" (D42, D43).
 
 use crate::support::{Pauses, runtime};
 use fairlock::{Client, Config, Error, ErrorKind, Guard, Kind, Lock, Release};
@@ -16,10 +16,10 @@ const STORE: Duration = Duration::from_millis(1_500);
 const WAIT: Duration = Duration::from_millis(300);
 const WAIT_ADDS: Duration = Duration::from_millis(600);
 
-/// Added to every bound: the machine has other things to do as well.
+/// Added to every bound, for a busy machine.
 const SLACK: Duration = Duration::from_secs(3);
 
-/// What takes no time at all on a machine that has none.
+/// What takes no time at all on an idle machine.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
 fn settings(proxy: &Proxy) -> Config {
@@ -27,14 +27,13 @@ fn settings(proxy: &Proxy) -> Config {
     config.connect_timeout(CONNECT).response_timeout(RESPONSE).store_timeout(STORE)
 }
 
-/// A server behind a proxy that can keep silent.
+/// A server behind a proxy that can stop forwarding.
 fn fixture() -> Option<(Server, Proxy)> {
     let server = Server::start(Generation::Redis70)?;
     let proxy = Proxy::start(server.addr());
     Some((server, proxy))
 }
 
-/// A call, and how long it may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Ping,
@@ -84,12 +83,12 @@ async fn make(call: Call, client: &Client, lock: &Lock) -> Result<String, Error>
     })
 }
 
-/// Every call of every kind of lock is an error, in time.
+/// Every call fails for every kind of lock, within its time.
 async fn all_are_errors(story: &'static str, proxy: &Proxy, go_silent: bool) {
     let mut clients = Vec::new();
     for (call, bound) in CALLS {
         for kind in ["fair", "plain", "simple", "owned"] {
-            // Enqueue is for fair locks, and some do not know a kind.
+            // `enqueue` is for fair locks, and some calls do not depend on the kind.
             let only_fair = matches!(call, Call::Ping | Call::Enqueue | Call::List);
             if only_fair && kind != "fair" {
                 continue;
@@ -147,7 +146,7 @@ fn a_store_that_goes_silent() {
     runtime().block_on(all_are_errors("gone silent", &proxy, true));
 }
 
-/// The calls of guards, of locks that are held when the store goes silent.
+/// The calls of guards whose locks are held when the store goes silent.
 #[test]
 fn guards_of_a_store_that_goes_silent() {
     let Some((_server, proxy)) = fixture() else { return };
@@ -174,8 +173,8 @@ fn guards_of_a_store_that_goes_silent() {
     });
 }
 
-/// D42: the owner holds the lock, or another request of it is under way, and the store says nothing: that was
-/// `None`, as if somebody else had the lock.
+/// D42: the owner holds the lock, or another of its requests is in flight, and the store does not
+/// reply: the result was `None`, as if somebody else had the lock.
 #[test]
 fn d42_the_silence_about_an_owners_lock_is_an_error() {
     let Some((_server, proxy)) = fixture() else { return };
@@ -187,7 +186,7 @@ fn d42_the_silence_about_an_owners_lock_is_an_error() {
         let asks = client.owner();
         let asked = client.fair_lock("asked").owned_by(&asks);
         let first = tokio::spawn(async move { asked.lock().await });
-        // Its request is under way.
+        // Its request is in flight.
         tokio::time::sleep(Duration::from_millis(50)).await;
         for (name, owner) in [("held", &holds), ("asked", &asks)] {
             let began = Instant::now();
@@ -203,8 +202,8 @@ fn d42_the_silence_about_an_owners_lock_is_an_error() {
     });
 }
 
-/// D42: of plain and simple locks one waiter of a client asks at a time. Another one whose time was up before its turn
-/// to ask was told `None` on a store that had said nothing.
+/// D42: for plain and simple locks, one waiter of a client asks at a time. Another waiter whose
+/// time was up before its turn to ask got `None` on a store that had not replied.
 #[test]
 fn d42_whoever_could_not_ask_takes_no_silence_for_taken() {
     let Some((_server, proxy)) = fixture() else { return };
@@ -216,7 +215,7 @@ fn d42_whoever_could_not_ask_takes_no_silence_for_taken() {
                 Kind::Plain => client.plain_lock(name),
                 _ => client.simple_lock(name),
             };
-            // Taken by another client, and said so.
+            // Taken by another client, as the store has replied.
             let name = format!("taken {kind:?}");
             let held = lock(&other, &name).lock().await.unwrap();
             let asks = lock(&client, &name);
@@ -244,7 +243,7 @@ fn d42_whoever_could_not_ask_takes_no_silence_for_taken() {
     });
 }
 
-/// D42: slowness alone was enough for it.
+/// D42: mere slowness caused it too.
 #[test]
 fn d42_an_owner_enters_its_lock_on_a_slow_store() {
     let Some((_server, proxy)) = fixture() else { return };
@@ -258,8 +257,8 @@ fn d42_an_owner_enters_its_lock_on_a_slow_store() {
     });
 }
 
-/// The other side of D42: where the store has said that somebody else has the lock, the owner's other requests are
-/// told "not in time", and at once.
+/// The reverse of D42: if the store has replied that somebody else has the lock, the owner's other
+/// requests get `None` without further delay.
 #[test]
 fn d42_a_lock_that_is_taken_is_no_error() {
     let Some((_server, proxy)) = fixture() else { return };
@@ -280,8 +279,8 @@ fn d42_a_lock_that_is_taken_is_no_error() {
     });
 }
 
-/// D43: the last handle of a client waited for a second, in a task too, when releases were under way and the
-/// server silent: eight clients for eight.
+/// D43: dropping a client's last handle waited for a second, even in a task, when releases were in
+/// flight and the server was silent: eight seconds for eight clients.
 #[test]
 fn d43_dropping_never_waits() {
     let Some((_server, proxy)) = fixture() else { return };
@@ -306,22 +305,24 @@ fn d43_dropping_never_waits() {
     let (in_a_task, elsewhere) =
         runtime.block_on(async { (open(&proxy).await, open(&proxy).await) });
     proxy.black_hole_to_client(true);
-    // A second each, or next to nothing; and what a thread waits for a processor.
+    // It took either a second each or next to nothing, apart from the time that the thread waits
+    // for a processor.
     let pauses = Pauses::watch();
     let took = runtime.block_on(async { tokio::spawn(async move { drop_all(in_a_task) }).await });
     let took = took.unwrap();
     assert!(took < AT_ONCE + pauses.longest(), "in a task: {took:?}");
-    // A thread's end waits for what it has dropped, for a second at most.
+    // A thread's end waits for what the thread has dropped, for a second at most.
     let began = Instant::now();
     let took = std::thread::spawn(move || drop_all(elsewhere)).join().unwrap();
     assert!(took < AT_ONCE + pauses.longest(), "in a thread: {took:?}");
     assert!(began.elapsed() < Duration::from_secs(1) + SLACK, "{:?}", began.elapsed());
 }
 
-/// What a thread drops as its last is released when it has ended, though the drop does not wait for it.
+/// What a thread drops last is released by the time the thread has ended, although the drop does
+/// not wait for it.
 #[test]
 fn d43_the_end_of_a_thread_waits_for_what_it_dropped() {
-    /// Shorter than a thread's end waits, a second, by as much.
+    /// Half of the second that a thread's end waits.
     const ANSWERED_AFTER: Duration = Duration::from_millis(500);
     let Some((server, proxy)) = fixture() else { return };
     let url = proxy.url();
@@ -342,11 +343,12 @@ fn d43_the_end_of_a_thread_waits_for_what_it_dropped() {
         thread.join().unwrap()
     });
     assert_eq!(server.client().call(&["EXISTS", "job"]).int(), 0);
-    // Had it waited for the answer it had taken at least as long.
+    // A drop that waited for the reply would have taken at least this long.
     assert!(took < ANSWERED_AFTER, "the drop took {took:?}");
 }
 
-/// D43: what comes of a release after a shutdown. The documents said `Closed`; a lock that can be given back should be.
+/// D43: a release after a shutdown. The documents promised `Closed`, but a lock that can be
+/// released should be.
 #[test]
 fn d43_a_guard_can_be_released_after_a_shutdown() {
     let Some((server, proxy)) = fixture() else { return };

@@ -47,7 +47,7 @@ async fn servers() {
     }
 }
 
-/// Both forms of URL, and the builder: the same locks, in the same database.
+/// Both forms of the URL and the builder give the same locks in the same database.
 #[tokio::test]
 async fn a_unix_socket() {
     let Some(server) = Server::start(Generation::Redis70) else { return };

@@ -1,24 +1,24 @@
-//! Rules about the source that no lint knows: which module may use what.
+//! Rules about the source that no lint checks: which module may use what.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Longest source file, in lines: beyond it a file has more than one purpose.
+/// The maximum length of a source file, in lines: a longer one has more than one purpose.
 const LINES_MAX: usize = 700;
 
 #[derive(Clone)]
 struct Source {
-    /// Below the folder `crates`.
+    /// Relative to the folder `crates`.
     path: String,
     text: String,
 }
 
 impl Source {
-    /// Its lines with their numbers, without comments and without the unit tests at its end.
+    /// The lines with their numbers, without comments and without the unit tests at the end.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let comment = if self.path.ends_with(".lua") { "--" } else { "//" };
         let tests = |line: &&str| line.trim() == "#[cfg(test)]";
-        // What is declared for tests in the middle of a file has its body elsewhere, or is a function.
+        // Test items in the middle of a file are functions, or modules with their body elsewhere.
         let is_module = |line: &&str| line.contains("mod ") && line.ends_with('{');
         let lines: Vec<_> = self.text.lines().collect();
         let inline = lines
@@ -41,7 +41,7 @@ fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// The files at or below `folder` (below `crates`) whose names end in `ending`.
+/// The files in `folder` (relative to `crates`) and below whose names end in `ending`.
 fn sources(folder: &str, ending: &str) -> Vec<Source> {
     let mut found = Vec::new();
     let mut folders = vec![crates().join(folder)];
@@ -75,7 +75,7 @@ fn uses(sources: &[Source], words: &[&str]) -> Vec<String> {
     found
 }
 
-/// Whether `word` stands in `line` and is not only a part of a longer name.
+/// Whether `line` contains `word`, not just as a part of a longer name.
 fn contains_word(line: &str, word: &str) -> bool {
     let of_name = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {
@@ -92,7 +92,7 @@ fn none(what: &str, found: Vec<String>) {
     assert!(found.is_empty(), "{what}:\n{}", found.join("\n"));
 }
 
-/// Is it a file of tests as a whole?
+/// Whether the whole file consists of tests.
 fn is_test(source: &Source) -> bool {
     source.path.ends_with("/tests.rs")
 }
@@ -105,7 +105,8 @@ fn the_core_has_no_clock_and_no_io() {
     none("the core is pure", uses(&core, &words));
 }
 
-/// The Lua is checked against the core, so the store that runs it must not lean on it.
+/// The Lua is checked against the core, so the store that runs it must not depend on the core's
+/// state machine.
 #[test]
 fn the_redis_store_does_not_use_the_state_machine() {
     let mut store = sources("fairlock/src/store/redis", ".rs");
@@ -136,8 +137,8 @@ const FLOORS: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// What of `source`, on the floor `at`, leads upwards: to a higher floor, or, below the API, to the crate's root, which
-/// shows the API.
+/// The imports of `source`, on floor `at`, that lead upwards: to a higher floor, or, below the API,
+/// to the crate's root, which re-exports the API.
 fn upwards(source: &Source, at: usize, floors: &[&str]) -> Vec<String> {
     let root = floors.iter().position(|floor| *floor == "api").unwrap_or(0);
     let mut found = Vec::new();
@@ -174,7 +175,7 @@ fn imports_lead_downwards() {
     }
 }
 
-/// Crates of others, and the one place that knows each.
+/// External crates, and the one place that uses each.
 const OUTSIDERS: [(&str, &str); 6] = [
     ("redis", "fairlock/src/store/redis/"),
     ("rustls", "fairlock/src/store/redis/tls/"),
@@ -188,7 +189,7 @@ const OUTSIDERS: [(&str, &str); 6] = [
 fn each_crate_of_others_is_known_in_one_place() {
     let all = [sources("fairlock/src", ".rs"), sources("fairlock-cli/src", ".rs")].concat();
     for (name, place) in OUTSIDERS {
-        // Not a module of ours with the same name, which stands behind another one.
+        // Not a module of ours with the same name, which follows another path segment.
         let names = |line: &str| {
             line.match_indices(&format!("{name}::")).any(|(at, _)| {
                 let before = line[..at].chars().next_back();
@@ -207,7 +208,7 @@ fn each_crate_of_others_is_known_in_one_place() {
         none("one place knows it", others);
         assert!(known > 0, "{name}: the rule sees nothing");
     }
-    // What asks for the process's provider panics beside a second one.
+    // Code that asks for the process's default provider panics if two are compiled in.
     let tls = sources("fairlock/src/store/redis/tls", ".rs");
     none("a provider is named", uses(&tls, &["ClientConfig::builder()", "get_default"]));
 }
@@ -229,7 +230,8 @@ fn every_script_says_what_it_takes_and_gives() {
         }
         assert!(header[0].len() > 10, "{}: the first line says what it does", script.path);
     }
-    // Time comes from the server's clock at the head of each, randomness from nowhere.
+    // Time comes from the server's clock, read at the beginning of each script; no script uses
+    // random numbers.
     let words = ["math.random", "os.time", "os.clock", "loadstring"];
     none("scripts are deterministic", uses(&scripts, &words));
 }
@@ -243,7 +245,8 @@ fn no_loose_ends() {
     }
 }
 
-/// Whether a module declares the file `path`, which is below `tests/inside` of the crate `of`: there, or in its sources.
+/// Whether a module declares the file `path` below `tests/inside` of the crate `of`: a module
+/// there, or one in its sources.
 fn is_attached(of: &str, path: &str, all: &[Source]) -> bool {
     let module = path.trim_end_matches(".rs").trim_end_matches("/mod");
     let (parent, name) = module.rsplit_once('/').unwrap_or(("main", module));

@@ -1,4 +1,4 @@
-//! What benches compare with: a server without the library in between.
+//! The yardstick of benches: a server without the library in between.
 
 use fairlock::yardstick::Yardstick;
 use fairlock::{Client, Config, ErrorKind, LockName};
@@ -35,7 +35,7 @@ async fn scripts_are_carried_out_and_nothing_is_left() {
     yardstick.ping().await.unwrap();
     let before = server.script_calls();
     let pairs = yardstick.pairs(TIME).await.unwrap();
-    // The first ones are sent twice, because the server does not know the scripts yet.
+    // The first calls are sent twice, because the server does not know the scripts yet.
     let calls = server.script_calls() - before;
     assert!(pairs >= 9 && calls >= 2 * pairs, "{pairs} pairs, {calls} calls");
     let keys = raw.call(&["DBSIZE"]);
@@ -45,7 +45,7 @@ async fn scripts_are_carried_out_and_nothing_is_left() {
     assert_eq!(raw.call(&["DBSIZE"]).int(), 1, "the other one stays");
 }
 
-/// A bench that meets its own names in use is not a bench.
+/// A bench refuses to run if its lock names are in use.
 #[tokio::test]
 async fn a_lock_in_use_is_an_error() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -75,7 +75,7 @@ async fn every_node_of_a_cluster_takes_part() {
     assert_eq!(keys(), 0);
 }
 
-/// What is no server has no round trip, and none is made up.
+/// Stores other than servers have no round trip, and none is invented.
 #[tokio::test]
 async fn other_stores_have_none() {
     let dir = TempDir::new();
@@ -91,7 +91,8 @@ async fn other_stores_have_none() {
         client.fair_lock("other").lock().await.unwrap().release().await.unwrap();
         assert_eq!(listed(&client).await, 3, "{url}");
         Yardstick::erase(&client, names(2)).await.unwrap();
-        // A store that ends with its client keeps them; in the file, what somebody holds stays.
+        // The memory store, which ends with its client, keeps the locks; in the file, only held
+        // locks stay.
         let left = if url == "memory:" { 3 } else { 2 };
         assert_eq!(listed(&client).await, left, "{url}");
         held.release().await.unwrap();

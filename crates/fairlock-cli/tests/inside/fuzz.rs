@@ -75,7 +75,7 @@ fn durations() {
     });
 }
 
-/// The URL that a command sees has no password in it.
+/// The URL that a command sees contains no password.
 #[test]
 fn urls_for_commands() {
     let urls = [
@@ -87,7 +87,7 @@ fn urls_for_commands() {
         let _ = (message::redact(text), url::variables(text));
         if let ChildUrl::Stripped(clean) = url::child_url(text.as_ref()) {
             assert!(clean.len() < text.len(), "{text}: {clean}");
-            // Once is enough.
+            // Applied again, it changes nothing.
             assert_eq!(url::child_url(clean.as_ref()), ChildUrl::Unchanged, "{text}: {clean}");
         }
     });

@@ -1,6 +1,6 @@
-//! The interleavings that broke earlier drafts, each under its own name, and those that were
-//! found since (a25 and later). w, x, y are waiters of ours, J is a Java thread. Where a rule of
-//! the client answers an attack, the same scene is played with the rule broken, and must fail.
+//! Interleavings that broke earlier drafts, each under its own name, and those found later (a25 and
+//! up). w, x and y are waiters of ours, J is a Java thread. Where a rule of the client prevents the
+//! failure, the same scene runs again with that rule broken and must fail.
 //!
 //! Not here, because they need a server or the async client: a03 (OOM, NUMSUB), a13 (resent
 //! release), a14 (WAIT), a18 (100 000 waiters), a19 (renewal batches), a20 (OOM heartbeats), a23
@@ -15,13 +15,13 @@ use fairlock_core::{Acquire, Body, Grant, Kind, Op, TOKEN_TTL_MS};
 
 type Scene = fn(Flaw) -> Result<(), String>;
 
-/// The scene is safe, and would not be with the rule broken.
+/// The scene is safe, and fails with the rule broken.
 fn answered_by(scene: Scene, rule: Flaw) {
     assert_eq!(scene(Flaw::None), Ok(()));
     scene(rule).expect_err("the scene must fail without the rule");
 }
 
-/// x (client 1) holds; w (2) and y (3) wait and have just beaten.
+/// x (client 1) holds the lock; w (2) and y (3) wait and have just sent a heartbeat.
 fn held_and_waited_for(flaw: Flaw) -> Sim {
     let mut sim = lab(3, flaw);
     assert!(matches!(sim.start(0), Body::Granted { .. }));
@@ -31,8 +31,8 @@ fn held_and_waited_for(flaw: Flaw) -> Sim {
     sim
 }
 
-/// The grant of w is delayed; meanwhile a later call on the same node is confirmed. Counting the
-/// guard from that call's sending makes it last longer than the server's TTL.
+/// The grant of w is delayed; meanwhile a later call on the same node is confirmed. A guard counted
+/// from the sending of that call would outlast the server's TTL.
 #[test]
 fn a01_a_delayed_grant_counts_from_the_grant() {
     answered_by(
@@ -55,8 +55,8 @@ fn a01_a_delayed_grant_counts_from_the_grant() {
     );
 }
 
-/// w sleeps through its grant, comes back into the queue by its heartbeat, and only then reads
-/// the old message. The old message must not make a guard.
+/// w sleeps through its grant, returns to the queue by its heartbeat, and only then reads the old
+/// message, which must not create a guard.
 #[test]
 fn a02_an_old_message_after_the_return_means_nothing() {
     answered_by(
@@ -78,7 +78,7 @@ fn a02_an_old_message_after_the_return_means_nothing() {
     );
 }
 
-/// One owner, two requests, one entry: the one that gives up must not take the hold that the
+/// One owner, two requests, one entry: the request that gives up must not release the hold that the
 /// other one got, however late its Leave arrives.
 #[test]
 fn a04_leaving_frees_only_what_the_same_request_got() {
@@ -104,8 +104,8 @@ fn a04_leaving_frees_only_what_the_same_request_got() {
     assert_eq!(sim.op(leave(2, false)).body, Body::Freed);
 }
 
-/// A copy of an acquisition is stuck; the request is given up on another connection, then the
-/// copy arrives. It must not take the lock as a ghost.
+/// A copy of an acquisition is stuck; the request is given up on another connection, and then the
+/// copy arrives. It must not take the lock for a request that no longer exists.
 #[test]
 fn a05_a_late_copy_of_a_request_that_was_given_up_takes_nothing() {
     answered_by(
@@ -122,7 +122,7 @@ fn a05_a_late_copy_of_a_request_that_was_given_up_takes_nothing() {
     );
 }
 
-/// A heartbeat is stuck while its waiter leaves. It must not bring the entry back.
+/// A heartbeat is stuck while its waiter leaves. It must not restore the entry.
 #[test]
 fn a05_a_late_heartbeat_creates_no_entry() {
     let mut sim = held_and_waited_for(Flaw::None);
@@ -133,8 +133,8 @@ fn a05_a_late_heartbeat_creates_no_entry() {
     assert_eq!(sim.keys().queue, [ours(3, 1)]);
 }
 
-/// Re-entry 1 -> 2 is sent twice; the second copy arrives after the inner release 2 -> 1. It
-/// must not make the count 2 again.
+/// Re-entry 1 -> 2 is sent twice; the second copy arrives after the inner release 2 -> 1. It must
+/// not raise the count to 2 again.
 #[test]
 fn a05_a_late_copy_of_a_re_entry_is_stale() {
     let mut sim = lab(1, Flaw::None);
@@ -149,8 +149,8 @@ fn a05_a_late_copy_of_a_re_entry_is_stale() {
     assert_eq!(sim.keys().hold[&owner], 1);
 }
 
-/// The last waiter leaves, then J enters behind it. An entry that was marked by score 0 instead
-/// of being removed makes J's own score one of 1970, and J is dropped unheard.
+/// The last waiter leaves, then J enters behind it. If the entry were marked by score 0 instead of
+/// being removed, J's own score would be one of 1970, and J would be dropped unheard.
 #[test]
 fn a06_leaving_spoils_no_score_of_java() {
     let score_of_java = |tombstone: bool| {
@@ -167,7 +167,7 @@ fn a06_leaving_spoils_no_score_of_java() {
     assert!(score_of_java(true) < 0);
 }
 
-/// An owner leaves and enters again at once. It stands in the queue once, at the end.
+/// An owner leaves and enters again at once. It is in the queue once, at the end.
 #[test]
 fn a07_an_owner_that_returns_after_leaving_is_last_and_listed_once() {
     let mut sim = held_and_waited_for(Flaw::None);
@@ -179,8 +179,8 @@ fn a07_an_owner_that_returns_after_leaving_is_last_and_listed_once() {
     assert_eq!(sim.keys().scores.len(), 2);
 }
 
-/// A queue of J and ours that never gets empty for an hour. Scores must not run ahead of time
-/// for ever, and ours must survive what each Java acquire subtracts.
+/// For an hour, a queue of J and our waiters never becomes empty. Scores must not run ahead of time
+/// without bound, and our entries must survive the amount that each Java acquire subtracts.
 #[test]
 fn a08_scores_neither_drift_nor_fall_behind() {
     let mut sim = lab(2, Flaw::None);
@@ -208,8 +208,8 @@ fn a08_scores_neither_drift_nor_fall_behind() {
     assert!(sim.now - T0 >= 3_600_000);
 }
 
-/// A thousand dead waiters stand before a live one. Each call looks at 64 and says MORE, and the
-/// nudges go on at once: no time passes until the live one has the lock.
+/// A thousand dead waiters stand before a live one. Each call looks at 64 and answers MORE, and the
+/// nudges follow at once: no time passes before the live one has the lock.
 #[test]
 fn a09_a_thousand_dead_waiters_cost_no_time() {
     let mut sim = lab(1, Flaw::None);
@@ -235,8 +235,8 @@ fn a09_a_thousand_dead_waiters_cost_no_time() {
     assert_eq!(nudges, 1_000 / 64);
 }
 
-/// Sixty-five dead Java heads stand before one of ours. Passing them over is not walking over
-/// them: the first call after the patience serves ours.
+/// Sixty-five dead Java heads stand before one of our waiters. Passing over the first one leads to
+/// ours, not past each of the others: the first call after the patience grants it the lock.
 #[test]
 fn a09_passed_over_java_heads_are_not_walked_over() {
     let mut sim = lab(2, Flaw::None);
@@ -254,8 +254,8 @@ fn a09_passed_over_java_heads_are_not_walked_over() {
     assert_eq!(sim.holding_client(), Some(client(2)));
 }
 
-/// J was told and is about to subscribe (up to 7.5 s) while a thousand clients beat. It is not
-/// overtaken within the patience, however many calls there are.
+/// J was notified and is about to subscribe (up to 7.5 s) while one of our clients sends thousands
+/// of heartbeats. J is not overtaken within the patience, however many calls there are.
 #[test]
 fn a10_a_java_head_keeps_its_patience_whatever_the_traffic() {
     let mut sim = lab(2, Flaw::None);
@@ -271,8 +271,8 @@ fn a10_a_java_head_keeps_its_patience_whatever_the_traffic() {
     assert_eq!(sim.java_acquires(), java::Reply::Acquired);
 }
 
-/// The server sleeps for ten seconds; a release is read before any heartbeat. Nobody is taken
-/// for dead because of it.
+/// The server sleeps for ten seconds, then reads a release before any heartbeat. No waiter is
+/// judged dead because of it.
 #[test]
 fn a11_a_sleep_of_the_server_removes_nobody() {
     let mut sim = held_and_waited_for(Flaw::None);
@@ -292,14 +292,14 @@ fn a11_a_clock_set_back_keeps_no_dead_waiter_alive() {
     sim.op(Op::Renew { kind: Kind::Fair, owner, token, ttl_ms: LEASE });
     sim.beat(2);
     sim.release(0);
-    // w gets one claim, because its beat was moved to the present.
+    // w gets one claim, because its last heartbeat was moved to the present.
     assert_eq!(sim.holding_client(), Some(client(2)));
     sim.pass_beating(8_100, &[2]);
     assert_eq!(sim.holding_client(), Some(client(3)));
 }
 
-/// Copy 1 of an acquisition takes the lock at 0.0 and its reply is lost; copy 2, sent at 3.0,
-/// finds itself the holder. It must count with the TTL that is left.
+/// Copy 1 of an acquisition takes the lock at 0.0 and its reply is lost; copy 2, sent at 3.0, finds
+/// that its owner holds the lock. The guard must count with the TTL that is left.
 #[test]
 fn a12_a_second_copy_gets_what_is_left_of_the_ttl() {
     answered_by(
@@ -321,8 +321,8 @@ fn a12_a_second_copy_gets_what_is_left_of_the_ttl() {
     );
 }
 
-/// w beats for the last time and hangs; it is granted 5.9 s later. Its claim lasts one heartbeat,
-/// not another D, and y is served right after it.
+/// w sends its last heartbeat and hangs; it is granted the lock 5.9 s later. Its claim lasts one
+/// heartbeat, not another D, and y is served right after it.
 #[test]
 fn a15_a_claim_lasts_as_long_as_the_last_beat_is_good_for() {
     let mut sim = held_and_waited_for(Flaw::None);
@@ -334,8 +334,8 @@ fn a15_a_claim_lasts_as_long_as_the_last_beat_is_good_for() {
     assert_eq!(sim.holding_client(), Some(client(3)));
 }
 
-/// All inboxes are gone at once. The first to return gets one grant, not everybody's; the others
-/// find their places before whoever came later.
+/// All inboxes are gone at once. The first waiter to return gets one grant, not everybody's; the
+/// others return to their places before those who came later.
 #[test]
 fn a16_lost_inboxes_cost_no_places() {
     let mut sim = lab(5, Flaw::None);
@@ -376,8 +376,8 @@ fn a17_the_end_of_a_lease_is_announced() {
     assert!(held.is_some_and(|grant| grant.ttl_ms == 6_000));
 }
 
-/// Queue keys have a TTL of ours when J enters. The next call of ours takes it away from both,
-/// and J's place outlives every TTL.
+/// The queue keys have a TTL of ours when J enters. Our next call removes it from both, and J's
+/// place outlives every TTL.
 #[test]
 fn a21_a_java_place_does_not_inherit_our_ttl() {
     let mut sim = held_and_waited_for(Flaw::None);
@@ -391,8 +391,8 @@ fn a21_a_java_place_does_not_inherit_our_ttl() {
     assert_eq!(sim.keys().queue, [java_owner(1)]);
 }
 
-/// A Java series begins, or goes on, on a token key of ours. Beside a foreign waiter the key gets
-/// no TTL; and after a loss of the key the next token is larger all the same.
+/// A Java token series begins, or continues, on a token key of ours. While a foreign waiter is
+/// queued the key gets no TTL; and after a loss of the key the next token is still larger.
 #[test]
 fn a22_tokens_do_not_fall() {
     let mut sim = held_and_waited_for(Flaw::None);
@@ -416,8 +416,8 @@ fn a22_tokens_do_not_fall() {
     assert!(sim.token() > last, "time carries the series");
 }
 
-/// The server restarts empty. The second waiter notices first and returns; the lock stays free
-/// for a heartbeat, the first one returns too and is served before it.
+/// The server restarts empty. The second waiter notices first and returns; the lock stays free for
+/// a heartbeat, in which the first one returns too and is served first.
 #[test]
 fn a24_after_a_loss_of_state_waiters_gather_in_order() {
     let mut sim = held_and_waited_for(Flaw::None);
@@ -435,8 +435,8 @@ fn a24_after_a_loss_of_state_waiters_gather_in_order() {
     assert_eq!(sim.holding_client(), Some(client(2)));
 }
 
-/// w has no inbox, and its heartbeat runs at its very turn. It was removed by its own call and
-/// told that it stands.
+/// w has no inbox, and its heartbeat runs exactly at its turn. Its own call used to remove it and
+/// to answer that it is queued.
 #[test]
 fn a25_a_heartbeat_needs_no_inbox() {
     let mut sim = lab(2, Flaw::None);
@@ -449,14 +449,14 @@ fn a25_a_heartbeat_needs_no_inbox() {
     assert!(sim.clients[1].guard(sim.now).is_some());
 }
 
-/// y has no inbox and acquires when only a dead waiter stands before the free lock. It was
-/// removed by its own call and told that it is queued, with order 0, which overtakes everybody.
+/// y has no inbox and acquires when only a dead waiter stands before the free lock. Its own call
+/// used to remove it and to answer that it is queued, with order 0, which overtakes everybody.
 #[test]
 fn a25_an_acquisition_needs_no_inbox() {
     let mut sim = lab(3, Flaw::None);
     sim.start(0);
     sim.start(1);
-    // Somebody is heard shortly before the lease is over: no silence, so w is dead then.
+    // Some client is heard shortly before the lease is over: that is no silence, so w is dead then.
     sim.pass(LEASE - 1_000);
     sim.op(Op::Beat { client: client(7), waiters: Vec::new() });
     sim.pass(1_001);
@@ -467,7 +467,7 @@ fn a25_an_acquisition_needs_no_inbox() {
 }
 
 /// J's clock is ahead: it drops w, x and y. w returns first, then y, whose predecessor x is still
-/// missing: y was put before w.
+/// missing: y used to be put before w.
 #[test]
 fn a26_a_place_is_found_behind_whoever_is_still_there() {
     let mut sim = lab(4, Flaw::None);
@@ -477,7 +477,7 @@ fn a26_a_place_is_found_behind_whoever_is_still_there() {
     }
     sim.java.ahead = 10_000_000;
     sim.java_acquires();
-    // So many of them that the numbers of members tell nobody what is missing.
+    // Enough Java waiters that the number of members does not reveal what is missing.
     for number in 2..5 {
         let (clocks, id) = (Clocks::same(sim.now), java_owner(number));
         sim.tamper(|k| {
@@ -494,8 +494,8 @@ fn a26_a_place_is_found_behind_whoever_is_still_there() {
 }
 
 /// J's clock is ahead: it drops w from list and scores, but not w's record. Another copy of w's
-/// request then takes the lock past the empty queue, and w gives up: Leave met the record first,
-/// answered "left", and the hold stayed behind.
+/// request then takes the lock, past the empty queue, and w gives up. Leave used to find the record
+/// first and answer "left", and the hold stayed behind.
 #[test]
 fn a27_leaving_frees_a_hold_beside_a_record_without_entry() {
     let mut sim = lab(2, Flaw::None);
@@ -515,8 +515,8 @@ fn a27_leaving_frees_a_hold_beside_a_record_without_entry() {
     assert_eq!(sim.holder(), None);
 }
 
-/// The clock is set back by an hour while waiters gather after a loss of state, while an orphan
-/// is waited for, or during an amnesty. The pause then lasted an hour, with the lock free.
+/// The clock is set back by an hour while waiters gather after a loss of state, while an orphan is
+/// given time to return, or during an amnesty. The pause used to last an hour, with the lock free.
 #[test]
 fn a28_a_pause_does_not_grow_when_the_clock_is_set_back() {
     let mut sim = held_and_waited_for(Flaw::None);
@@ -552,9 +552,9 @@ fn a28_a_pause_does_not_grow_when_the_clock_is_set_back() {
 }
 
 /// w got the lock, noticed too late and returned under a new request of the same owner. The Leave
-/// of the former request must wait for the end of the guard: the two share an owner, and the new
-/// request may have been answered with the former one's hold. (Found by the exploration, where
-/// the broken rule is noticed too.)
+/// of the former request must wait until the guard has ended: the two share an owner, and the new
+/// request may have been answered with the former one's hold. (Found by the exploration, which
+/// detects the broken rule too.)
 #[test]
 fn a29_a_former_request_is_left_when_the_guard_has_ended() {
     answered_by(
@@ -564,7 +564,7 @@ fn a29_a_former_request_is_left_when_the_guard_has_ended() {
             sim.pass(7_000);
             sim.release(0);
             sim.pass(1_000);
-            // Executed when it already holds; the answer tells of a TTL that counts from T0.
+            // Executed when w already holds the lock; the TTL in the answer counts from T0.
             sim.calls.push(slow);
             sim.execute(0);
             sim.hear(0);
@@ -579,8 +579,8 @@ fn a29_a_former_request_is_left_when_the_guard_has_ended() {
 }
 
 /// A copy of w's acquisition is executed after the hold that another copy got is over: w has a
-/// second hold that nobody knows of. Whoever ends a guard of whose request a copy is unanswered
-/// buries the request. (Found by the exploration.)
+/// second hold that nobody knows of. A client that ends a guard while a copy of its request is
+/// unanswered buries the request. (Found by the exploration.)
 #[test]
 fn a30_a_second_hold_of_a_request_is_left_with_the_first() {
     answered_by(
@@ -605,8 +605,8 @@ fn a30_a_second_hold_of_a_request_is_left_with_the_first() {
     );
 }
 
-/// Twenty dead waiters lose their records; a live one comes behind them. Each orphan was waited
-/// for in turn: two minutes. They all lost their records together, so D is waited once.
+/// Twenty dead waiters lose their records; a live one comes behind them. The orphans used to take
+/// D one after the other: two minutes. They all lost their records together, so D passes once.
 #[test]
 fn a31_many_orphans_cost_no_more_than_one() {
     let mut sim = lab(1, Flaw::None);
@@ -626,9 +626,9 @@ fn a31_many_orphans_cost_no_more_than_one() {
     assert_eq!(sim.holding_client(), Some(client(1)));
 }
 
-/// All are silent for longer than the registry lives, the queue outlives it. y's heartbeat meets
-/// w's orphaned entry, y returns first: the note about the orphan hid that the registry was gone,
-/// nobody gathered, and y was served before w.
+/// All clients are silent for longer than the registry lives, and the queue outlives it. y's
+/// heartbeat meets w's orphaned entry, and y returns first. The note about the orphan used to hide
+/// that the registry was gone, so nobody gathered, and y was served before w.
 #[test]
 fn a32_an_orphan_does_not_hide_that_the_registry_is_gone() {
     let mut sim = held_and_waited_for(Flaw::None);
@@ -646,7 +646,7 @@ fn a32_an_orphan_does_not_hide_that_the_registry_is_gone() {
 }
 
 /// A Leave is sent twice, and between the copies the same owner waits and is served under a new
-/// request. The second copy must not touch it.
+/// request. The second copy must not affect it.
 #[test]
 fn a33_a_second_leave_does_not_touch_the_next_request() {
     let mut sim = held_and_waited_for(Flaw::None);
@@ -661,7 +661,7 @@ fn a33_a_second_leave_does_not_touch_the_next_request() {
     assert_eq!(sim.holding_client(), Some(client(2)));
 }
 
-/// A heartbeat's reply tells of a grant although the message of it is lost.
+/// The reply to a heartbeat contains a grant whose message was lost.
 #[test]
 fn a34_a_lost_grant_is_found_by_the_next_heartbeat() {
     let mut sim = held_and_waited_for(Flaw::None);
@@ -676,9 +676,9 @@ fn a34_a_lost_grant_is_found_by_the_next_heartbeat() {
     assert_eq!(sim.check(), Ok(()));
 }
 
-/// A hold of ten minutes is re-entered; a waiter comes, beats and leaves, and its heartbeats set
-/// the record's TTL to a minute. A copy of the re-entry that came later found no number to be
-/// compared with, and counted once more.
+/// A hold of ten minutes is re-entered; a waiter comes, sends a heartbeat and leaves, and the
+/// heartbeat sets the record's TTL to a minute. A later copy of the re-entry used to find no change
+/// number to compare with, and counted once more.
 #[test]
 fn a35_the_number_of_a_change_lives_as_long_as_the_hold() {
     let mut sim = lab(1, Flaw::None);

@@ -1,12 +1,12 @@
-//! When two situations are the same: what counts is the distance of every time from now, the rank
-//! of tokens and order numbers among each other, and no order among what is under way.
+//! When two situations are the same. What counts is the distance of every time from now and the
+//! rank of tokens and order numbers among each other; the order of what is in transit does not.
 
 use crate::client::{Call, Client, Stage};
 use crate::sim::{Message, Reply, Sim};
 use fairlock_core::{Body, Op, OwnerId, Payload, QUEUE_TTL_MS, Snapshot};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Distances beyond these bounds (in milliseconds) make no difference to anybody.
+/// Distances beyond these bounds (in milliseconds) make no difference.
 const PAST: i64 = 64;
 
 struct Canon {
@@ -20,7 +20,7 @@ struct Canon {
     steps: bool,
 }
 
-/// A fingerprint of the situation; `budget` is what faults remain possible.
+/// A fingerprint of the situation; `budget` holds the faults that are still possible.
 pub(crate) fn fingerprint(sim: &Sim, budget: &impl Hash, java: bool) -> u64 {
     let canon = Canon {
         now: i64::try_from(sim.now).unwrap(),
@@ -69,7 +69,7 @@ fn sorted(mut numbers: Vec<u64>) -> Vec<u64> {
     numbers
 }
 
-/// The same for the same things in whatever order.
+/// A hash that does not depend on the order of the items.
 fn heap<'a, T: 'a>(
     items: impl Iterator<Item = &'a T>,
     hash: impl Fn(&T, &mut DefaultHasher),
@@ -113,7 +113,7 @@ fn tokens_of(sim: &Sim) -> Vec<u64> {
     tokens
 }
 
-/// What the master knows, and the replica while its link is cut.
+/// The state of the master and, while its link is cut, of the replica.
 fn known_to_servers(sim: &Sim) -> impl Iterator<Item = &Snapshot> {
     [Some(&sim.lock), sim.replica.as_ref()].into_iter().flatten().map(|lock| lock.snapshot())
 }
@@ -162,13 +162,14 @@ impl Canon {
         (i64::try_from(at).unwrap() - self.server_now).max(-PAST)
     }
 
-    /// How far the server was ahead, beside how far it is now. Only the difference is ever used.
+    /// How far the server was ahead, relative to how far it is now. Only the difference is ever
+    /// used.
     fn ahead(&self, server: u64, sent: u64) -> i64 {
         let ahead = i64::try_from(server).unwrap() - i64::try_from(sent).unwrap();
         (ahead - self.skew).clamp(-PAST, PAST)
     }
 
-    /// What is, or may be, in doubt.
+    /// What is, or may come to be, in doubt.
     fn trust(&self, sim: &Sim, (told, clock): (u8, u8), h: &mut DefaultHasher) {
         let lost_at_failover = sim.replica.is_some() && told == sim.era;
         (sim.is_doubted(told), sim.is_clock_doubted(clock), lost_at_failover).hash(h);
@@ -192,7 +193,7 @@ impl Canon {
         k.token.map(|token| self.token(token)).hash(h);
         k.queue.hash(h);
         for (owner, score) in &k.scores {
-            // Scores are for Java, and for whoever has lost its record; ours only pass the tail's on.
+            // Scores matter to Java and to waiters without a record; ours only pass on the tail's.
             let counts = self.java || is_orphan(k, owner);
             (owner, counts.then(|| (score - self.server_now).max(-PAST))).hash(h);
         }
@@ -210,7 +211,7 @@ impl Canon {
         if self.later(r.amnesty) > 0 {
             r.silence.map(|at| self.at(at)).hash(h);
         }
-        // Behind a clock that never goes back the last number counts for nothing.
+        // With a clock that never goes back, a last number that it has passed does not matter.
         let now_us = self.server_now * 1_000;
         let ahead = r.given.filter(|last| i64::try_from(*last).unwrap() >= now_us);
         (self.order(r.given.filter(|_| self.steps).or(ahead)), ahead.is_some()).hash(h);

@@ -1,20 +1,20 @@
-//! A client of ours as a model: what it sends, and how long it believes that it holds the lock
-//! (R4 for a grant by message, R5 for one by reply). Times are milliseconds of a clock that runs
-//! at the server's rate.
+//! A client of ours as a model: what it sends, and until when it believes that it holds the lock
+//! (R4 for a grant by message, R5 for one by reply). Times are milliseconds of a clock that runs at
+//! the server's rate.
 
 use crate::support::{client, ours, request};
 use fairlock_core::{
     Acquire, Answer, Body, ClientId, Grant, Kind, Mode, Op, OwnerId, Payload, RequestId, Token,
 };
 
-/// A rule of the client that is broken on purpose, to see that a test notices.
+/// A rule of the client that is broken on purpose, to verify that a test notices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Flaw {
     #[default]
     None,
-    /// A guard by message counts from when the last confirmed call was sent.
+    /// A guard by message counts from the sending of the last confirmed call.
     MessageFromLastCall,
-    /// A guard by message counts from when the message was read.
+    /// A guard by message counts from the reading of the message.
     MessageFromArrival,
     /// A guard by reply gets the whole lease, not the TTL in the reply.
     ReplyWholeLease,
@@ -23,17 +23,17 @@ pub(crate) enum Flaw {
     OldMessagesCount,
     /// A former request of the same owner is left as soon as there is a new one.
     LeaveFormerAtOnce,
-    /// Giving up does not bury.
+    /// Giving up does not bury the request.
     NoBury,
     /// Giving up sends nothing.
     NoLeave,
     /// Order numbers are forgotten on return.
     NoOrderOnReturn,
-    /// Requests are numbered anew for each lock.
+    /// Each lock numbers its requests from the start.
     RequestsPerLock,
-    /// What was given back lately is not given back once more after a failover.
+    /// Recent releases are not repeated after a failover.
     GivenBackOnce,
-    /// How late a call may be executed is counted by the client's own clock.
+    /// How late a call may be executed is measured by the client's own clock.
     OwnClock,
 }
 
@@ -41,13 +41,13 @@ pub(crate) enum Flaw {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Habits {
     pub(crate) lease_ms: u64,
-    /// How long after its sending an acquisition may still be executed.
+    /// How long after it was sent an acquisition may still be executed.
     pub(crate) store_timeout_ms: u64,
-    /// All attempts of this client have one owner.
+    /// All attempts of this client share one owner.
     pub(crate) one_owner: bool,
-    /// The server's clock may be another than this client's.
+    /// The server's clock may differ from this client's.
     pub(crate) servers_time: bool,
-    /// So many of the last calls that gave something back are sent again after a failover.
+    /// How many of the last calls that gave something back are sent again after a failover.
     pub(crate) given_back_again: usize,
     pub(crate) flaw: Flaw,
 }
@@ -69,16 +69,17 @@ pub(crate) enum Stage {
     Holding { token: Token, until: u64 },
 }
 
-/// The attempt that the client's user waits for or holds by.
+/// The attempt by which the client's user waits or holds the lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Attempt {
     pub(crate) owner: OwnerId,
     pub(crate) request: RequestId,
-    /// Earlier requests of this attempt of which something may be left or still arrive. They are
-    /// left when the attempt ends and not before: they share the owner with the present one.
+    /// Earlier requests of this attempt that may have left something behind or may still arrive.
+    /// They are left when the attempt ends and not before: they share the owner with the present
+    /// one.
     pub(crate) former: Vec<RequestId>,
     pub(crate) order: Option<u64>,
-    /// Copies of the acquisition that were not answered.
+    /// Unanswered copies of the acquisition.
     pub(crate) unanswered: u8,
     pub(crate) stage: Stage,
 }
@@ -92,15 +93,16 @@ pub(crate) struct Client {
     pub(crate) current: Option<Attempt>,
     /// Calls that are repeated until they are answered.
     pub(crate) debts: Vec<Op>,
-    /// Server time in the last reply, and when its call was sent.
+    /// Server time in the last reply, and when the call of that reply was sent.
     pub(crate) heard: (u64, u64),
-    /// In which era the server did what the client hears of just now.
+    /// The era in which the server did what the client is hearing right now.
     pub(crate) hearing: u8,
-    /// In which era the server's time was heard.
+    /// The era in which the server's time was heard.
     pub(crate) heard_in: u8,
-    /// The eras of the answer or message that the guard rests on, and of the clock it counts by.
+    /// The eras of the answer or message that the guard rests on, and of the clock that it counts
+    /// by.
     pub(crate) rests_on: (u8, u8),
-    /// What was given back and answered.
+    /// Releases and leaves that were answered.
     pub(crate) lately: Vec<Op>,
     pub(crate) beats_out: u8,
     pub(crate) renewals_out: u8,
@@ -132,12 +134,13 @@ impl Client {
         }
     }
 
-    /// A client whose numbers no other lock's client has.
+    /// A client whose request numbers start at `first`, so that they differ from those at the other
+    /// lock.
     pub(crate) fn numbered_from(self, first: u64) -> Self {
         Self { requests: first, ..self }
     }
 
-    /// The token of the guard, while the client believes in it.
+    /// The token of the guard, as long as the client believes in it.
     pub(crate) fn guard(&self, now: u64) -> Option<Token> {
         match self.current.as_ref()?.stage {
             Stage::Holding { token, until } if now < until => Some(token),
@@ -200,7 +203,7 @@ impl Client {
         Call { from: self.place, op, sent: now, about: None }
     }
 
-    /// The user no longer waits.
+    /// The user stops waiting.
     pub(crate) fn give_up(&mut self, now: u64) -> Vec<Call> {
         let Some(attempt) = self.current.take() else { return Vec::new() };
         if self.habits.flaw == Flaw::NoLeave {
@@ -225,7 +228,7 @@ impl Client {
         attempt.former.iter().map(|request| self.leave_op(attempt, *request, true)).collect()
     }
 
-    /// What must be left when an attempt ends otherwise than by being given up.
+    /// What must be left when an attempt ends in any way other than by being given up.
     fn leave_doubtful(&self, attempt: &Attempt) -> Vec<Op> {
         let mut ops = self.leave_former(attempt);
         if attempt.unanswered > 0 && self.habits.flaw != Flaw::NoBury {
@@ -239,7 +242,7 @@ impl Client {
         ops.into_iter().map(|op| self.call(now, op)).collect()
     }
 
-    /// The user lets go of the guard, valid or not.
+    /// The user releases the guard, valid or not.
     pub(crate) fn release(&mut self, now: u64) -> Vec<Call> {
         let Some(attempt) = self.current.take() else { return Vec::new() };
         let Stage::Holding { token, .. } = attempt.stage else {
@@ -248,12 +251,12 @@ impl Client {
         };
         let owner = attempt.owner.clone();
         let mut ops = vec![Op::Release { kind: Kind::Fair, owner, token, keep: 0, change: 0 }];
-        // A copy of the acquisition that still travels would take the lock once more.
+        // A copy of the acquisition that is still in transit would take the lock once more.
         ops.extend(self.leave_doubtful(&attempt));
         self.owe(now, ops)
     }
 
-    /// Sends again what was not answered.
+    /// Repeats the calls that were not answered.
     pub(crate) fn owe_again(&self, now: u64) -> Vec<Call> {
         self.debts.iter().map(|op| self.call(now, op.clone())).collect()
     }
@@ -284,13 +287,13 @@ impl Client {
         )
     }
 
-    /// The connection broke: nothing that was sent on it will be answered.
+    /// The connection broke: calls sent on it will not be answered.
     pub(crate) fn lose_connection(&mut self) {
         self.beats_out = 0;
         self.renewals_out = 0;
     }
 
-    /// A reply came; says what is sent because of it.
+    /// Processes a reply; returns the calls that follow from it.
     pub(crate) fn on_reply(&mut self, call: &Call, answer: &Answer, now: u64) -> Vec<Call> {
         self.heard = (answer.now_ms, call.sent);
         self.heard_in = self.hearing;
@@ -322,7 +325,7 @@ impl Client {
         self.lately.drain(..over);
     }
 
-    /// Another server answers from now on; it may not know what was given back lately.
+    /// Another server answers from now on; it may lack recent releases.
     pub(crate) fn fail_over(&mut self) {
         self.lose_connection();
         if self.habits.flaw == Flaw::GivenBackOnce {
@@ -340,8 +343,9 @@ impl Client {
             return Vec::new();
         };
         if matches!(attempt.stage, Stage::Holding { .. }) {
-            // Nobody listens any more, and it may speak of a second hold that this copy got after
-            // the first was over: it stays unanswered, so the end of the guard buries it.
+            // Nobody waits for this reply any more, and it may report a second hold that this copy
+            // got after the first was over. The copy stays counted as unanswered, so the end of the
+            // guard buries it.
             return Vec::new();
         }
         attempt.unanswered = attempt.unanswered.saturating_sub(1);
@@ -359,7 +363,7 @@ impl Client {
                 Vec::new()
             }
             Body::TooLate => Vec::new(),
-            // Another copy came later and was queued.
+            // Another copy arrived later and was queued.
             Body::HeldBySelf { .. } if attempt.stage == Stage::Waiting => Vec::new(),
             // An earlier attempt of this owner is not undone yet.
             Body::HeldBySelf { .. } => self.drop_attempt(now),
@@ -367,7 +371,7 @@ impl Client {
         }
     }
 
-    /// Ends an attempt without telling the server more than it must know.
+    /// Ends an attempt and tells the server no more than necessary.
     fn drop_attempt(&mut self, now: u64) -> Vec<Call> {
         let Some(attempt) = self.current.take() else { return Vec::new() };
         let ops = self.leave_doubtful(&attempt);
@@ -378,14 +382,14 @@ impl Client {
         let Some(attempt) = self.current.as_mut() else { return Vec::new() };
         if now < until {
             attempt.stage = Stage::Holding { token, until };
-            // Counted from the sending: the server's clock has no part in it.
+            // Counted from the sending: the server's clock does not enter into it.
             self.rests_on = (self.hearing, self.hearing);
             return Vec::new();
         }
         self.ask_anew(now, true)
     }
 
-    /// The attempt got the lock and lost it, or its entry is gone: a new request of the same
+    /// The attempt got the lock and lost it, or its entry is gone: makes a new request of the same
     /// owner in the old place; without a place, a new attempt.
     fn ask_anew(&mut self, now: u64, held: bool) -> Vec<Call> {
         let Some(mut attempt) = self.current.take() else { return Vec::new() };
@@ -402,7 +406,7 @@ impl Client {
         let mut calls = if at_once { self.owe(now, leave) } else { Vec::new() };
         let call = self.ask(now, attempt.owner, attempt.order, attempt.former);
         if held {
-            // The end of that hold may be a moment away: not sent before time goes on.
+            // The end of that hold may be a moment away: the call is not sent before time moves on.
             self.current.as_mut().expect("just begun").unanswered = 0;
         } else {
             calls.push(call);
@@ -420,7 +424,7 @@ impl Client {
             let news = !matches!(attempt.stage, Stage::Holding { .. });
             return if news { self.on_granted(*token, until, now) } else { Vec::new() };
         }
-        // What it says about an earlier attempt is of no interest any more.
+        // What the reply says about an earlier attempt no longer matters.
         let asked = call.about == Some(attempt.request) && attempt.stage == Stage::Waiting;
         if asked && queued.first() == Some(&false) {
             return self.ask_anew(now, false);

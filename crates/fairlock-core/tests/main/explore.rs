@@ -1,14 +1,14 @@
-//! Exhaustive exploration: every interleaving up to a depth of two or three clients of ours, a network
-//! that reorders, loses and repeats, a Java thread, crashes, a failover, steps of the server's clock, a lost key and
-//! the passing of time.
+//! Exhaustive exploration: every interleaving, up to a depth, of two or three clients of ours, a
+//! network that reorders, loses and repeats, a Java thread, crashes, a failover, steps of the
+//! server's clock, a lost key and the passing of time.
 //!
-//! Clocks are scaled: a heartbeat is 2 ms, death 6 ms, a lease 9 ms, and time goes on by steps
-//! that reach each boundary. Losing something is never choosing it, pausing a client is never
-//! choosing it while time goes on and its inbox is subscribed: neither needs a move of its own.
-//! `Sim::check` is asked in every situation; from a sample of them all faults end and every live
-//! waiter must get the lock within [`SERVED_WITHIN`] rounds.
+//! Clocks are scaled: a heartbeat is 2 ms, death 6 ms, a lease 9 ms, and time moves in steps that
+//! reach each boundary. Two faults need no move of their own: something is lost if it is never
+//! chosen, and a client is paused if it is never chosen while time moves on and its inbox is
+//! subscribed. `Sim::check` runs in every situation. In a sample of them all faults end, and every
+//! live waiter must then get the lock within [`SERVED_WITHIN`] rounds.
 //!
-//! The numbers of situations are asserted, so that nobody changes the model without noticing.
+//! The numbers of situations are asserted, so that no change of the model goes unnoticed.
 //! `FAIRLOCK_EXPLORE_DEEPER=n` goes n steps deeper and asserts no number.
 
 mod pair;
@@ -26,9 +26,9 @@ use std::fmt::Debug;
 pub(crate) const BEAT: u64 = 2;
 const DEAD: u64 = 6;
 const LEASE: u64 = 9;
-/// A lease, a death, an amnesty, a gathering, and two turns of everybody.
+/// A lease, a death, an amnesty, a gathering, and two turns of every client.
 const SERVED_WITHIN: u64 = LEASE + 2 * DEAD + 4 * BEAT + 4;
-/// Every so many-th situation is tried for liveness.
+/// One in this many situations is tried for liveness.
 const SAMPLE: usize = 16;
 const T0: u64 = 1_000_000;
 
@@ -61,7 +61,7 @@ pub(crate) enum Move {
     JavaDies,
 }
 
-/// How often what may still happen.
+/// How often each thing may still happen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Budget {
     starts: [u8; 3],
@@ -75,11 +75,11 @@ pub(crate) struct Budget {
     deaf: u8,
     failovers: u8,
     steps: u8,
-    /// The order key is deleted.
+    /// Deletions of the order key.
     losses: u8,
 }
 
-/// Moves in several parts, so that one scene can go on from where another begins.
+/// Moves in several parts, so that one scene can continue where another begins.
 type Before = &'static [&'static [Move]];
 
 /// What is explored.
@@ -97,9 +97,9 @@ pub(crate) struct Scene {
     java_ahead: i64,
     java_lease: u64,
     clock_steps: &'static [i64],
-    /// Whether it is looked at who is served first, and how that is known.
+    /// Whether the order of service is checked, and by what.
     turns: Option<Turns>,
-    /// Every so many-th situation is tried for liveness.
+    /// One in this many situations is tried for liveness.
     sample: usize,
 }
 
@@ -304,7 +304,7 @@ pub(crate) fn step(sim: &mut Sim, budget: &mut Budget, step: Move) {
     }
 }
 
-/// Where the exploration of a scene stands.
+/// A position in the exploration of a scene.
 #[derive(Clone)]
 pub(crate) struct Alone<'a> {
     scene: &'a Scene,
@@ -343,7 +343,7 @@ impl Situation for Alone<'_> {
 
     fn served(self, end: End) -> Result<(), String> {
         let mut sim = self.sim;
-        // A Java head that died waiting costs its patience; that is for the tests at real scale.
+        // A Java head that died waiting costs its patience; the tests at real scale cover that.
         let patience = sim.lock.snapshot().queue.iter().any(|m| !m.is_ours());
         sim.end_faults(end.lose);
         sim.settle();
@@ -414,10 +414,10 @@ const HELD_AND_WAITED_FOR: &[Move] = &[
     Move::Hear(0),
 ];
 
-/// And the third one knows that it waits behind them.
+/// The third one also knows that it waits, behind them.
 const THE_THIRD_WAITS: &[Move] = &[Move::Start(2), Move::Execute(0), Move::Hear(0)];
 
-/// The inbox of the second is gone when its turn comes: the third has the lock.
+/// The inbox of the second is gone when its turn comes: the third gets the lock.
 const THE_SECOND_IS_PASSED_OVER: &[Move] = &[
     Move::Deafen(1),
     Move::Release(0),
@@ -449,8 +449,8 @@ fn scene(name: &'static str, depth: usize, before: Before, budget: Budget) -> Sc
     }
 }
 
-/// It is looked at who is served first, too. Such scenes are smaller, and more of their situations are tried for
-/// liveness.
+/// The order of service is checked, too. Such scenes are smaller, and more of their situations are
+/// tried for liveness.
 fn in_turn(name: &'static str, depth: usize, before: Before, budget: Budget) -> Scene {
     Scene { turns: Some(Turns::default()), sample: 8, ..scene(name, depth, before, budget) }
 }
@@ -461,7 +461,7 @@ fn requests() -> Scene {
     scene("requests", 9, &[], budget)
 }
 
-/// The same on a lock that is held and waited for.
+/// The same on a lock that is held and has a waiter.
 fn requests_in_the_queue() -> Scene {
     let budget = Budget { starts: [2, 2, 0], again: 2, give_ups: 2, beats: 2, ..NOTHING };
     scene("requests in the queue", 8, &[HELD_AND_WAITED_FOR], budget)
@@ -485,14 +485,14 @@ fn crashes() -> Scene {
     scene("crashes", 9, &[HELD_AND_WAITED_FOR], budget)
 }
 
-/// A Java thread stands in the same queue; its clock is right.
+/// A Java thread is in the same queue; its clock is right.
 fn beside_java() -> Scene {
     let budget =
         Budget { starts: [2, 1, 0], beats: 2, give_ups: 1, crashes: 1, java: 2, ..NOTHING };
     scene("beside Java", 9, &[HELD_BY_JAVA], budget)
 }
 
-/// A Java thread whose clock is so far ahead that it drops living waiters.
+/// A Java thread whose clock is so far ahead that it drops live waiters.
 fn beside_fast_java() -> Scene {
     let budget = Budget { starts: [2, 2, 0], beats: 3, java: 2, ..NOTHING };
     let scene = scene("beside a fast Java", 10, &[HELD_BY_JAVA], budget);
@@ -514,7 +514,7 @@ fn three_clients() -> Scene {
     Scene { clients: 3, ..in_turn("three clients", 6, before, budget) }
 }
 
-/// The one that was passed over comes back, while the others go on.
+/// The one that was passed over returns while the others continue.
 fn three_clients_and_a_return() -> Scene {
     let budget = Budget { starts: [3, 1, 2], beats: 2, deaf: 1, again: 1, ..NOTHING };
     let before = &[HELD_AND_WAITED_FOR, THE_THIRD_WAITS, THE_SECOND_IS_PASSED_OVER];
@@ -527,7 +527,7 @@ fn two_locks() -> Scene {
     in_turn("two locks", 6, &[HELD_AND_WAITED_FOR], budget)
 }
 
-/// A replica becomes the master that lacks the last operations, however many.
+/// A replica that lacks the last operations, however many, becomes the master.
 fn failover() -> Scene {
     let budget = Budget {
         starts: [2, 2, 0],
@@ -541,14 +541,14 @@ fn failover() -> Scene {
     in_turn("failover", 6, &[HELD_AND_WAITED_FOR], budget)
 }
 
-/// The server's clock goes forward and back by more than a lease.
+/// The server's clock steps forward and back by more than a lease.
 fn clock_steps() -> Scene {
     let budget = Budget { starts: [2, 2, 0], again: 1, beats: 2, renewals: 1, steps: 2, ..NOTHING };
     let scene = in_turn("clock steps", 7, &[HELD_AND_WAITED_FOR], budget);
     Scene { clock_steps: &[10, -10], ..scene }
 }
 
-/// The same while one that was passed over is out of the queue and another one has the lock.
+/// The same while one client that was passed over is out of the queue and another one has the lock.
 fn clock_steps_and_a_return() -> Scene {
     let budget = Budget { starts: [3, 1, 2], beats: 2, deaf: 1, steps: 2, ..NOTHING };
     let before = &[HELD_AND_WAITED_FOR, THE_THIRD_WAITS, THE_SECOND_IS_PASSED_OVER];
@@ -556,7 +556,7 @@ fn clock_steps_and_a_return() -> Scene {
     Scene { clients: 3, clock_steps: &[10, -10], ..scene }
 }
 
-/// The order key is deleted while two wait; they come back when they hear of it.
+/// The order key is deleted while two clients wait; they return when they learn of it.
 fn a_lost_order() -> Scene {
     let budget = Budget { starts: [2, 1, 1], beats: 4, losses: 1, again: 1, ..NOTHING };
     let before = &[HELD_AND_WAITED_FOR, THE_THIRD_WAITS];
@@ -636,7 +636,7 @@ fn a_java_thread_with_a_fast_clock() {
     nothing_wrong(&beside_fast_java(), 585_462);
 }
 
-/// Breaks a rule of the client; the exploration must find out.
+/// Breaks a rule of the client; the exploration must notice.
 fn finds(flaw: Flaw, scene: Scene) {
     was_found(flaw, explored(&Scene { flaw, ..scene }));
 }
@@ -655,7 +655,7 @@ fn broken_rules_are_noticed() {
     finds(Flaw::NoLeave, requests());
 }
 
-/// Rules that matter only where the wider scenes look.
+/// Rules that matter only in the wider scenes.
 #[test]
 fn broken_rules_of_wider_scenes_are_noticed() {
     finds(Flaw::NoOrderOnReturn, three_clients_and_a_return());

@@ -1,4 +1,4 @@
-//! What becomes of a client that the world knows to be gone: a store on one host asks the kernel.
+//! What happens to a client that the world knows to be gone: a store on one host asks the kernel.
 
 use crate::lab::{T0, wanted};
 use crate::support::{Ears, client, ours};
@@ -68,7 +68,8 @@ fn plain_and_simple_holds_end_with_their_client() {
     }
 }
 
-/// Nobody is judged by age: only those that are gone are passed, however many and whoever waits longest.
+/// Nobody is judged by age: only clients that are gone are passed over, however many they are and
+/// however long the others have waited.
 #[test]
 fn waiters_that_are_gone_are_passed_and_silent_ones_are_not() {
     let mut bed = Bed::new();
@@ -76,7 +77,7 @@ fn waiters_that_are_gone_are_passed_and_silent_ones_are_not() {
         bed.ask(Kind::Fair, who);
     }
     bed.ears.gone.extend([client(1), client(2), client(3), client(5)]);
-    // Longer than any beat is good for, shorter than the registry lives.
+    // Longer than any heartbeat counts, shorter than the registry lives.
     bed.now_ms += 2 * bed.rules.dead_ms;
     let (answer, effects) = bed.apply(&Op::Nudge);
     assert_eq!((answer.removed, granted_to(&effects)), (2, vec![4]));

@@ -1,6 +1,6 @@
-//! Redisson's fair lock, written from the description of its wire protocol (section 6.3 to 6.6),
-//! as changes of the facts. What the caller passes as `clock` is its own wall clock, by which it
-//! judges everybody; `server` is the server's, by which TTLs run out.
+//! Redisson's fair lock, written from the description of its wire protocol (section 6.3 to 6.6), as
+//! changes of the facts. `clock` is the caller's own wall clock, by which it judges everybody;
+//! `server` is the server's, by which TTLs run out.
 
 use fairlock_core::{OwnerId, Snapshot};
 
@@ -27,14 +27,14 @@ pub(crate) enum Reply {
     Sleep(i64),
 }
 
-/// Reply of the unlock script: nil, 0, 1; and who was told.
+/// Reply of the unlock script: nil, 0 or 1; and who was notified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unlocked {
     pub(crate) reply: Option<bool>,
     pub(crate) told: Option<OwnerId>,
 }
 
-/// What the server drops by itself before any script runs.
+/// Drops what the server expires by itself before any script runs.
 pub(crate) fn expire(k: &mut Snapshot, server: u64) {
     let over = |at: Option<u64>| at.is_some_and(|at| server > at);
     if over(k.hold_expires) {
@@ -125,7 +125,7 @@ fn enter_again(k: &mut Snapshot, clocks: Clocks, me: &OwnerId, lease: u64) -> bo
     true
 }
 
-/// `lock()`, and `tryLock` with a time to wait: takes the lock or stands in the queue.
+/// `lock()`, and `tryLock` with a time to wait: takes the lock or enters the queue.
 pub(crate) fn acquire(
     k: &mut Snapshot,
     clocks: Clocks,
@@ -192,7 +192,7 @@ pub(crate) fn unlock(k: &mut Snapshot, clocks: Clocks, me: &OwnerId, lease: u64)
     Unlocked { reply: Some(true), told: head }
 }
 
-/// `forceUnlock()`: whether there was a holder, and who was told.
+/// `forceUnlock()`: whether there was a holder, and who was notified.
 pub(crate) fn force_unlock(k: &mut Snapshot, clocks: Clocks) -> Unlocked {
     begin(k, clocks);
     if k.hold.is_empty() {
@@ -204,7 +204,7 @@ pub(crate) fn force_unlock(k: &mut Snapshot, clocks: Clocks) -> Unlocked {
 }
 
 mod tests {
-    //! The odd states of section 6.7, as they were seen on a real server.
+    //! The odd states of section 6.7, as seen on a real server.
 
     use super::*;
     use crate::support::java as owner;

@@ -1,5 +1,6 @@
-//! The attacks' laboratory: a [`Sim`] at real scale (HB 2 s, D 6 s, leases 30 s) and the usual
-//! sequences in one word. What is not done here step by step is done at once and without loss.
+//! The laboratory for the attacks: a [`Sim`] at real scale (heartbeat 2 s, D 6 s, leases 30 s) and
+//! a method for each usual sequence. Steps that a test does not make one by one happen at once and
+//! without loss.
 
 use crate::client::{Call, Flaw, Habits};
 use crate::sim::Sim;
@@ -25,7 +26,7 @@ impl Sim {
         answer
     }
 
-    /// A call that is executed, and its reply lost.
+    /// A call that is executed, but whose reply is lost.
     pub(crate) fn call_unheard(&mut self, call: Call) -> Answer {
         self.calls.push(call);
         let answer = self.execute(self.calls.len() - 1);
@@ -66,7 +67,7 @@ impl Sim {
         self.now += ms;
     }
 
-    /// Time goes on while these clients beat.
+    /// Lets time pass while these clients send heartbeats.
     pub(crate) fn pass_beating(&mut self, ms: u64, beating: &[usize]) {
         let end = self.now + ms;
         while self.now < end {
@@ -77,7 +78,7 @@ impl Sim {
         }
     }
 
-    /// An operation past all clients.
+    /// Applies an operation without any client.
     pub(crate) fn op(&mut self, op: Op) -> Answer {
         self.run(&Call { from: 0, op, sent: self.now, about: None })
     }
@@ -108,7 +109,7 @@ impl Sim {
         }
     }
 
-    /// As an operator, a restart or an eviction changes the keys.
+    /// Changes the keys as an operator, a restart or an eviction does.
     pub(crate) fn tamper(&mut self, change: impl FnOnce(&mut Snapshot)) {
         let mut keys = self.keys().clone();
         change(&mut keys);
@@ -117,7 +118,7 @@ impl Sim {
     }
 }
 
-/// A waiting acquisition.
+/// An acquisition that waits.
 pub(crate) fn wanted(owner: &OwnerId, number: u64, now: u64) -> Acquire {
     Acquire {
         kind: Kind::Fair,

@@ -1,5 +1,5 @@
-//! Tests of the state machine from outside: what random sequences, an exhaustive exploration and
-//! the collected attacks may do to it.
+//! Tests of the state machine from outside: random sequences, an exhaustive exploration and the
+//! collected attacks.
 
 #![cfg(test)]
 

@@ -1,5 +1,5 @@
-//! What an observer of one lock writes down, from replies and messages alone, and what it expects
-//! of the next ones. Knows nothing of how the state machine works.
+//! An observer of one lock: what it records, from replies and messages alone, and what it expects
+//! of the next ones. It knows nothing of how the state machine works.
 
 use crate::support::Ears;
 use fairlock_core::{
@@ -7,28 +7,28 @@ use fairlock_core::{
 };
 use std::collections::BTreeMap;
 
-/// A waiter that was told that it stands in the queue.
+/// A waiter that was told that it is queued.
 #[derive(Clone, Debug)]
 pub(crate) struct Waits {
     pub(crate) order: u64,
     pub(crate) acquire: Acquire,
-    /// It may have looked dead since: then it may be passed over and must return.
+    /// It may have looked dead since then: it may be passed over and must return.
     pub(crate) shaky: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Oracle {
-    /// Owner, and until when at most (milliseconds; `None`: no end is known).
+    /// Owner, and the latest end of its hold (milliseconds; `None`: no end is known).
     pub(crate) holder: Option<(OwnerId, Option<u64>)>,
     /// The last token.
     pub(crate) newest: u64,
     pub(crate) waiting: BTreeMap<OwnerId, Waits>,
     pub(crate) beats: BTreeMap<ClientId, u64>,
-    /// Keys were lost, Java took part or time went wrong: order is not promised any more.
+    /// Keys were lost, Java took part or time jumped: order is no longer promised.
     pub(crate) disturbed: bool,
     /// Keys were lost.
     pub(crate) torn: bool,
-    /// Someone took the token away, and the clock is behind it.
+    /// The token key was deleted, and the clock is behind the last token.
     pub(crate) series_broken: bool,
     pub(crate) served: Vec<OwnerId>,
 }
@@ -40,7 +40,7 @@ fn ensure(fine: bool, what: impl FnOnce() -> String) -> Checked {
 }
 
 impl Oracle {
-    /// Before an operation at `now`: who can look dead by now.
+    /// Before an operation at `now`: notes which waiters may look dead by now.
     pub(crate) fn time_is(&mut self, now: u64, ears: &Ears, rules: &Rules) {
         if self.holder.as_ref().is_some_and(|(_, until)| until.is_some_and(|at| now > at)) {
             self.holder = None;
@@ -48,14 +48,14 @@ impl Oracle {
         for (owner, waits) in &mut self.waiting {
             let Some(client) = owner.client() else { continue };
             let beat = self.beats.get(&client).copied().unwrap_or(0);
-            // A heartbeat of slack: a fresh entry need not write its beat down.
+            // A heartbeat of slack: the beat of a fresh entry need not be written.
             let old = now.abs_diff(beat) > rules.dead_ms - rules.beat_ms;
             waits.shaky |= old || ears.deaf.contains(&client);
         }
     }
 
-    /// A waiter gives a hold whose TTL was taken away a new one; no holder that renews can have so
-    /// long a pause.
+    /// A waiter gives a new TTL to a hold whose TTL was removed; it is longer than any pause of a
+    /// holder that renews.
     fn note_mended(&mut self, now: u64, op: &Op, lock: &LockState) -> Checked {
         let expires = lock.snapshot().hold_expires;
         if let (Some((holder, until @ None)), Some(at)) = (&mut self.holder, expires)
@@ -74,7 +74,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Compares a reply and its messages with what the oracle knows and with the state afterwards.
+    /// Compares a reply and its messages with what the oracle knows and with the resulting state.
     pub(crate) fn note(
         &mut self,
         now: u64,
@@ -128,7 +128,7 @@ impl Oracle {
                 ensure(k.hold.contains_key(&a.owner), || "granted and not the holder".to_owned())?;
                 ensure(k.token == Some(token.get()), || "granted under another token".to_owned())?;
                 ensure(k.hold_expires == Some(now + ttl_ms), || "another TTL".to_owned())?;
-                // Without a holder: its end came, and the clock went back before it.
+                // Without a holder: the hold ended, and then the clock went back to before its end.
                 let again = token.get() == self.newest;
                 let same = self.holder.as_ref().map_or(again, |(holder, _)| *holder == a.owner);
                 if same && (token.get() >= self.newest || self.series_broken) {
@@ -139,7 +139,7 @@ impl Oracle {
                 self.note_grant(now, &a.owner, token.get(), *ttl_ms, a.kind)
             }
             (Op::Acquire(a), Body::Queued { order, .. }) => {
-                // Where the list was lost, the next heartbeat mends it.
+                // If the list was lost, the next heartbeat repairs it.
                 let stands = (k.queue.contains(&a.owner) || self.disturbed)
                     && k.scores.contains_key(&a.owner)
                     && k.order.get(&a.owner) == Some(order)
@@ -180,7 +180,7 @@ impl Oracle {
         }
     }
 
-    /// Before a waiter stand those with smaller numbers, but for such as were taken for dead.
+    /// Before a waiter stand those with smaller numbers, except those judged dead.
     fn note_place(&self, owner: &OwnerId, ahead: Option<u64>) -> Checked {
         if self.disturbed {
             return Ok(());
@@ -198,8 +198,9 @@ impl Oracle {
     fn note_queued(&self, owner: &OwnerId, stands: bool, lock: &LockState) -> Checked {
         let k = lock.snapshot();
         let holds = k.hold.contains_key(owner);
-        // What others tore apart may say no where one key says yes. And one call may say yes and then
-        // remove an orphan, and with it the state of a list that is empty then: the next call says no.
+        // In a state torn by faults the answer may be no although one key says yes. One call may
+        // also say yes and then remove an orphan, and with it the state of the list, which is empty
+        // then: the next call says no.
         let known = k.order.contains_key(owner);
         let fits = holds || stands == known || (self.disturbed && !stands) || self.torn;
         ensure(fits, || format!("{owner} was told {stands}, but {k:?}"))?;

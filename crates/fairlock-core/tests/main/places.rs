@@ -1,5 +1,5 @@
-//! Places outlast a clock that goes back, and the loss of the order key. w, x, y are waiters of ours, J is
-//! a Java thread.
+//! Places survive a clock that goes back, and the loss of the order key. w, x and y are waiters of
+//! ours, J is a Java thread.
 
 use crate::client::Flaw;
 use crate::lab::{LEASE, lab, wanted};
@@ -14,9 +14,9 @@ fn order_of(body: &Body) -> u64 {
     *order
 }
 
-/// w's inbox was gone at its turn, so it is out of the queue, which is empty. The server's clock goes back
-/// by an hour. x takes the free lock, y waits for it, and got a number of an hour ago: w came back with
-/// its own behind y, which came later.
+/// w's inbox was gone at its turn, so it is out of the queue, which is empty. The server's clock
+/// goes back by an hour. x takes the free lock and y waits for it. y used to get a number of an
+/// hour ago, so w returned with its own number behind y, which had come later.
 #[test]
 fn who_is_passed_over_keeps_its_place_when_the_clock_goes_back() {
     let mut sim = lab(4, Flaw::None);
@@ -39,9 +39,9 @@ fn who_is_passed_over_keeps_its_place_when_the_clock_goes_back() {
     assert_eq!(sim.check(), Ok(()));
 }
 
-/// w was given the lock and did not hear it, and its claim ran out. The clock had gone back before. Another
-/// client took the lock and let go, with nobody in the queue: what is known of the lock went, and with it
-/// the last number.
+/// The clock went back; then w was granted the lock and did not hear of it, and its claim ran out.
+/// Another client took the lock and released it, with nobody in the queue. That used to delete
+/// everything known of the lock, including the last number.
 #[test]
 fn the_last_number_is_kept_while_the_clock_is_behind_it() {
     let mut sim = lab(5, Flaw::None);
@@ -63,7 +63,7 @@ fn the_last_number_is_kept_while_the_clock_is_behind_it() {
     assert_eq!(sim.check(), Ok(()));
 }
 
-/// As soon as the clock has passed the last number nothing is kept for it.
+/// As soon as the clock has passed the last number, nothing is kept for it.
 #[test]
 fn the_last_number_goes_when_the_clock_has_passed_it() {
     let mut sim = lab(2, Flaw::None);
@@ -84,7 +84,8 @@ fn the_last_number_goes_when_the_clock_has_passed_it() {
     assert_eq!(*sim.keys(), left);
 }
 
-/// Beside clients of before, which note no number: those in the queue still count, whichever is larger.
+/// Beside older clients, which note no last number, the numbers in the queue still count; the
+/// larger one wins.
 #[test]
 fn numbers_go_on_beside_clients_that_note_none() {
     let mut sim = lab(4, Flaw::None);
@@ -100,7 +101,7 @@ fn numbers_go_on_beside_clients_that_note_none() {
     assert_eq!(sim.keys().record.given, Some(second + 1));
 }
 
-/// Where all processes are on one machine, whose time never goes back, nothing is noted.
+/// If all processes are on one machine, whose time never goes back, nothing is noted.
 #[test]
 fn no_number_is_noted_where_time_never_goes_back() {
     let rules = Rules { ages: false, ..Rules::default() };
@@ -113,7 +114,7 @@ fn no_number_is_noted_where_time_never_goes_back() {
     assert_eq!((lock.snapshot().order.len(), lock.snapshot().record.given), (1, None));
 }
 
-/// x (client 1) holds; w (2), J and y (3) wait, and the order key was deleted.
+/// x (client 1) holds the lock; w (2), J and y (3) wait, and the order key was deleted.
 fn order_is_lost() -> Sim {
     let mut sim = lab(4, Flaw::None);
     sim.start(0);
@@ -125,8 +126,8 @@ fn order_is_lost() -> Sim {
     sim
 }
 
-/// y's heartbeat came first. No number smaller than its own was known any more: y went to the front, before
-/// J and w, and had the lock when it was let go in that moment.
+/// y's heartbeat came first. At that time no smaller number than y's own was known, so y used to go
+/// to the front, before J and w, and got the lock if it was released at that moment.
 #[test]
 fn who_returns_first_after_a_loss_of_the_order_keeps_its_place() {
     let mut sim = order_is_lost();
@@ -145,7 +146,8 @@ fn who_returns_first_after_a_loss_of_the_order_keeps_its_place() {
     assert_eq!(sim.check(), Ok(()));
 }
 
-/// One that stands there twice, as an operator may leave it, stands once when it has returned.
+/// A waiter that is in the list twice, as an operator may leave it, is there once after it has
+/// returned.
 #[test]
 fn who_returns_after_a_loss_of_the_order_stands_once() {
     let mut sim = order_is_lost();

@@ -1,9 +1,9 @@
 //! Random sequences: several clients and owners, fair and plain, every operation sometimes sent
 //! twice, time that creeps, leaps and goes back, Java with wrong clocks, keys that get lost. An
-//! [`Oracle`] kept from replies alone says what is right; at the end faults stop and every waiter
-//! that lives must be served.
+//! [`Oracle`], kept from replies alone, decides what is right. At the end the faults stop, and
+//! every live waiter must be served.
 //!
-//! `FAIRLOCK_CASES=n` plays n others, and prints the seed; `FAIRLOCK_SEED=n` repeats them.
+//! `FAIRLOCK_CASES=n` plays n other cases and prints the seed; `FAIRLOCK_SEED=n` repeats them.
 
 use crate::java::{self, Clocks};
 use crate::oracle::Oracle;
@@ -18,7 +18,7 @@ use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 use std::collections::{BTreeMap, VecDeque};
 
 const CASES: u32 = 2_000;
-/// On average: 100 000 operations in all.
+/// On average; together with [`CASES`] 100 000 operations.
 const ACTS: usize = 50;
 const T0: u64 = 1_760_000_000_000;
 
@@ -168,7 +168,7 @@ fn cases() -> impl Strategy<Value = Case> {
     })
 }
 
-/// What the clients remember of their owners.
+/// What the clients remember about their owners.
 #[derive(Clone, Debug, Default)]
 struct Known {
     request: u64,
@@ -179,7 +179,7 @@ struct Known {
 
 struct Play {
     now: u64,
-    /// Microseconds beyond `now`: no two calls run in the same one.
+    /// Microseconds beyond `now`: each call runs in a microsecond of its own.
     tick: u64,
     rules: Rules,
     ears: Ears,
@@ -205,7 +205,7 @@ impl Play {
         }
     }
 
-    /// Sends an operation, perhaps twice, and compares everything that comes of it.
+    /// Sends an operation, perhaps twice, and checks all of its consequences.
     fn send(&mut self, op: &Op, twice: bool) -> Checked<Body> {
         self.oracle.time_is(self.now, &self.ears, &self.rules);
         let (body, more) = self.send_once(op)?;
@@ -217,7 +217,7 @@ impl Play {
         let fits = match (&body, &again) {
             (Body::Released, Body::NotHeld { .. })
             | (Body::Left | Body::Freed, Body::Nothing)
-            // The first copy may have handed on what had expired.
+            // The first copy may have handed on a hold that had expired.
             | (Body::NotHeld { .. }, Body::NotHeld { .. })
             | (Body::Queued { .. }, Body::Queued { .. })
             | (Body::Beaten { .. }, Body::Beaten { .. }) => true,
@@ -226,7 +226,7 @@ impl Play {
         if !fits {
             return Err(format!("{op:?}: {body:?}, and a second copy {again:?}"));
         }
-        // What faults tore apart may be mended in two steps.
+        // State torn by faults may be repaired in two steps.
         if !self.oracle.torn && essence(&before) != essence(&self.lock) {
             return Err(format!("a second {op:?} changed {before:#?} to {:#?}", self.lock));
         }
@@ -364,7 +364,8 @@ impl Play {
         let owner = ours(who.0, who.1);
         let shared_owner = who.1 == 2;
         if let Some(waits) = self.oracle.waiting.get(&owner) {
-            // It waits already: another copy. The owner of one task at a time has no other.
+            // It already waits: another copy. An owner that serves one task at a time makes no
+            // other request.
             return Some(Op::Acquire(waits.acquire.clone()));
         }
         let known = self.known.entry(owner.clone()).or_default();
@@ -385,7 +386,7 @@ impl Play {
         }))
     }
 
-    /// The series of tokens is carried by time: it breaks when key and time are lost.
+    /// Time keeps the series of tokens going: it breaks when both key and time are lost.
     fn lost_token(&mut self) {
         let k = self.lock.snapshot();
         let over = k.token_expires.is_some_and(|at| self.now > at);
@@ -416,7 +417,7 @@ impl Play {
                 self.change_keys(|k| java::try_acquire(k, clocks, &me, 30_000));
             }
             JavaAct::Fenced => {
-                // `RFencedLock` knows no queue: it takes a free lock and counts the token up.
+                // `RFencedLock` has no queue: it takes a free lock and increments the token.
                 self.change_keys(|k| {
                     java::expire(k, clocks.server);
                     if k.hold.is_empty() {
@@ -496,7 +497,7 @@ impl Play {
         self.lost_token();
     }
 
-    /// No more faults: everybody beats, returns when told to, and lets go at once.
+    /// No more faults: every client sends heartbeats, returns when told to, and releases at once.
     fn drain(&mut self, leap: bool) -> Checked {
         self.ears.java.clear();
         let mut wanted: VecDeque<OwnerId> = self.oracle.waiting.keys().cloned().collect();
@@ -563,8 +564,8 @@ impl Play {
     }
 }
 
-/// What a repeated operation must not change. A second heartbeat may see itself as head and so
-/// write another score; TTLs are written anew.
+/// The state that a repeated operation must not change. A second heartbeat may find itself at the
+/// head and so write another score; TTLs are rewritten.
 fn essence(lock: &LockState) -> Snapshot {
     let k = lock.snapshot();
     Snapshot {
@@ -578,8 +579,8 @@ fn essence(lock: &LockState) -> Snapshot {
     }
 }
 
-/// Heartbeats until everybody was served: deaths, an amnesty, a gathering, and twice the patience
-/// with Java heads.
+/// Rounds of heartbeats until everybody is served: deaths, an amnesty, a gathering, and twice the
+/// patience with Java heads.
 const ROUNDS: u32 = 100;
 
 fn play(case: &Case) -> Checked {
@@ -599,7 +600,7 @@ fn random_sequences_keep_every_promise() {
         rng_seed: RngSeed::Fixed(seed),
         failure_persistence: None,
         max_shrink_iters: 20_000,
-        // What was found is told soon, if not in the shortest form.
+        // Reports a failure soon, even if not in its shortest form.
         max_shrink_time: SHRINK_MS_MAX,
         ..Config::default()
     };
@@ -620,8 +621,9 @@ fn random_sequences_keep_every_promise() {
     }
 }
 
-/// A member lost beside a duplicate of another: list and scores have equal lengths, so nothing looks torn. The one that
-/// was lost is told that it waits until the duplicate is found dead, and returns a heartbeat later.
+/// A member is lost beside a duplicate of another: list and scores have equal lengths, so nothing
+/// looks torn. The lost one is told that it waits until the duplicate is found dead, and returns a
+/// heartbeat later.
 #[test]
 fn a_member_that_is_lost_beside_a_duplicate_returns() {
     let acquire = |who| {

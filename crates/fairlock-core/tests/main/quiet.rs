@@ -6,10 +6,10 @@ use fairlock_core::{
     Answer, Body, Kind, LockState, Op, REGISTRY_TTL_MS, Rules, SILENT_REGISTRY_TTL_MS, Snapshot,
 };
 
-/// What must be left of the registry.
+/// The TTL that the registry must have left.
 const KEPT_MS: u64 = REGISTRY_TTL_MS;
 
-/// Breaks a queue in one way.
+/// Damages a queue in one way.
 type Wear = fn(&mut Snapshot);
 
 /// One of the TTLs.
@@ -19,7 +19,7 @@ fn rules() -> Rules {
     Rules { ages: false, ..Rules::default() }
 }
 
-/// Held by the first, and three wait.
+/// The first one holds the lock, and three wait.
 fn queue() -> LockState {
     let mut lock = LockState::default();
     for number in 1..=4 {
@@ -33,7 +33,7 @@ fn quiet(lock: &LockState, now_ms: u64, rules: &Rules, ears: &Ears, who: u64) ->
     lock.quiet_beat(now_ms * 1_000, client(who), &[ours(who, 1)], rules, ears, KEPT_MS)
 }
 
-/// What a heartbeat may leave unwritten.
+/// The state without what a heartbeat may leave unwritten.
 fn without_times(lock: &LockState) -> Snapshot {
     let mut facts = lock.snapshot().clone();
     facts.beats.clear();
@@ -46,7 +46,7 @@ fn without_times(lock: &LockState) -> Snapshot {
     ] {
         *at = None;
     }
-    // Only Java looks at scores, and nobody who is dead by age at these.
+    // Only Java reads scores, and no waiter is dead by age at these times.
     facts.scores.values_mut().for_each(|score| *score = 0);
     (facts.record.amnesty, facts.record.silence) = (None, None);
     facts
@@ -60,7 +60,7 @@ fn a_quiet_answer_is_what_applying_gives_and_nothing_but_times_changes() {
             let mut lock = queue();
             let now_ms = T0 + later_ms;
             let Some(answer) = quiet(&lock, now_ms, &rules(), &ears, who) else {
-                // The holder waits for nothing.
+                // The holder does not wait.
                 assert_eq!(who, 1, "after {later_ms} ms");
                 continue;
             };
@@ -105,7 +105,7 @@ fn a_heartbeat_with_something_to_do_is_not_quiet() {
     }
 }
 
-/// Each TTL that waiting rests on is renewed in time, by a heartbeat that is applied.
+/// Each TTL that waiting rests on is renewed in time by a heartbeat that is applied.
 #[test]
 fn the_registry_is_kept() {
     let expiring: [(&str, Ttl); 5] = [
@@ -131,7 +131,7 @@ fn the_registry_is_kept() {
     }
 }
 
-/// Where the age of beats does not count, it does not make a waiter look dead either.
+/// Where the age of heartbeats does not count, it does not make a waiter look dead either.
 #[test]
 fn inspection_shows_who_is_gone_and_not_who_was_silent() {
     let (lock, now_ms) = (queue(), T0 + 50_000_000);

@@ -1,4 +1,4 @@
-//! Breadth first through every situation that can be reached, each once.
+//! Breadth-first search through every reachable situation, each once.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,44 +6,44 @@ use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-/// Where an exploration stands.
+/// A position in an exploration.
 pub(crate) trait Situation: Clone {
     type Move: Copy + Debug;
 
     /// What may happen next.
     fn moves(&self, out: &mut Vec<Self::Move>);
     fn step(&mut self, choice: Self::Move);
-    /// What must be true whatever happened.
+    /// What must hold, whatever happened.
     fn check(&self) -> Result<(), String>;
-    /// The same for situations that make no difference to anybody.
+    /// Equal for situations that do not differ in anything that matters.
     fn key(&self) -> u64;
-    /// From here on nothing fails: everybody who lives and waits must get the lock in time.
+    /// From here on nothing fails: every live waiter must get the lock in time.
     fn served(self, end: End) -> Result<(), String>;
 }
 
 /// How the faults end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
-    /// What was under way is lost.
+    /// What was in transit is lost.
     pub(crate) lose: bool,
     /// The last client goes first in each round.
     pub(crate) last_first: bool,
 }
 
-/// What came out.
+/// The result of an exploration.
 #[derive(Debug)]
 pub(crate) struct Found<M> {
     pub(crate) situations: usize,
     moves: usize,
     tried: usize,
-    /// What was found wrong, and after which moves.
+    /// What was wrong, and after which moves.
     pub(crate) wrong: Option<(String, Vec<M>)>,
 }
 
 /// Where each situation came from.
 type From<M> = HashMap<u64, (u64, Option<M>)>;
 
-/// `sample`: every so many-th situation is tried for liveness, with each [`End`] in turn.
+/// `sample`: one in this many situations is tried for liveness, with each [`End`] in turn.
 pub(crate) fn explore<S: Situation>(
     name: &str,
     start: S,

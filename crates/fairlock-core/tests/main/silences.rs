@@ -1,5 +1,5 @@
-//! What the dead leave behind, met by whoever comes after a long silence, or only now and then: a free lock
-//! belongs to the first who tries. h holds, w waits, t tries.
+//! What dead waiters leave behind, met by a client that comes after a long silence, or only now and
+//! then: a free lock belongs to the first that tries. h holds, w waits, t tries.
 
 use crate::client::Flaw;
 use crate::lab::{LEASE, T0, lab, wanted};
@@ -11,7 +11,7 @@ use std::rc::Rc;
 const MINUTE: u64 = 60_000;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// A lock with these rules, and clients for the one that lives.
+/// A lock with these rules, and this many clients.
 fn with_rules(clients: usize, rules: Rules) -> Sim {
     let mut sim = lab(clients, Flaw::None);
     sim.rules = Rc::new(rules);
@@ -34,7 +34,7 @@ impl Sim {
         assert_eq!(self.op(op).body, Body::Renewed);
     }
 
-    /// Time goes on while h renews.
+    /// Lets time pass while h renews.
     fn h_holds_on(&mut self, ms: u64) {
         let end = self.now + ms;
         while self.now < end {
@@ -49,7 +49,7 @@ impl Sim {
         assert_eq!(self.op(op).body, Body::Released);
     }
 
-    /// t's only try. If it gets the lock it lets go at once.
+    /// t's only try. If it gets the lock, it releases it at once.
     fn t_gets_it(&mut self) -> bool {
         let t = ours(60, 1);
         let op = Op::Acquire(Acquire { mode: Mode::Try, ..wanted(&t, self.now, self.now) });
@@ -59,7 +59,7 @@ impl Sim {
         true
     }
 
-    /// `order`, `state` and `beats`, as an operator deletes them.
+    /// Deletes `order`, `state` and `beats`, as an operator may.
     fn lose_the_registry(&mut self) {
         self.tamper(|k| {
             k.order.clear();
@@ -89,9 +89,10 @@ fn servers_rules() -> [Rules; 2] {
     [true, false].map(|presence| Rules { presence, ..Rules::default() })
 }
 
-/// w died while h held the lock, and our own keys had ended when h let go: all that was left of w was its
-/// entry. Each try noted that it had met it, the note ended after a minute, and the next try met it for the
-/// first time: nobody held the lock, and it was busy for ever to whoever came once in more than a minute.
+/// w died while h held the lock, and our own keys had expired when h released it: all that was left
+/// of w was its entry. Each try noted that it had met the entry, the note expired after a minute,
+/// and the next try met it for the first time. Nobody held the lock, yet it stayed busy forever for
+/// a client that tried less than once a minute.
 #[test]
 fn d08_a_leftover_of_the_dead_keeps_nobody_from_a_free_lock() {
     for rules in servers_rules() {
@@ -115,7 +116,7 @@ fn d08_a_leftover_of_the_dead_keeps_nobody_from_a_free_lock() {
     }
 }
 
-/// The same in one second: an operator deletes our own keys, and h lets go.
+/// The same in one second: an operator deletes our own keys, and h releases the lock.
 #[test]
 fn d08_without_its_record_a_dead_waiter_costs_its_deadline_once() {
     for rules in servers_rules() {
@@ -126,7 +127,7 @@ fn d08_without_its_record_a_dead_waiter_costs_its_deadline_once() {
         sim.deafen(client(1), true);
         sim.lose_the_registry();
         sim.h_releases();
-        // A server that counts subscribers knows at once, others by the last heartbeat.
+        // A server that counts subscribers knows at once, others go by the last heartbeat.
         assert_eq!(sim.t_gets_it(), rules.presence);
         if !rules.presence {
             sim.pass(5_999);
@@ -138,7 +139,8 @@ fn d08_without_its_record_a_dead_waiter_costs_its_deadline_once() {
     }
 }
 
-/// Beside Java the list has no TTL that would tell when a waiter was last heard. Each entry has its score.
+/// Beside Java the list has no TTL that would show when a waiter was last heard. The score of each
+/// entry shows it.
 #[test]
 fn d08_where_the_list_has_no_ttl_scores_tell_who_is_dead() {
     let rules = Rules { presence: false, java_fleet: true, ..Rules::default() };
@@ -151,14 +153,14 @@ fn d08_where_the_list_has_no_ttl_scores_tell_who_is_dead() {
     sim.h_holds_on(70_000);
     sim.h_releases();
     assert!(!sim.t_gets_it(), "those that were not first have the score of their entry");
-    // Half a minute of a score says nothing of who was heard.
+    // Half a minute of a score says nothing about when a waiter was heard.
     sim.pass(300_000 - 30_000 - 70_000 + 6_000);
     assert!(!sim.t_gets_it());
     sim.pass(1);
     assert!(sim.t_gets_it());
 }
 
-/// Where deaths are proven, and beats say nothing: a waiter of whom nothing can be proven.
+/// Where deaths are proven and heartbeats do not count: a waiter about whom nothing can be proven.
 #[test]
 fn d08_on_one_host_a_leftover_without_proof_ends_after_ten_minutes() {
     let mut sim = with_rules(1, Rules { ages: false, ..Rules::default() });
@@ -180,8 +182,8 @@ fn d08_on_one_host_a_leftover_without_proof_ends_after_ten_minutes() {
     assert!(sim.t_gets_it());
 }
 
-/// w lives. Our own keys are deleted, when it has waited for long: a try takes nothing from it, and it
-/// returns and has its turn.
+/// w lives. Our own keys are deleted after it has waited for long: a try takes nothing from it, and
+/// it returns and has its turn.
 #[test]
 fn d08_a_live_waiter_without_a_record_keeps_its_place() {
     for rules in servers_rules() {
@@ -211,8 +213,8 @@ fn d08_a_live_waiter_without_a_record_keeps_its_place() {
     }
 }
 
-/// The server was away for longer than our own keys live. w had been first, so its score says that it is
-/// dead; y, behind it, is heard first.
+/// The server was away for longer than our own keys live. w had been first, so its score makes it
+/// look dead; y, behind it, is heard first.
 #[test]
 fn d08_who_was_cut_off_with_the_others_returns_behind_them() {
     for rules in servers_rules() {
@@ -235,9 +237,10 @@ fn d08_who_was_cut_off_with_the_others_returns_behind_them() {
     }
 }
 
-/// The server's clock jumped by more than all of it lives: the hold is over, and the scores and the TTL of the list say
-/// that nobody was heard for long. Whoever came next and waited judged by that, and went before all who were there before.
-/// Their inboxes are there, so that they have D to say that they live.
+/// The server's clock jumped by more than the lock's keys live: the hold is over, and the scores
+/// and the TTL of the list say that no waiter has been heard for long. The next client that came
+/// and waited judged by that, and overtook all waiters before it. Their inboxes exist, so they have
+/// D to show that they live.
 #[test]
 fn d08_after_a_jump_of_the_clock_nobody_goes_before_who_has_an_inbox() {
     for jump in [61_000, 70_000, 10 * MINUTE] {
@@ -261,8 +264,8 @@ fn d08_after_a_jump_of_the_clock_nobody_goes_before_who_has_an_inbox() {
     }
 }
 
-/// What dead waiters had left counted as foreign, and list, scores and token had no TTL from then on: on a
-/// lock that nobody used any more they stayed for good.
+/// What dead waiters had left counted as foreign, and from then on list, scores and token had no
+/// TTL: on a lock that nobody used any more they stayed forever.
 #[test]
 fn d09_what_is_left_of_the_dead_ends_by_itself() {
     let mut sim = with_rules(1, Rules { presence: false, ..Rules::default() });
@@ -270,7 +273,7 @@ fn d09_what_is_left_of_the_dead_ends_by_itself() {
     sim.start(0);
     sim.h_renews();
     sim.lose_the_registry();
-    // A newcomer enters behind w, beats, and dies.
+    // A newcomer enters behind w, sends a heartbeat, and dies.
     let newcomer = ours(70, 1);
     sim.op(Op::Acquire(wanted(&newcomer, 70, sim.now)));
     sim.op(Op::Beat { client: client(70), waiters: vec![newcomer] });
@@ -278,14 +281,15 @@ fn d09_what_is_left_of_the_dead_ends_by_itself() {
     assert_eq!(sim.without_ttl(), [""; 0]);
     sim.h_releases();
     assert_eq!(sim.without_ttl(), [""; 0], "the token");
-    // A Java thread still has its place for as long as it wants.
+    // A Java thread still keeps its place for as long as it wants.
     sim.java_acquires();
     sim.op(Op::Beat { client: client(7), waiters: vec![] });
     assert_eq!(sim.without_ttl(), ["queue", "scores"]);
 }
 
-/// Fourteen hung waiters, and nobody else was heard: their own silence counted as one of the server's, each
-/// of them was granted the lock for 2 s, and short waits of others began the amnesty anew: 60 s.
+/// Fourteen waiters hung, and no other client was heard. Their own silence counted as one of the
+/// server's, each of them was granted the lock for 2 s, and short waits of others restarted the
+/// amnesty: 60 s.
 #[test]
 fn d10_ghosts_cost_one_turn_and_short_waits_do_not_spare_them_again() {
     for lonely in [false, true] {
@@ -296,7 +300,7 @@ fn d10_ghosts_cost_one_turn_and_short_waits_do_not_spare_them_again() {
         }
         sim.h_holds_on(20_000);
         if lonely {
-            // They are silent, and others wait for a second now and then.
+            // They are silent, and other clients wait for a second now and then.
             for number in 200..205 {
                 let visitor = ours(number, 1);
                 sim.op(Op::Acquire(wanted(&visitor, number, sim.now)));
@@ -318,7 +322,8 @@ fn d10_ghosts_cost_one_turn_and_short_waits_do_not_spare_them_again() {
     }
 }
 
-/// Whoever tries gets the lock after the deadline of the dead, though nobody else was heard meanwhile.
+/// A client that tries gets the lock after the deadline of the dead, even if no other client was
+/// heard meanwhile.
 #[test]
 fn d10_a_try_spares_nobody_who_was_silent_for_too_long() {
     let mut sim = lab(2, Flaw::None);
@@ -332,8 +337,8 @@ fn d10_a_try_spares_nobody_who_was_silent_for_too_long() {
     assert!(sim.t_gets_it());
 }
 
-/// Heartbeats of a minute, which are allowed, met keys that lived for a minute: living waiters fell out of
-/// them and were overtaken.
+/// Heartbeats a minute apart, which are allowed, met keys that lived for a minute: live waiters
+/// fell out of them and were overtaken.
 #[test]
 fn d12_who_beats_seldom_outlives_no_record() {
     let rules = Rules { beat_ms: MINUTE, dead_ms: 3 * MINUTE, ..Rules::default() };
@@ -360,8 +365,8 @@ fn d12_who_beats_seldom_outlives_no_record() {
     }
 }
 
-/// Somebody wrote order numbers that nobody can have been given. Newcomers got the next one, which no reply
-/// can say.
+/// Somebody wrote order numbers that no waiter can have been given. Newcomers got the next one,
+/// which no reply can express.
 #[test]
 fn d13_odd_order_numbers_are_none() {
     for odd in [TOKEN_LIMIT, u64::MAX] {
@@ -376,7 +381,7 @@ fn d13_odd_order_numbers_are_none() {
         let Body::Queued { order, .. } = sim.start(2) else { panic!("it waits") };
         assert!(order < TOKEN_LIMIT, "{order}");
         assert!(!sim.keys().order.contains_key(&ours(1, 1)));
-        // It is told that it does not stand there, and comes back with its own.
+        // It is told that it is not queued, and returns with its own number.
         sim.beat(0);
         sim.hear_all();
         assert_eq!(sim.keys().queue, [ours(1, 1), ours(2, 1), ours(3, 1)]);
@@ -385,8 +390,8 @@ fn d13_odd_order_numbers_are_none() {
     }
 }
 
-/// Members that somebody pushed into the list, and no score was written for: each gets one when it is met, and
-/// goes when that has passed.
+/// Members that somebody pushed into the list without writing a score: each gets a score when it is
+/// met, and is removed when that has passed.
 #[test]
 fn d13_garbage_in_the_list_goes() {
     let mut lock = LockState::default();

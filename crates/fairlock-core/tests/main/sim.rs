@@ -1,6 +1,6 @@
 //! One lock, some clients of ours, one Java client and the network between them. Nothing moves by
-//! itself: whoever drives it decides what is executed, heard and read next, and when time goes on.
-//! A lost call, reply or message is one that is never chosen.
+//! itself: the test decides what is executed, heard and read next, and when time passes. A lost
+//! call, reply or message is one that is never chosen.
 
 use crate::client::{Call, Client, Habits, Stage};
 use crate::java::{self, Clocks};
@@ -13,7 +13,7 @@ use std::rc::Rc;
 pub(crate) struct Reply {
     pub(crate) call: Call,
     pub(crate) answer: Answer,
-    /// In which era it was given.
+    /// The era in which it was given.
     pub(crate) era: u8,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct Reply {
 pub(crate) struct Message {
     pub(crate) to: usize,
     pub(crate) payload: Payload,
-    /// In which era it was sent.
+    /// The era in which it was sent.
     pub(crate) era: u8,
 }
 
@@ -45,15 +45,15 @@ pub(crate) struct Sim {
     pub(crate) now: u64,
     /// How far the server's clock is ahead of it.
     pub(crate) skew: i64,
-    /// Counts the faults after which a guard may be in doubt though nobody has told its client.
+    /// Counts the faults after which a guard may be in doubt without its client knowing.
     pub(crate) era: u8,
-    /// Of which eras the answers and messages count for nothing any more.
+    /// The eras whose answers and messages no longer count.
     pub(crate) doubted: u32,
-    /// Of which eras the server's time counts for nothing any more.
+    /// The eras whose server time no longer counts.
     pub(crate) doubted_clocks: u32,
-    /// What the replica knows, since its link was cut.
+    /// The replica's state, once its link is cut.
     pub(crate) replica: Option<Rc<LockState>>,
-    /// Whose turn it is, where order is looked at.
+    /// Whose turn it is, if order is checked.
     pub(crate) turns: Option<Turns>,
     pub(crate) rules: Rc<Rules>,
     pub(crate) lock: Rc<LockState>,
@@ -63,9 +63,9 @@ pub(crate) struct Sim {
     pub(crate) calls: Vec<Call>,
     pub(crate) replies: Vec<Reply>,
     pub(crate) messages: Vec<Message>,
-    /// The newest token and whose it is.
+    /// The newest token and its owner.
     pub(crate) newest: Option<(Token, OwnerId)>,
-    /// First thing found wrong while an operation ran.
+    /// The first thing found wrong while an operation ran.
     pub(crate) wrong: Option<String>,
 }
 
@@ -102,7 +102,7 @@ impl Sim {
         }
     }
 
-    /// Whether the server sees a subscriber on the Java thread's own channel.
+    /// Sets whether the server sees a subscriber on the Java thread's own channel.
     pub(crate) fn subscribe_java(&mut self, on: bool) {
         let ears = Rc::make_mut(&mut self.ears);
         if on {
@@ -112,7 +112,7 @@ impl Sim {
         }
     }
 
-    /// Whether the server sees a subscriber on the inbox of a client.
+    /// Sets whether the server sees a subscriber on the inbox of a client.
     pub(crate) fn subscribe(&mut self, place: usize, on: bool) {
         let ears = Rc::make_mut(&mut self.ears);
         if on {
@@ -130,8 +130,8 @@ impl Sim {
         self.now.checked_add_signed(self.skew).expect("a clock after 1970")
     }
 
-    /// The server's clock steps. What ends by it ends early when it goes forward: no guard is promised
-    /// then until the next answer.
+    /// The server's clock steps. If it steps forward, what ends by it ends early: no guard is
+    /// promised then until the next answer.
     pub(crate) fn step_clock(&mut self, by: i64) {
         self.skew += by;
         if by > 0 {
@@ -139,14 +139,15 @@ impl Sim {
         }
     }
 
-    /// From here on the replica gets nothing more.
+    /// From here on the replica receives nothing more.
     pub(crate) fn cut_replica(&mut self) {
         self.replica = Some(self.lock.clone());
         self.begin_era(0, 0);
     }
 
-    /// The replica is the master now, and all clients are connected to it: what was done since the cut is
-    /// lost, and so is what travels on the old connections. Messages that came may still be read.
+    /// The replica becomes the master, and all clients are connected to it: everything since the
+    /// cut is lost, and so is what was in transit on the old connections. Messages that have
+    /// arrived may still be read.
     pub(crate) fn fail_over(&mut self) {
         let Some(replica) = self.replica.take() else { return };
         self.lock = replica;
@@ -166,7 +167,7 @@ impl Sim {
         self.era += 1;
     }
 
-    /// Whether the guarantees say nothing of this client's guard: it rests on what was lost, or on
+    /// Whether the guarantees do not cover this client's guard: it rests on what was lost, or on
     /// TTLs that ended early.
     pub(crate) fn doubts(&self, client: &Client) -> bool {
         let (told, clock) = client.rests_on;
@@ -181,7 +182,7 @@ impl Sim {
         self.doubted_clocks & (1 << era) != 0
     }
 
-    /// The server executes a call; the reply goes on its way.
+    /// The server executes a call; the reply is in transit.
     pub(crate) fn execute(&mut self, place: usize) -> Answer {
         let call = self.calls.remove(place);
         let answer = self.run(&call);
@@ -196,7 +197,7 @@ impl Sim {
         let (answer, effects) = lock.apply(now_us, &call.op, &self.rules, &*self.ears).unwrap();
         let minted = lock.snapshot().token != before;
         if let (Op::Acquire(a), Body::Granted { token, .. }) = (&call.op, &answer.body)
-            // After a failover an older hold may be the present one again.
+            // After a failover an older hold may be current again.
             && (minted || self.doubted == 0)
         {
             self.note_grant(*token, &a.owner);
@@ -287,7 +288,7 @@ impl Sim {
         result
     }
 
-    /// The Java thread asks for the lock, for the first time, woken or polling.
+    /// The Java thread asks for the lock: for the first time, when woken, or by polling.
     pub(crate) fn java_acquires(&mut self) -> java::Reply {
         let (clocks, j) = (self.clocks(), self.java.clone());
         let reply = self.change_keys(|k| java::acquire(k, clocks, &j.id, j.wait, j.lease));
@@ -315,7 +316,7 @@ impl Sim {
         self.subscribe_java(false);
     }
 
-    /// What must be true of every state, whatever happened.
+    /// What must hold in every state, whatever happened.
     pub(crate) fn check(&self) -> Result<(), String> {
         if let Some(wrong) = &self.wrong {
             return Err(wrong.clone());
@@ -347,7 +348,7 @@ impl Sim {
         if self.is_quiet() { self.check_quiet(held) } else { Ok(()) }
     }
 
-    /// Whether nothing is under way and nobody owes anything.
+    /// Whether nothing is in transit and no client owes anything.
     fn is_quiet(&self) -> bool {
         self.calls.is_empty()
             && self.replies.is_empty()
@@ -358,12 +359,12 @@ impl Sim {
                 .all(|c| c.debts.is_empty() && c.current.as_ref().is_none_or(|a| a.unanswered == 0))
     }
 
-    /// Nothing is left behind: the lock and the queue belong to attempts that go on.
+    /// Nothing is left behind: the lock and the queue belong to attempts that are still under way.
     fn check_quiet(&self, held: bool) -> Result<(), String> {
         let k = self.lock.snapshot();
         let request_held = k.record.grant.filter(|(token, _)| k.token == Some(*token));
-        // A guard that rests on a lost grant does not take the same grant again, so the claim that comes
-        // with that runs out: after a death's time at most.
+        // A guard that rests on a lost grant does not take the same grant again, so the claim that
+        // comes with it runs out: after a death's time at most.
         let claim = self.server_now() + self.rules.dead_ms;
         let runs_out = self.doubted != 0 && k.hold_expires.is_some_and(|at| at <= claim);
         let holder = k
@@ -372,7 +373,7 @@ impl Sim {
             .next()
             .filter(|_| held && !runs_out)
             .map(|o| (o, request_held.map(|g| g.1)));
-        // Without an order number, which was lost, it is taken out at its turn.
+        // Without an order number, which was lost, it is removed at its turn.
         let known = k.waiters.iter().filter(|(owner, _)| k.order.contains_key(*owner));
         let queued = known.map(|(owner, waiter)| (owner, Some(waiter.request)));
         for (owner, request) in holder.into_iter().chain(queued) {
@@ -389,12 +390,12 @@ impl Sim {
         Ok(())
     }
 
-    /// Whether a client of ours that lives still waits.
+    /// Whether a live client of ours still waits.
     pub(crate) fn somebody_waits(&self) -> bool {
         self.clients.iter().any(|c| c.alive && c.is_waiting())
     }
 
-    /// Executes, delivers and reads until nothing is under way.
+    /// Executes, delivers and reads until nothing is in transit.
     pub(crate) fn settle(&mut self) {
         while !(self.calls.is_empty() && self.replies.is_empty() && self.messages.is_empty()) {
             if !self.calls.is_empty() {
@@ -407,14 +408,14 @@ impl Sim {
         }
     }
 
-    /// Executes and answers what is under way; messages stay.
+    /// Executes and answers what is in transit; messages stay.
     pub(crate) fn hear_all(&mut self) {
         while !(self.calls.is_empty() && self.replies.is_empty()) {
             if self.calls.is_empty() { self.hear(0) } else { drop(self.execute(0)) }
         }
     }
 
-    /// Everything that was under way is lost, and the clients know it.
+    /// Everything in transit is lost, and the clients know it.
     pub(crate) fn lose_all(&mut self) {
         self.calls.clear();
         self.replies.clear();
@@ -424,7 +425,7 @@ impl Sim {
         }
     }
 
-    /// No fault happens any more; who lives listens again.
+    /// No more faults; every live client listens again.
     pub(crate) fn end_faults(&mut self, lose: bool) {
         for place in 0..self.clients.len() {
             if self.clients[place].alive {
@@ -437,12 +438,12 @@ impl Sim {
         }
     }
 
-    /// Nobody who lives waits or owes anything.
+    /// No live client waits or owes anything.
     pub(crate) fn is_served(&self) -> bool {
         !self.somebody_waits() && self.clients.iter().all(|c| !c.alive || c.debts.is_empty())
     }
 
-    /// One round without faults: whoever can act does, guards are let go at once.
+    /// One round without faults: every client that can act does, and guards are released at once.
     pub(crate) fn calm_round(&mut self, last_first: bool) {
         for turn in 0..self.clients.len() {
             let place = if last_first { self.clients.len() - 1 - turn } else { turn };

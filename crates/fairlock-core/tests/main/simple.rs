@@ -1,8 +1,8 @@
 //! Random sequences on a simple lock: owners of ours, every operation sometimes sent twice or late,
-//! and foreign clients that write, delete and persist the string as they like. An oracle kept from
-//! replies, and from what the foreigners did, says what is right.
+//! and foreign clients that write, delete and persist the string as they like. An oracle, kept from
+//! replies and from the foreigners' actions, decides what is right.
 //!
-//! `FAIRLOCK_CASES=n` plays n others, and prints the seed; `FAIRLOCK_SEED=n` repeats them.
+//! `FAIRLOCK_CASES=n` plays n other cases and prints the seed; `FAIRLOCK_SEED=n` repeats them.
 
 use crate::lab::wanted;
 use crate::support::{Ears, SHRINK_MS_MAX, client, ours, request, seed_and_cases};
@@ -46,7 +46,7 @@ enum Act {
     TheySet(u8, Option<u64>),
     /// The same without `NX`: a bug of theirs, or an operator.
     TheyOverwrite(u8, Option<u64>),
-    /// Compare-and-delete: it is theirs.
+    /// Compare-and-delete: the lock is theirs.
     TheyRelease,
     Del,
     Persist,
@@ -80,7 +80,7 @@ fn acts() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Who has the lock, as the observer knows.
+/// Who has the lock, as far as the observer knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Has {
     Ours(OwnerId, RequestId, Token),
@@ -92,10 +92,10 @@ struct Play {
     now: u64,
     tick: u64,
     lock: LockState,
-    /// Holder, and until when (ms; `None`: without an end).
+    /// Holder, and until when (ms; `None`: no end).
     has: Option<(Has, Option<u64>)>,
     newest: u64,
-    /// The present request of each owner, and the token that it got.
+    /// The current request of each owner, and the token that it got.
     requests: BTreeMap<u64, (u64, Option<Token>)>,
     /// Until when each buried request is refused.
     buried: BTreeMap<RequestId, u64>,
@@ -120,10 +120,10 @@ impl Play {
             .apply(at_us, op, &rules, &Ears::default())
             .map_err(|error| error.to_string())?;
         ensure(answer.now_ms == self.now && !answer.more, || format!("{answer:?}"))?;
-        // Whoever waits is told exactly when the lock becomes free by our doing.
+        // Waiters are notified exactly when the lock becomes free by one of our operations.
         let frees = matches!(answer.body, Body::Released | Body::Freed | Body::Forced { .. });
         let told: Vec<_> = effects.iter().map(|effect| &effect.channel).collect();
-        // And a holder of ours before that, whose lock was taken away by force.
+        // A holder of ours is notified before that if its lock was taken away by force.
         let taken_from = match &answer.body {
             Body::Forced { holder: Some(holder) } if was_ours => holder.client(),
             _ => None,
@@ -134,7 +134,7 @@ impl Play {
         Ok(answer.body)
     }
 
-    /// What somebody does to the string past us.
+    /// A foreign client changes the string directly.
     fn meddle(&mut self, value: Option<SimpleValue>, until: Option<u64>) {
         let mut keys = self.lock.snapshot().clone();
         keys.value_expires = until.filter(|_| value.is_some());
@@ -367,7 +367,7 @@ impl Play {
         })
     }
 
-    /// The string is what the observer expects: nothing of the others' was changed.
+    /// The string is what the observer expects: nothing that belongs to others was changed.
     fn agree(&self) -> Checked {
         let keys = self.lock.snapshot();
         let found = keys.value.as_ref().map(|value| (value.to_bytes(), keys.value_expires));
@@ -401,7 +401,7 @@ fn random_sequences_keep_the_string_to_its_owner() {
         rng_seed: RngSeed::Fixed(seed),
         failure_persistence: None,
         max_shrink_iters: 20_000,
-        // What was found is told soon, if not in the shortest form.
+        // Reports a failure soon, even if not in its shortest form.
         max_shrink_time: SHRINK_MS_MAX,
         ..Config::default()
     };
@@ -417,7 +417,8 @@ fn random_sequences_keep_the_string_to_its_owner() {
     }
 }
 
-/// Fair and plain operations meet a string, and the other way round: refused, and nothing is changed.
+/// Fair and plain operations meet a string, and the other way round: they are refused and change
+/// nothing.
 #[test]
 fn a_name_has_one_kind() {
     let acquire = |kind, who| Op::Acquire(Acquire { kind, ..wanted(&ours(who, 1), who, T0) });

@@ -1,4 +1,4 @@
-//! A Java head whose score has passed: Redisson drops it at once, though it may only have a clock that is
+//! A Java head whose score has passed: Redisson drops it at once, although its clock may merely be
 //! behind.
 
 use crate::client::Flaw;
@@ -8,7 +8,8 @@ use crate::sim::Sim;
 use crate::support::{Ears, client, ours};
 use fairlock_core::{Acquire, LockState, Op, Rules, Snapshot, Watch};
 
-/// x (client 1) holds, J waits with a clock ten minutes behind, and w (client 2) behind it.
+/// x (client 1) holds the lock, J waits with a clock ten minutes behind, and w (client 2) waits
+/// behind J.
 fn behind_a_slow_clock() -> Sim {
     let mut sim = lab(2, Flaw::None);
     sim.java.ahead = -600_000;
@@ -20,7 +21,7 @@ fn behind_a_slow_clock() -> Sim {
     sim
 }
 
-/// J was dropped by the release, and w overtook it: it came back at the tail.
+/// The release used to drop J, so w overtook it: J came back at the tail.
 #[test]
 fn one_that_listens_is_told_and_keeps_its_turn() {
     let mut sim = behind_a_slow_clock();
@@ -37,8 +38,8 @@ fn one_that_listens_is_told_and_keeps_its_turn() {
     assert_eq!(sim.check(), Ok(()));
 }
 
-/// Any other head that listens keeps the lock free for as long as its score lasts. This one's is over:
-/// its patience is not begun anew.
+/// Any other head that listens keeps the lock free for as long as its score lasts. This one's score
+/// is over: its patience does not start anew.
 #[test]
 fn one_that_listens_and_does_not_come_is_dropped_in_time() {
     let mut sim = behind_a_slow_clock();
@@ -59,9 +60,9 @@ fn one_that_nobody_hears_is_dropped_at_once() {
     assert!(!sim.keys().queue.contains(&sim.java.id));
 }
 
-/// A Java thread was offered the lock, took it, let go and entered anew. Ours, dropped meanwhile by a
-/// Java clock that is ahead, went behind that entry as if it were on offer, and was overtaken: random
-/// rounds beside Redisson found it.
+/// A Java thread was offered the lock, took it, released it and entered anew. One of our waiters,
+/// dropped meanwhile by a Java clock that is ahead, was put behind that entry as if it were on
+/// offer, and was overtaken: found by random rounds beside Redisson.
 #[test]
 fn a_new_entry_of_one_that_was_offered_the_lock_is_not_on_offer() {
     const NOW_MS: u64 = 1_700_000_000_000;
@@ -77,7 +78,7 @@ fn a_new_entry_of_one_that_was_offered_the_lock_is_not_on_offer() {
             ..Snapshot::default()
         };
         keys.record.watch = Some(watch);
-        // Not a loss of everything: somebody's removal is on record.
+        // Not a loss of everything: a removal is on record.
         keys.record.removed = Some(NOW_MS - 50);
         let mut lock = LockState::from_snapshot(keys);
         let order = Some((NOW_MS - 1_000) * 1_000);

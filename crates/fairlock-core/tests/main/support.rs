@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 
-/// How long a random run looks for a shorter one that fails as well.
+/// How long a failing random run is shortened.
 pub(crate) const SHRINK_MS_MAX: u32 = 20_000;
 
 pub(crate) fn client(number: u64) -> ClientId {
@@ -25,8 +25,8 @@ pub(crate) fn request(number: u64) -> RequestId {
     RequestId::from_random(u128::from(number))
 }
 
-/// Which subscribers there are: every inbox but the deaf ones, and the Java waiters that listen; and who
-/// is gone.
+/// The subscribers: every inbox but the deaf ones, and the Java waiters that listen; and the
+/// clients that are gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Ears {
     pub(crate) deaf: BTreeSet<ClientId>,
@@ -48,8 +48,9 @@ impl World for Ears {
     }
 }
 
-/// The seed and the number of random sequences. A plain run plays the same ones each time, so that it says something of
-/// the code alone; `FAIRLOCK_CASES=n` plays others, and `FAIRLOCK_SEED=n`, which a failure prints, repeats them.
+/// The seed and the number of random sequences. A plain run always plays the same ones, so that its
+/// result depends on the code alone; `FAIRLOCK_CASES=n` plays others, and `FAIRLOCK_SEED=n`, which
+/// a failure prints, repeats them.
 pub(crate) fn seed_and_cases(cases: u32) -> (u64, u32) {
     let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
     let others = number("FAIRLOCK_CASES");

@@ -1,12 +1,13 @@
-//! First come, first served: an observer of the queue that knows who was told what place.
+//! First come, first served: an observer of the queue that knows who was told which place.
 
 use crate::client::Client;
 use fairlock_core::{OwnerId, Snapshot};
 use std::collections::BTreeMap;
 
-/// When each attempt came that was seen in the queue, counted by this observer: the server's order numbers
-/// have to agree with it. Once the attempt was told its number, its place stays the same when it is taken
-/// out, or gets the lock too late, and comes back. Each attempt has an owner of its own.
+/// When each attempt that was seen in the queue arrived, counted by this observer: the server's
+/// order numbers must agree with it. Once an attempt was told its number, its place stays the same
+/// when it is removed, or gets the lock too late, and returns. Each attempt has an owner of its
+/// own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Turns {
     places: BTreeMap<OwnerId, Place>,
@@ -21,12 +22,12 @@ struct Place {
 }
 
 impl Turns {
-    /// After an operation; `minted`: somebody got the lock by it.
+    /// After an operation; `minted`: the operation granted the lock to somebody.
     pub(crate) fn note(&mut self, k: &Snapshot, minted: bool) -> Result<(), String> {
         for owner in k.order.keys() {
             let new = Place { came: 0, told: false, stands: false };
             let place = self.places.entry(owner.clone()).or_insert(new);
-            // At most one comes by one operation.
+            // One operation adds at most one.
             if !place.told && !place.stands {
                 self.came += 1;
                 place.came = self.came;
@@ -37,7 +38,7 @@ impl Turns {
         }
         let Some(holder) = k.hold.keys().next().filter(|_| minted) else { return Ok(()) };
         let own = self.places.get(holder).map_or(u64::MAX, |place| place.came);
-        // Who was passed over and is not back yet has to wait until it is.
+        // An attempt that was passed over and has not returned has no claim until it is back.
         let mut overtaken =
             self.places.iter().filter(|(owner, place)| place.came < own && k.queue.contains(owner));
         overtaken.next().map_or(Ok(()), |(owner, _)| Err(format!("{holder} overtook {owner}")))
@@ -51,7 +52,7 @@ impl Turns {
         }
     }
 
-    /// Those whose place still counts, in order.
+    /// The owners whose place still counts, in order.
     pub(crate) fn in_order<'a>(&'a self, k: &Snapshot, clients: &[Client]) -> Vec<&'a OwnerId> {
         let counts = |owner: &OwnerId| {
             let mut attempts = clients.iter().filter_map(|c| c.current.as_ref());

@@ -16,7 +16,7 @@ fn main() -> Result<(), Error> {
     println!("held {} times by this thread", inner.hold_count());
     drop(inner);
 
-    // Another thread waits, until it is told not to.
+    // Another thread waits until it is interrupted.
     let interrupt = Interrupt::new();
     let waits = thread::spawn({
         let lock = lock.clone().interruptible(&interrupt);

@@ -1,4 +1,4 @@
-//! Leader election: of all replicas of a service one leads, and the next one when that is over.
+//! Leader election: one replica of a service leads, and the next one takes over when that ends.
 //! `cargo run -p fairlock-examples --bin leader [-- redis://127.0.0.1/]`
 
 use fairlock::{Client, Config, Error, ErrorKind, FencingToken, Lock};
@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::time;
 
-/// A replica of the service. Here two of them are tasks; elsewhere each is a process on a host of its own.
+/// A replica of the service. Here two of them are tasks; in production each is a process on its own
+/// host.
 struct Replica {
     name: &'static str,
     resign: Arc<Notify>,
@@ -16,7 +17,7 @@ struct Replica {
 
 impl Replica {
     fn say(&self, what: &str) {
-        // Who is not heard any more goes on all the same.
+        // The receiver may be gone; the replica continues anyway.
         let _ = self.says.send(format!("{} {what}", self.name));
     }
 
@@ -50,7 +51,7 @@ impl Replica {
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "memory:".into());
-    // A leader that is killed is followed after this time at the latest; the default is 30 s.
+    // A killed leader is replaced after this time at the latest; the default is 30 s.
     let config = Config::from_url(&url)?.watchdog_lease(Duration::from_secs(3)).label("scheduler");
     let client = Client::with_config(config).await?;
     let lock = client.fair_lock("scheduler:leader");
@@ -70,13 +71,14 @@ async fn main() -> Result<(), Error> {
         time::sleep(Duration::from_millis(10)).await;
     }
 
-    // It gives up the lead, for example before it is restarted: the next one leads at once, and it stands again.
+    // The leader resigns, for example before a restart: the next one leads at once, and it stands
+    // again.
     resign.notify_one();
     let mut seen = [hear().await, hear().await];
     seen.sort();
     println!("{}, {}", seen[0], seen[1]);
 
-    // Somebody takes it away.
+    // An operator takes the lock away.
     while lock.inspect().await?.queue_len == 0 {
         time::sleep(Duration::from_millis(10)).await;
     }
@@ -87,7 +89,7 @@ async fn main() -> Result<(), Error> {
 
     for replica in [a, b] {
         replica.abort();
-        // A replica that ends gives up the lead, or its place.
+        // A replica that ends releases the lock, or leaves the queue.
         assert!(replica.await.is_err_and(|error| error.is_cancelled()));
     }
     client.shutdown().await;

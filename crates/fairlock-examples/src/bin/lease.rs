@@ -24,7 +24,7 @@ async fn renewed(config: Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// Work that must be over by a time, whatever happens: the lease is never renewed.
+/// Work that must end by a deadline: the lease is never renewed.
 async fn fixed(config: Config) -> Result<(), Error> {
     let client = Client::with_config(config).await?;
     let lock = client.fair_lock("lease:fixed").lease(Duration::from_millis(300));
@@ -35,7 +35,7 @@ async fn fixed(config: Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// A task that may hang: renewed, but not for ever.
+/// A task that may hang: the lease is renewed up to a limit.
 async fn bounded(config: Config) -> Result<(), Error> {
     let client = Client::with_config(config).await?;
     let lock = client.fair_lock("lease:bounded").max_hold(Duration::from_millis(300));
@@ -46,14 +46,14 @@ async fn bounded(config: Config) -> Result<(), Error> {
         () = guard.lost() => {} // the task is dropped
     }
     println!("bounded: the task was dropped, the guard is {:?}", guard.state());
-    // The next one is served, whether the task lets go or not.
+    // The next waiter is served, whether or not the task releases the lock.
     let next = lock.lock().await?;
     assert!(next.token() > guard.token());
     next.release().await?;
     Ok(())
 }
 
-/// "At most once in this time": nobody holds it, and nobody gets it before the lease is over.
+/// "At most once in this time": the lock has no holder, and stays taken until the lease ends.
 async fn left_to_the_store(config: Config) -> Result<(), Error> {
     let client = Client::with_config(config).await?;
     let lock = client.fair_lock("lease:left").lease(Duration::from_millis(300));

@@ -1,4 +1,4 @@
-//! Entering a lock that is held already.
+//! Re-entering a held lock.
 //! `cargo run -p fairlock-examples --bin owner [-- redis://127.0.0.1/]`
 
 use fairlock::{Client, Error, Lock, Release};
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Error> {
     let lock = client.fair_lock("invoice:42").owned_by(&owner);
     let guard = lock.lock().await?;
     below(&lock).await?;
-    // Everybody else waits, another handle of the same task too.
+    // Any other request waits, even from another handle in the same task.
     assert!(client.fair_lock("invoice:42").try_lock().await?.is_none());
     guard.release().await?;
     Ok(())

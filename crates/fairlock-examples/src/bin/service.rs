@@ -1,11 +1,11 @@
-//! A small service: two processes, one resource, one lock. One of them is paused for longer than its
-//! lease, and what it writes afterwards is refused.
+//! A small service: two processes, one resource, one lock. One process is paused for longer than
+//! its lease, and its later write is refused.
 //!
 //! ```sh
 //! cargo run -p fairlock-examples --bin service -- redis://127.0.0.1/
 //! ```
 //!
-//! The exit code is 0 when everything that it claims was so.
+//! The exit code is 0 if every claim that it prints holds.
 
 use fairlock::{Client, Config, FencingToken, Guard, Lock};
 use fairlock_examples::fence_sql::{self, fenced};
@@ -19,10 +19,10 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// How often each worker adds one, before any is paused.
+/// How many increments each worker makes before one is paused.
 const ROUNDS: i64 = 20;
 
-/// Short, so that the demonstration is. A service would keep the 30 s that are the default.
+/// Short, to keep the demonstration short. A service would keep the default of 30 s.
 const LEASE: Duration = Duration::from_secs(2);
 
 /// Longest wait for a worker's next line: far more than a lease.
@@ -45,9 +45,9 @@ async fn main() -> ExitCode {
     }
 }
 
-// ---- The service: what an adopter writes. ----
+// ---- The service: the code that an adopter writes. ----
 
-/// A counter in a database, which every process of the service changes under the lock.
+/// A counter in a database, changed by every process of the service under the lock.
 struct Counter {
     db: Connection,
 }
@@ -65,14 +65,14 @@ impl Counter {
         Ok(Self { db })
     }
 
-    /// Reads the value, and keeps older holders out from here on.
+    /// Reads the value, and from here on refuses older holders.
     fn read(&mut self, token: FencingToken) -> Result<Option<i64>> {
         Ok(fenced(&mut self.db, "counter", token, |db| {
             db.query_row("SELECT coalesce(max(value), 0) FROM counter", (), |row| row.get(0))
         })?)
     }
 
-    /// `None`: a newer holder was here, nothing was written.
+    /// Returns `None` if a newer holder was here; then nothing was written.
     fn write(&mut self, token: FencingToken, value: i64) -> Result<Option<()>> {
         Ok(fenced(&mut self.db, "counter", token, |db| {
             let token = i64::try_from(token.get()).expect("a token is below 2^53");
@@ -90,7 +90,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// Adds one, under the lock.
+    /// Increments the counter under the lock.
     async fn add(&mut self) -> Result<()> {
         let guard = self.lock.lock().await?;
         let Some(value) = self.counter.read(guard.token())? else {
@@ -99,7 +99,7 @@ impl Worker {
         self.finish(guard, value + 1).await
     }
 
-    /// The same with time to think in the middle: long enough to be paused there.
+    /// The same with a pause between read and write, in which the process is stopped.
     async fn add_slowly(&mut self) -> Result<()> {
         let guard = self.lock.lock().await?;
         let Some(value) = self.counter.read(guard.token())? else {
@@ -107,7 +107,8 @@ impl Worker {
         };
         self.say(&format!("holding {}", guard.token())).await?;
         self.told.next_line().await?;
-        // It does not look at its guard here. Even if it did: the pause may come right after.
+        // It does not check its guard here. Even if it did, the process might be stopped right
+        // after the check.
         self.finish(guard, value + 1).await
     }
 
@@ -146,7 +147,7 @@ async fn work_as_told(url: &str, db: &Path) -> Result<()> {
     Ok(())
 }
 
-// ---- The demonstration: starts two workers, pauses one, and looks at what became of it. ----
+// ---- The demonstration: starts two workers, pauses one, and checks the result. ----
 
 async fn demonstrate(url: &str) -> Result<()> {
     let folder = Folder::new()?;
@@ -198,7 +199,7 @@ fn claim(holds: bool, what: &str) -> Result<()> {
     if holds { Ok(()) } else { Err(format!("not so: {what}").into()) }
 }
 
-/// The counter, how often it was changed, and whether every change has a larger token than the one
+/// The counter, the number of changes, and whether each change has a larger token than the one
 /// before it.
 fn look(db: &Path) -> Result<(i64, i64, bool)> {
     let db = Connection::open(db)?;
@@ -209,7 +210,7 @@ fn look(db: &Path) -> Result<(i64, i64, bool)> {
     Ok((changes.last().map_or(0, |last| last.0), changes.len().try_into()?, in_order))
 }
 
-/// A worker, from outside. Dropping it kills it, also while it is paused.
+/// A worker process. Dropping it kills it, even while it is stopped.
 struct Process {
     child: Child,
     stdin: ChildStdin,
@@ -234,7 +235,7 @@ impl Process {
         Ok(self.stdin.write_all(format!("{order}\n").as_bytes()).await?)
     }
 
-    /// What follows `start` in the next line.
+    /// The rest of the next line, after `start`.
     async fn hears(&mut self, start: &str) -> Result<String> {
         let line = tokio::time::timeout(PATIENCE, self.stdout.next_line()).await??;
         let line = line.ok_or("a worker ended")?;
@@ -242,7 +243,7 @@ impl Process {
         Ok(rest.ok_or_else(|| format!("a worker says \"{line}\", not \"{start}...\""))?.to_owned())
     }
 
-    /// A value that it wrote, and the token.
+    /// The value that it wrote, and the token.
     async fn wrote(&mut self) -> Result<(i64, u64)> {
         let line = self.hears("wrote ").await?;
         let (value, token) = line.split_once(' ').ok_or("no token")?;
@@ -261,7 +262,7 @@ impl Process {
     }
 }
 
-/// A folder that goes away with its owner.
+/// A temporary folder that is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -274,7 +275,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left is a small file in the folder for such files.
+        // On failure a small file remains in the temporary folder.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting for a lock: not at all, for a while, with something else to do meanwhile.
+//! Waiting for a lock: not at all, for a limited time, or while doing something else.
 //! `cargo run -p fairlock-examples --bin wait [-- redis://127.0.0.1/]`
 
 use fairlock::{Client, Error};
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Error> {
         None => println!("try_lock_for: not in time"),
     }
 
-    // The place in the queue stays, whatever the loop does.
+    // The place in the queue is kept, whatever the loop does.
     let mut turn = lock.enqueue().await?;
     let mut behind = lock.enqueue().await?;
     println!(
@@ -39,7 +39,7 @@ async fn main() -> Result<(), Error> {
     };
     println!("turn: it is ours");
 
-    // Another wait for the same lock, given up half way: it is out of the queue at once.
+    // Another wait for the same lock, cancelled halfway: it leaves the queue at once.
     let given_up = tokio::time::timeout(Duration::from_millis(50), lock.lock()).await;
     assert!(given_up.is_err());
     behind.leave().await?; // ready when the place is given up

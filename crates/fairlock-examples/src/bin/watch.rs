@@ -17,7 +17,7 @@ async fn main() -> Result<(), Error> {
         loop {
             let state = *connection.borrow_and_update();
             println!("connection: {state:?}");
-            // The sender goes with the client.
+            // The sender is dropped with the client.
             if state == ConnectionState::Closed || connection.changed().await.is_err() {
                 return;
             }
@@ -35,7 +35,7 @@ async fn main() -> Result<(), Error> {
     });
 
     let mut nothing = [0];
-    // A closed stdin is an end too.
+    // A closed stdin ends the program as well.
     let _ = tokio::io::stdin().read(&mut nothing).await;
     client.shutdown().await;
     connection.await.expect("the task does not panic");

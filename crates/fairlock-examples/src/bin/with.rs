@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "memory:".into());
-    // A short lease: a holder finds out at its next renewal that its lock was taken away.
+    // A short lease: a holder notices at its next renewal that its lock was taken away.
     let config = Config::from_url(&url)?.watchdog_lease(Duration::from_millis(1_500));
     let client = Client::with_config(config).await?;
     let lock = client.fair_lock("invoice:42");
@@ -20,7 +20,7 @@ async fn main() -> Result<(), Error> {
         println!("others may have held the lock before the end: {:?}", done.release);
     }
 
-    // In a task of its own, with an operator who takes the lock away.
+    // In a separate task, with an operator who takes the lock away.
     let begun = Arc::new(Notify::new());
     let task = tokio::spawn({
         let (lock, begun) = (lock.clone(), Arc::clone(&begun));
@@ -40,7 +40,7 @@ async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// What the lock protects. It hands the token on to what it writes to.
+/// The protected work. It passes the token on to the resource it writes to.
 async fn book(token: FencingToken) -> u32 {
     assert!(token.get() > 0);
     42

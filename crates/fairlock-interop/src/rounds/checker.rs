@@ -1,4 +1,4 @@
-//! What must not have happened in a round, and how fast the lock went from hand to hand.
+//! The invariants of a round, and how fast the lock was handed over.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,12 +15,13 @@ use super::in_ms;
 use super::notes::{Force, Played, Problem};
 use crate::watch::{Step, What, hand_overs, is_java};
 
-/// A wake-up that takes longer is counted as late.
+/// A slower wake-up counts as late.
 pub const LATE: Duration = Duration::from_millis(50);
-/// What was given up in the last moment is taken back this soon, also a lock that nobody holds on to.
+/// How soon requests given up at the last moment are withdrawn, and a lock that no caller uses is
+/// freed.
 const EMPTY_WITHIN: Duration = Duration::from_secs(8);
 
-/// Hand-overs to somebody who was waiting, by direction.
+/// Hand-overs to a waiter, by direction.
 #[derive(Clone, Debug, Default)]
 pub struct HandOvers {
     /// Ours to Java.
@@ -31,11 +32,12 @@ pub struct HandOvers {
     pub rust_to_rust: WakeUps,
     /// Java to Java.
     pub java_to_java: WakeUps,
-    /// Whatever the direction: Java's waiter that had been told gave up, which Java tells nobody.
+    /// In any direction, past a Java waiter that was notified and gave up: Java does not pass the
+    /// notification on.
     pub past_a_leaver: WakeUps,
 }
 
-/// From the server's time of the release to the return of the call that waited.
+/// Times from the release, by the server's clock, to the return of the waiting call.
 #[derive(Clone, Debug, Default)]
 pub struct WakeUps {
     /// All of them.
@@ -46,18 +48,18 @@ pub struct WakeUps {
     pub worst: Duration,
 }
 
-/// Which order there has to be.
+/// The order that is required.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Order {
     /// None: the lock is not fair.
     Any,
-    /// Whoever came first.
+    /// First come, first served.
     Fifo,
-    /// The same among those that stand in the queue: clients with a wrong clock drop others.
+    /// The same among those in the queue: clients with a wrong clock drop others.
     FifoOfThePresent,
 }
 
-/// The violations of a round, and its hand-overs.
+/// Returns the violations of a round, and its hand-overs.
 pub fn check(
     lock: &str,
     order: Order,
@@ -78,7 +80,7 @@ pub fn check(
         found.extend(check_fifo(&records).into_iter().filter(|violation| !is_fair(violation)));
     }
     found.extend(check_no_lost_waiter(&records));
-    // Neither Java nor the dead have said which token they got.
+    // Neither Java nor the killed clients reported their tokens.
     let says_no_token = |record: &&Record| record.event == Event::Granted { token: 0 };
     let ours = records.iter().filter(|record| !is_java(&record.owner) && !says_no_token(record));
     let ours: Vec<_> = ours.cloned().collect();
@@ -90,14 +92,14 @@ pub fn check(
     (violations, wake_ups(&records, steps))
 }
 
-/// A hold that a call of somebody else ended.
+/// A hold that another owner's call ended.
 #[derive(Debug)]
 struct Taken {
     owner: String,
     /// When it began and ended on the server.
     held_ns: u64,
     freed_ns: u64,
-    /// When the owner's next hold began, if it had one.
+    /// When the owner's next hold began, if there was one.
     next_ns: u64,
 }
 
@@ -108,15 +110,16 @@ impl Taken {
             && self.freed_ns <= problem.at_ns
     }
 
-    /// Whether the owner's record is of this hold.
+    /// Whether the record is about this hold.
     fn covers(&self, record: &Record) -> bool {
         let at_ns = record.at_ns + CLOCKS_STEP_NS;
         record.owner == self.owner && (self.held_ns..self.next_ns).contains(&at_ns)
     }
 }
 
-/// The holds that ended by a call of `forceUnlock`, or before Java's call that got them returned; and what else became free before its time though its
-/// owner had not released it. A hold that nobody saw was of a request that had been given up.
+/// Returns the holds that ended through `forceUnlock`, or before the Java call that acquired them
+/// returned; and complaints about other locks that became free early although the owner had not
+/// released them. A hold that no caller saw belonged to a request that had been given up.
 fn taken_away(played: &Played, steps: &[Step]) -> (Vec<Taken>, Vec<String>) {
     let (mut taken, mut unexplained) = (Vec::new(), Vec::new());
     for (at, step) in steps.iter().enumerate() {
@@ -128,7 +131,8 @@ fn taken_away(played: &Played, steps: &[Step]) -> (Vec<Taken>, Vec<String>) {
         let owner = step.owner.clone();
         let end = Taken { owner, held_ns, freed_ns, next_ns };
         if by_time {
-            // Java does not look whether its lease is over when the call returns at last. Ours do.
+            // When a Java call returns late, Java does not check whether its lease has ended. Ours
+            // do.
             let is_late = |record: &Record| {
                 end.covers(record) && record.at_ns > freed_ns && is_java(&record.owner)
             };
@@ -142,10 +146,11 @@ fn taken_away(played: &Played, steps: &[Step]) -> (Vec<Taken>, Vec<String>) {
             mine.filter(|record| wanted(&record.event) && record.at_ns <= until_ns).count()
         };
         let granted = count(|event| matches!(event, Event::Granted { .. }), u64::MAX);
-        // What is noted before the call is noted before the server's time, but for the clocks' steps.
+        // What is noted before the call is noted before the server's time, apart from clock steps.
         let until_ns = freed_ns + CLOCKS_APART_NS;
         let released = count(|event| *event == Event::Released, until_ns);
-        // Ours say so a little before the server's time, and then give back what may be left.
+        // Ours report the end of a lease slightly before the server's time, then release what may
+        // be left.
         let is_over = count(|event| *event == Event::Lost, until_ns) > 0;
         let in_call = |force: &Force| {
             (force.began_ns.saturating_sub(CLOCKS_APART_NS)..=force.ended_ns + CLOCKS_APART_NS)
@@ -153,7 +158,7 @@ fn taken_away(played: &Played, steps: &[Step]) -> (Vec<Taken>, Vec<String>) {
         };
         let is_released = granted > 0 && (released >= granted || is_over);
         if played.forces.iter().any(in_call) {
-            // Perhaps it was just being released: it is over either way.
+            // It may have been about to be released: it has ended either way.
             taken.push(end);
         } else if granted > 0 && !is_released {
             unexplained.push(format!("{} lost the lock, and nobody took it away", end.owner));
@@ -162,14 +167,15 @@ fn taken_away(played: &Played, steps: &[Step]) -> (Vec<Taken>, Vec<String>) {
     (taken, unexplained)
 }
 
-/// A call that is very fast may return before the server's time of what it did (seed 218993704).
+/// A very fast call may return before the server's time of what it did (seed 218993704).
 const CLOCKS_STEP_NS: u64 = 200_000;
 
-/// Between the server's clock and ours, which MONITOR shows in microseconds.
+/// The largest difference between the server's clock, which MONITOR shows in microseconds, and
+/// ours.
 const CLOCKS_APART_NS: u64 = 1_000_000;
 
-/// What the callers saw. A hold that was taken away ended then, whenever its owner heard of it; a grant
-/// that arrived after that was none.
+/// What the callers saw. A hold that was taken away ended at that time, whenever its owner noticed;
+/// a grant that arrived later is ignored.
 fn seen(lock: &str, played: &Played, taken: &[Taken]) -> Vec<Record> {
     let too_late = |record: &Record| {
         taken.iter().any(|taken| taken.covers(record) && record.at_ns > taken.freed_ns)
@@ -190,9 +196,9 @@ fn seen(lock: &str, played: &Played, taken: &[Taken]) -> Vec<Record> {
     records
 }
 
-/// Whether the one that was overtaken did not stand in the queue at that moment, since somebody with a wrong
-/// clock had dropped it; or had come back while the free lock was being offered to the other, behind which
-/// ours returns then.
+/// Whether the overtaken owner was not in the queue at that moment, because a client with a wrong
+/// clock had dropped it; or had returned while the free lock was being offered to the other, in
+/// which case ours return behind that one.
 fn overtaken_was_away(violation: &Violation, steps: &[Step]) -> bool {
     let evidence = &violation.evidence;
     let granted = evidence.iter().find(|record| matches!(record.event, Event::Granted { .. }));
@@ -216,8 +222,8 @@ fn overtaken_was_away(violation: &Violation, steps: &[Step]) -> bool {
     }
 }
 
-/// Who came and went, by what the server executed. A place is a number; an owner that is dropped and
-/// comes back to its place keeps it, and one that comes back at the tail has a new one.
+/// Entries and departures, by what the server executed. A place is a number: an owner that is
+/// dropped and returns to its place keeps it, one that returns at the tail gets a new one.
 fn of_the_queue(lock: &str, steps: &[Step], grants: &HashMap<&str, usize>) -> Vec<Record> {
     let mut records = Vec::new();
     let mut record = |owner: &str, at_ns, event| {
@@ -246,11 +252,11 @@ fn of_the_queue(lock: &str, steps: &[Step], grants: &HashMap<&str, usize>) -> Ve
                 left.insert(owner, *at_ns);
             }
             What::Holds => {
-                // Its next attempt, or its Java client's next look: its place was gone either way.
+                // Its next attempt, or its Java client's next poll: its place was lost either way.
                 if let Some(at_ns) = left.remove(owner) {
                     record(owner, at_ns, Event::GaveUp);
                 }
-                // It was being given up when it got the lock, and nobody saw it.
+                // The request was being given up when it got the lock, and no caller saw the grant.
                 if !grants.contains_key(owner) {
                     record(owner, *at_ns, Event::GaveUp);
                 }
@@ -264,7 +270,7 @@ fn of_the_queue(lock: &str, steps: &[Step], grants: &HashMap<&str, usize>) -> Ve
     records
 }
 
-/// Java is not told when its lease ends. Ours are, and have said so.
+/// Java does not notice the end of its lease. Ours do, and have reported it.
 fn ends_of_java(lock: &str, steps: &[Step]) -> Vec<Record> {
     let by_time = |step: &&Step| step.what == What::Frees { by_time: true };
     let ends = steps.iter().filter(by_time).filter(|step| is_java(&step.owner));
@@ -307,7 +313,7 @@ fn wake_ups(records: &[Record], steps: &[Step]) -> HandOvers {
     all
 }
 
-/// What stands in the keys when everybody has left. The dead may stand in the queue.
+/// What remains in the keys when all clients have left. Killed clients may remain in the queue.
 pub async fn what_is_left(server: SocketAddr, lock: &str, dead: &[String]) -> Option<String> {
     let mut raw = Raw::connect(server);
     let (queue, scores) = (queue_key(lock), timeout_key(lock));
@@ -334,7 +340,7 @@ fn members(raw: &mut Raw, command: &[&str]) -> Vec<String> {
 }
 
 impl HandOvers {
-    /// Adds those of another round.
+    /// Adds the hand-overs of another round.
     pub fn add(&mut self, other: Self) {
         self.rust_to_java.add(&other.rust_to_java);
         self.java_to_rust.add(&other.java_to_rust);
@@ -345,7 +351,8 @@ impl HandOvers {
 }
 
 impl HandOvers {
-    /// The slowest that ours had a part in. What Java does to Java is not ours to judge.
+    /// The slowest hand-over in which ours took part. Hand-overs from Java to Java are not ours to
+    /// judge.
     pub fn worst_with_ours(&self) -> Duration {
         [&self.rust_to_java, &self.java_to_rust, &self.rust_to_rust]
             .map(|way| way.worst)
@@ -356,7 +363,7 @@ impl HandOvers {
 }
 
 impl WakeUps {
-    /// Adds those of another round.
+    /// Adds the wake-ups of another round.
     pub fn add(&mut self, other: &Self) {
         self.count += other.count;
         self.late += other.late;

@@ -1,8 +1,8 @@
-//! Rounds in which clients are killed: who stands in the queue in which order, who of them dies, and
-//! when, is made from the seed. Everybody else is to be served, in order.
+//! Rounds in which clients are killed. The order of the queue, which clients die, and when, are
+//! derived from the seed. All others must be served, in order.
 //!
-//! A living waiter of Java behind a dead one of Java's would wait for minutes, since Redisson lets only the
-//! head take a free lock: there the living ones are ours.
+//! A live Java waiter behind a dead one would wait for minutes, because Redisson lets only the head
+//! take a free lock; so the live ones behind it are ours.
 
 use std::fmt;
 use std::path::Path;
@@ -24,33 +24,33 @@ use crate::java::{Call, Java, JavaClient, JavaLock, SOON};
 use crate::watch::{Step, What, is_java};
 use crate::worker::Worker;
 
-/// Who has no answer by then has none coming: past a dead Java head it takes 8 s, past a dead holder its
-/// lease, past dead waiters of ours 6 s.
+/// A call without an answer by then gets none: passing a dead Java head takes 8 s, a dead holder
+/// its lease, and dead waiters of ours 6 s.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(40);
-/// The lease of the holders that die; the others' watchdogs renew.
+/// The lease of the holders that die; the watchdogs of the others renew.
 const DOOMED_LEASE: Duration = Duration::from_secs(2);
-/// How long a Java waiter that dies is ready to wait: it does not live as long.
+/// The wait time of a Java waiter that dies; it dies before it is over.
 const DOOMED_WAIT_MS: i64 = 6000;
-/// Releases and deaths come within this time, once all stand in the queue.
+/// Releases and deaths happen within this time after all are in the queue.
 const WITHIN_MS: u64 = 600;
 
 /// A round.
 #[derive(Clone, Debug)]
 pub struct Deaths {
-    /// What it is made from.
+    /// The seed it is derived from.
     pub seed: u64,
-    /// The first holds the lock, the others wait in this order.
+    /// The first holds the lock; the others wait in this order.
     pub players: Vec<Player>,
 }
 
 /// See [`Deaths`].
 #[derive(Clone, Copy, Debug)]
 pub struct Player {
-    /// Whose client.
+    /// Whether it is a Java client.
     pub is_java: bool,
-    /// When it is killed, in milliseconds after all stand in the queue; those of Java's die together.
+    /// When it is killed, in milliseconds after all are in the queue; Java clients die together.
     pub dies_ms: Option<u64>,
-    /// Whether it enters once more, if it lives to do so.
+    /// Whether it re-enters, if it lives long enough.
     pub reenters: bool,
     /// How long it holds the lock.
     pub hold_ms: u64,
@@ -71,7 +71,7 @@ impl Deaths {
             let reenters = dice.below(4) == 0;
             players.push(Player { is_java, dies_ms, reenters, hold_ms });
         }
-        // Somebody is left to be served.
+        // At least one client is left to be served.
         let last = players.last_mut().expect("four at least");
         (last.is_java, last.dies_ms) = (false, None);
         Self { seed, players }
@@ -82,7 +82,7 @@ impl Deaths {
         format!("deaths-{}", self.seed)
     }
 
-    /// Calls in it, as far as it is known.
+    /// The number of calls in it, as far as it is known.
     pub fn calls(&self) -> usize {
         let calls = |player: &Player| match (player.dies(), player.reenters) {
             (true, _) => 1,
@@ -92,7 +92,7 @@ impl Deaths {
         self.players.iter().map(calls).sum()
     }
 
-    /// Nobody heard of what the doomed got; the server knows.
+    /// Adds what the killed clients were granted, which only the server knows.
     pub fn add_the_doomed(&self, played: &mut Played, steps: &[Step]) {
         let dead = played.dead();
         for step in steps.iter().filter(|step| dead.contains(&step.owner)) {
@@ -125,14 +125,14 @@ impl Player {
     }
 }
 
-/// A line for each player.
+/// One line for each player.
 impl fmt::Display for Deaths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.players.iter().try_for_each(|player| write!(f, "\n    {player:?}"))
     }
 }
 
-/// Plays the rounds of these seeds at the same time: the Java clients that die are in one JVM.
+/// Plays the rounds of these seeds concurrently: all Java clients that die are in one JVM.
 ///
 /// # Panics
 ///
@@ -151,7 +151,7 @@ pub async fn play(
         rust: rust_client(server.addr()).await,
         java: java_client(server.addr(), java).await,
         doomed: java_client(server.addr(), &doomed).await,
-        // All of the rounds, and whoever kills the JVM.
+        // All rounds, and the task that kills the JVM.
         all_stand: Barrier::new(seeds.len() + 1),
         java_dies: Barrier::new(seeds.len() + 1),
         java_is_dead: Barrier::new(seeds.len() + 1),
@@ -170,7 +170,7 @@ pub async fn play(
     rounds.join_all().await
 }
 
-/// What the rounds of one JVM share.
+/// State shared by the rounds of one JVM.
 struct Context {
     url: String,
     raw: std::net::SocketAddr,
@@ -186,7 +186,7 @@ struct Context {
 async fn round(context: &Context, deaths: Deaths) -> (Deaths, Played) {
     let notes = Notes::new(&deaths.lock(), ANSWERED_WITHIN);
     let (mut living, mut workers, mut java) = (Vec::new(), Vec::new(), Vec::new());
-    // The calls of the doomed JVM have no answers, and are kept until it is dead.
+    // The calls of the doomed JVM get no answers, and are kept until it is dead.
     let mut unanswered = Vec::new();
     let begin = Arc::new(tokio::sync::Notify::new());
     for (n, player) in deaths.players.iter().copied().enumerate() {
@@ -233,7 +233,8 @@ async fn round(context: &Context, deaths: Deaths) -> (Deaths, Played) {
     (deaths, notes.take())
 }
 
-/// One of ours that lives: enters, and holds the lock in its turn; the first one from a moment on.
+/// A live client of ours: it enters, and holds the lock in its turn; the first one holds it until
+/// it is told to begin.
 async fn ours(
     context: &Context,
     player: Player,
@@ -257,7 +258,7 @@ async fn ours(
     })
 }
 
-/// The same of Java's.
+/// The same for a Java client.
 fn javas(
     context: &Context,
     player: Player,
@@ -292,7 +293,7 @@ fn dies((worker, dies_ms): (Worker, u64), notes: &Notes) -> JoinHandle<()> {
     })
 }
 
-/// Waits until a call of Java's has entered the queue, or got the lock.
+/// Waits until a Java call has entered the queue or acquired the lock.
 async fn stands(context: &Context, lock: &str, owner: &str, call: &mut Call) {
     let mut raw = Raw::connect(context.raw);
     let deadline = Instant::now() + SOON;

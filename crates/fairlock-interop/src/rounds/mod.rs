@@ -1,12 +1,12 @@
 //! Random scripts that Rust and Java play together on one lock, checked afterwards.
 //!
-//! A round is a [`script`] made from a seed alone, [`play`]ed once, and checked by [`checker`] against what the
-//! server executed and what the callers saw. The seed of a round is printed with every violation; it repeats
-//! the script, though not the moments in which the machine runs its parts.
+//! A round is a [`script`] derived from a seed alone, [`play`]ed once, and checked by [`checker`]
+//! against what the server executed and what the callers saw. The seed of a round is printed with
+//! every violation; it repeats the script, but not its exact timing.
 //!
-//! Two kinds of rounds last longer than the half second of the others, because what they are about is
-//! found by time, and several are played at once: those with a Java client whose [clock](run_clocks) is
-//! wrong, and those in which clients are [killed](run_deaths).
+//! Two kinds of rounds take longer than the half second of the others, because their effects depend
+//! on timeouts, and several are played concurrently: those with a Java client whose
+//! [clock](run_clocks) is wrong, and those in which clients are [killed](run_deaths).
 
 pub mod checker;
 pub mod deaths;
@@ -30,40 +30,42 @@ use crate::java::Java;
 use crate::version::Version;
 use crate::watch::{Command, Step, Watch, What};
 
-/// A wake-up that takes longer was not caused by a message, but by the clock.
+/// A slower wake-up was caused by a timeout, not by a message.
 pub const SLOW: Duration = Duration::from_millis(500);
 
-/// What a number of rounds came to.
+/// The result of a number of rounds.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// How many were played.
+    /// The number of rounds played.
     pub rounds: u64,
     /// Calls made in them.
     pub operations: usize,
-    /// Who handed the lock to whom, and how fast those woke up.
+    /// Hand-overs by direction, and how fast the next holders woke up.
     pub hand_overs: HandOvers,
-    /// What must not happen and did, each with its seed.
+    /// Violations, each with its seed.
     pub violations: Vec<String>,
-    /// Rounds that are not counted, because a client of Java's failed by itself; others were played instead.
+    /// Rounds that do not count because a Java client failed by itself; others were played instead.
     pub spoiled: Vec<String>,
-    /// Rounds with a wake-up to or from ours that took longer than [`SLOW`], told like violations.
+    /// Rounds with a wake-up to or from ours that took longer than [`SLOW`], reported like
+    /// violations.
     pub slow: Vec<String>,
 }
 
 /// How far the clock of a Java client is off, in microseconds.
 const TEN_MINUTES_US: i64 = 600_000_000;
 
-/// So many commands of a violation's round are told, from its beginning and its end.
+/// How many commands of a violation's round are printed, from its start and from its end.
 const TOLD: usize = 2000;
 
-/// So many rounds of a run may be spoiled; beside Redisson 3.16, or on a busy machine, one in fifty is.
+/// How many rounds of a run may be spoiled. With Redisson 3.16, or on a busy machine, one in fifty
+/// is.
 const SPOILED_MAX: usize = 25;
 
-/// Rounds that take long are played at the same time, this many.
+/// How many long rounds are played concurrently.
 const AT_ONCE: u64 = 8;
 
-/// Whoever is dropped by a client with a wrong clock looks again when the TTL that it saw has ended, at
-/// most five seconds, and may be dropped again.
+/// A waiter dropped by a client with a wrong clock asks again when the TTL that it saw has ended,
+/// after at most five seconds, and may be dropped again.
 const DROPPED_ANSWERED_WITHIN: Duration = Duration::from_secs(20);
 
 /// Plays `rounds` scripts, of this seed and those that follow it.
@@ -81,7 +83,7 @@ pub async fn run(server: &Server, java: &Java, rounds: u64, seed: u64) -> Report
         }
         let script = Script::new(seed, java.version());
         let lock = format!("round-{seed}");
-        // What the last one left to do in the background is not this one's.
+        // Discards the background activity of the previous round.
         drop(watch.take());
         let played = play::play(&sets[0], &script, &lock).await;
         let commands = watch.take();
@@ -91,7 +93,7 @@ pub async fn run(server: &Server, java: &Java, rounds: u64, seed: u64) -> Report
             && report.spoiled.len() < SPOILED_MAX
         {
             report.spoiled.push(format!("seed {seed}: {what}"));
-            // Threads of the old one may wait for minutes.
+            // Threads of the old set may wait for minutes.
             sets = Clients::several(server.addr(), [java, java], 1, ANSWERED_WITHIN).await;
             continue;
         }
@@ -103,9 +105,9 @@ pub async fn run(server: &Server, java: &Java, rounds: u64, seed: u64) -> Report
     report
 }
 
-/// As [`run`], with one of the two Java clients ten minutes ahead of everybody else, and then ten minutes
-/// behind. `None`, loudly, where that cannot be played: without a C compiler, and with 3.16, whose waiters
-/// sleep for minutes when they have been dropped.
+/// Like [`run`], with one of the two Java clients ten minutes ahead of all others, and then ten
+/// minutes behind. Returns `None`, with a message, where that is not possible: without a C
+/// compiler, and with 3.16, whose waiters sleep for minutes after they were dropped.
 ///
 /// # Panics
 ///
@@ -125,14 +127,15 @@ pub async fn run_clocks(server: &Server, java: &Java, rounds: u64, seed: u64) ->
         let all = usize::try_from(AT_ONCE).expect("a few");
         let javas = [java, &wrong];
         let sets = Clients::several(server.addr(), javas, all, DROPPED_ANSWERED_WITHIN).await;
-        // Whoever was dropped and entered again sleeps until it is told, and those who drop tell nobody.
+        // A waiter that was dropped and entered again sleeps until it is notified, and those who
+        // drop it notify nobody.
         let sets: Vec<_> = sets.into_iter().map(Clients::looking).collect();
         let seeds: Vec<_> = (first..first + count).map(|round| seed.wrapping_add(round)).collect();
         for seeds in seeds.chunks(all) {
             together(server.addr(), &sets, seeds, &mut report).await;
         }
     }
-    // Half of them is by the clock.
+    // Half of the hand-overs happen by timeout.
     report.hand_overs = HandOvers::default();
     report.slow.clear();
     Some(report)
@@ -197,16 +200,16 @@ pub async fn run_deaths(
             report.add(&round, &deaths, &played, &steps, &of_lock(&lock, &commands), left);
         }
     }
-    // Most of them is by the clock.
+    // Most hand-overs happen by timeout.
     report.hand_overs = HandOvers::default();
     report.slow.clear();
     report
 }
 
-/// Java drops living waiters of Java: `tryLockAsync` that gives up takes five minutes from the scores of all
-/// behind it, whatever it added; and a client with a wrong clock takes the living for dead. Since 3.32 they look
-/// again when the TTL ends, enter again, and then sleep for minutes; before, at once. Whoever is dropped asleep
-/// hears nothing any more.
+/// Finds a live Java waiter that Java dropped. A `tryLockAsync` that gives up takes five minutes
+/// from the scores of all behind it, whatever it added, and a client with a wrong clock judges live
+/// waiters dead. Since 3.32 they ask again when the TTL ends, enter again, and then sleep for
+/// minutes; before, they do so at once. A waiter dropped while asleep receives nothing any more.
 fn dropped_alive(played: &Played, steps: &[Step]) -> Option<String> {
     let was_dropped = |owner: &&String| {
         let last = steps.iter().rfind(|step| step.owner == **owner);
@@ -220,13 +223,13 @@ fn order_of(script: &Script) -> Order {
     if script.is_fair { Order::Fifo } else { Order::Any }
 }
 
-/// Those that name the lock or a key of it.
+/// The commands that name the lock or one of its keys.
 fn of_lock(lock: &str, commands: &[Command]) -> Vec<Command> {
     let is_its = |word: &String| word.contains(lock);
     commands.iter().filter(|command| command.words.iter().any(is_its)).cloned().collect()
 }
 
-/// What a round is known by.
+/// The identity of a round.
 struct Round<'a> {
     seed: u64,
     order: Order,
@@ -288,7 +291,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Milliseconds with one digit behind the point.
+/// Milliseconds with one decimal.
 pub(crate) fn in_ms(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1000.0)
 }

@@ -8,36 +8,36 @@ use std::time::Duration;
 use fairlock_testkit::history::{Event, Record, now_ns};
 use fairlock_testkit::raw::Raw;
 
-/// What was seen in a round.
+/// The observations of a round.
 #[derive(Debug, Default)]
 pub struct Played {
-    /// Grants and releases, as the callers saw them; and deaths.
+    /// Grants and releases as the callers saw them, and deaths.
     pub records: Vec<Record>,
-    /// Calls that took the lock away from somebody.
+    /// Calls that took the lock away from its holder.
     pub forces: Vec<Force>,
-    /// What went wrong on the way.
+    /// Unexpected results.
     pub problems: Vec<Problem>,
-    /// Java's owners whose calls had no answer.
+    /// Owners of Java calls without an answer.
     pub unanswered: Vec<String>,
-    /// Java's client failed by itself, and what it left standing is not ours to answer for.
+    /// A Java client failed by itself; what it left behind is not ours to answer for.
     pub spoiled: Option<String>,
 }
 
-/// From when to when the call took, on the clock of [`now_ns`].
+/// Start and end of a force unlock, on the clock of [`now_ns`].
 #[derive(Clone, Copy, Debug)]
 pub struct Force {
-    /// Before it was made.
+    /// Before the call.
     pub began_ns: u64,
-    /// When its answer was there.
+    /// When its answer arrived.
     pub ended_ns: u64,
 }
 
-/// Something that must not be, unless the lock was taken away from this owner meanwhile.
+/// A violation, unless the lock was taken away from this owner meanwhile.
 #[derive(Clone, Debug)]
 pub struct Problem {
-    /// In one sentence.
+    /// A one-sentence description.
     pub what: String,
-    /// Whose; nobody's is never excused.
+    /// The affected owner; without one it is never excused.
     pub owner: Option<String>,
     /// When the owner's turn began.
     pub since_ns: u64,
@@ -45,17 +45,17 @@ pub struct Problem {
     pub at_ns: u64,
 }
 
-/// Where the players write.
+/// Where the players record what they see.
 #[derive(Clone, Debug)]
 pub(super) struct Notes {
-    /// The lock that they play for.
+    /// The lock that they play on.
     pub(super) lock: String,
-    /// Who has no answer by then has none coming.
+    /// A call without an answer by then gets none.
     pub(super) patience: Duration,
     played: Arc<Mutex<Played>>,
 }
 
-/// Somebody's turn, for what goes wrong in it.
+/// One owner's turn, for recording problems in it.
 #[derive(Clone, Copy)]
 pub(super) struct Mine<'a> {
     pub(super) notes: &'a Notes,
@@ -64,13 +64,13 @@ pub(super) struct Mine<'a> {
 }
 
 impl Played {
-    /// Who was killed.
+    /// The killed owners.
     pub fn dead(&self) -> Vec<String> {
         let died = self.records.iter().filter(|record| record.event == Event::Died);
         died.map(|record| record.owner.clone()).collect()
     }
 
-    /// How often each owner was granted the lock, as it saw it.
+    /// How often each owner saw itself granted the lock.
     pub fn grants(&self) -> HashMap<&str, usize> {
         let mut grants = HashMap::new();
         for record in &self.records {
@@ -97,14 +97,14 @@ impl Notes {
         self.change(|played| played.forces.push(Force { began_ns, ended_ns }));
     }
 
-    /// Something that nothing excuses.
+    /// Records a problem that nothing excuses.
     pub(super) fn problem(&self, what: String) {
         let at_ns = now_ns();
         let problem = Problem { what, owner: None, since_ns: at_ns, at_ns };
         self.change(|played| played.problems.push(problem));
     }
 
-    /// A call of Java's had no answer.
+    /// Records a Java call without an answer.
     pub(super) fn unanswered(&self, owner: &str, what: String) {
         self.problem(what);
         self.change(|played| played.unanswered.push(owner.to_owned()));
@@ -124,7 +124,7 @@ impl Notes {
 }
 
 impl Mine<'_> {
-    /// Something that is excused where the lock was taken away from this owner.
+    /// Records a problem that is excused if the lock was taken away from this owner.
     pub(super) fn problem(&self, what: String) {
         let owner = Some(self.owner.to_owned());
         let problem = Problem { what, owner, since_ns: self.since_ns, at_ns: now_ns() };

@@ -1,4 +1,4 @@
-//! A script is played, and everybody notes what it saw.
+//! Plays a script, and records what each player saw.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use super::script::{How, Script, Turn, Who};
 use crate::java::{Answer, Java, JavaClient, JavaLock, JavaOwner, Settings};
 use crate::version::Version;
 
-/// How long a hold without a lease lasts that nobody renews. Short, since a Java waiter that nobody
-/// tells sleeps for as long.
+/// How long an unrenewed hold without an explicit lease lasts. Short, because a Java waiter that is
+/// not notified sleeps for as long.
 const WATCHDOG: Duration = Duration::from_secs(3);
-/// Who has no answer by then has none coming: all holds and sleeps have ended three times.
+/// A call without an answer by then gets none: all holds and sleeps have ended three times over.
 pub const ANSWERED_WITHIN: Duration = Duration::from_secs(12);
 /// See [`look`].
 const LOOK_MS: u64 = 200;
@@ -36,8 +36,8 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Several sets, for rounds at the same time; each Java client is in one of these JVMs. Each answer is
-    /// awaited for as long as `patience`.
+    /// Several sets, for concurrent rounds; each Java client runs in one of these JVMs. Each answer
+    /// is awaited for up to `patience`.
     ///
     /// # Panics
     ///
@@ -71,13 +71,14 @@ impl Clients {
         sets
     }
 
-    /// With one of ours that looks at fair locks now and then; beside Redisson 3.16 there is one always.
+    /// Adds a client of ours that polls fair locks now and then; with Redisson 3.16 there is always
+    /// one.
     #[must_use]
     pub fn looking(self) -> Self {
         Self { looks: true, ..self }
     }
 
-    /// Which Redisson plays.
+    /// The Redisson version that plays.
     pub fn version(&self) -> Version {
         self.version
     }
@@ -94,7 +95,7 @@ pub(super) async fn java_client(server: SocketAddr, java: &Java) -> JavaClient {
     java.client(server, settings).await
 }
 
-/// Plays a script; ready when every call has been answered, or is known not to be.
+/// Plays a script, until every call has been answered or is known to get no answer.
 ///
 /// # Panics
 ///
@@ -120,7 +121,8 @@ pub async fn play(clients: &Clients, script: &Script, lock: &str) -> Played {
             Who::Java { client, thread, kind } => {
                 let owner = clients.java[client][thread].clone();
                 let lock = owner.lock(kind, lock);
-                // Another object, or its short lease would be that of later calls without one.
+                // A separate object, since its short lease would otherwise apply to later calls
+                // without one.
                 let short = lock.apart();
                 parts.push(tokio::spawn(async move {
                     pause(part.begins_ms).await;
@@ -181,12 +183,12 @@ async fn rust_turn(client: &Client, is_fair: bool, server: SocketAddr, turn: Tur
 /// Holds the lock and releases it, as the turn says.
 pub(super) async fn rust_hold(guard: Guard, server: SocketAddr, turn: Turn, notes: &Notes) {
     let owner = guard.owner().to_string();
-    // The owner is a new one: whatever happened to it happened in this turn.
+    // The owner is new, so anything that happened to it happened in this turn.
     let mine = Mine { notes, owner: &owner, since_ns: 0 };
     let granted = Event::Granted { token: guard.token().get() };
     mine.record(now_ns(), granted);
     if turn.outstays {
-        // It is over then, whenever a busy machine lets the task hear of it.
+        // It ends then, however late a busy machine lets the task notice.
         let over_ns = now_ns() + u64::try_from(guard.remaining().as_nanos()).expect("seconds");
         guard.lost().await;
         return mine.record(now_ns().min(over_ns), Event::Lost);
@@ -216,9 +218,9 @@ async fn release(guard: Guard, expected: Release, mine: Mine<'_>) {
     }
 }
 
-/// One of ours that looks at the lock now and then. A fair waiter of Redisson 3.16 that nobody tells sleeps
-/// for as long as its turn was away, which is minutes, and Java tells nobody when a lease ends or a head
-/// gives up. Whatever ours asks for tells the head.
+/// A client of ours that polls the lock now and then. A fair waiter of Redisson 3.16 that is not
+/// notified sleeps for as long as its turn was away, which is minutes, and Java notifies nobody
+/// when a lease ends or a head gives up. Any request of ours notifies the head.
 pub(super) struct Looker {
     ended: Arc<AtomicBool>,
     task: tokio::task::JoinHandle<()>,
@@ -287,9 +289,9 @@ async fn java_turn(lock: &JavaLock, owner: &str, server: SocketAddr, turn: Turn,
     java_hold(lock, answer.ended_ns, server, turn, mine).await;
 }
 
-/// An asynchronous wait whose time is over before it is subscribed fails, instead of giving up, and its entry
-/// stays in the queue. And a thread of Redisson 3.16 that waits right after it has given up may find its
-/// subscription cancelled, by its former wait: then the entry that stays has a subscriber.
+/// An asynchronous wait that times out before it is subscribed fails instead of giving up, and its
+/// entry stays in the queue. A thread of Redisson 3.16 that waits right after giving up may also
+/// find its subscription cancelled by its former wait; then the entry that stays has a subscriber.
 fn failed_by_itself(error: &str) -> bool {
     ["Unable to acquire subscription lock", "java.util.concurrent.CancellationException"]
         .iter()
@@ -304,12 +306,12 @@ pub(super) async fn java_hold(
     turn: Turn,
     mine: Mine<'_>,
 ) {
-    // Java's plain and fair locks have no tokens; nobody looks at this one.
+    // Java's plain and fair locks have no tokens; this one is ignored.
     let granted = Event::Granted { token: 0 };
     mine.record(granted_ns, granted);
-    // A lease is not a parameter of tryLock().
+    // tryLock() takes no lease.
     if turn.outstays && !matches!(turn.how, How::Try) {
-        // Its end is in what the server did.
+        // Its end is among the steps of the server.
         return pause(turn.hold_ms).await;
     }
     if turn.reenters {
@@ -343,6 +345,6 @@ async fn unlock(lock: &JavaLock, turn: Turn, mine: Mine<'_>) {
 }
 
 pub(super) async fn pause(ms: u64) {
-    // Time is what these are about.
+    // The rounds are about time.
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }

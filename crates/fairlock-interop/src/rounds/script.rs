@@ -1,32 +1,32 @@
-//! What everybody does in a round, made from a seed.
+//! What each player does in a round, derived from a seed.
 
 use std::fmt;
 
 use crate::java::Kind;
 use crate::version::Version;
 
-/// Calls in a round, of all together.
+/// The number of calls in a round, over all players.
 const OPERATIONS_MAX: usize = 40;
-/// The holds of a round take this long together, so that a round takes less than half a second.
+/// The total hold time of a round, so that it takes less than half a second.
 const HOLDS_MS: u64 = 250;
 
 /// A round.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// Whether the lock is fair; else there is no order to judge.
+    /// Whether the lock is fair; otherwise there is no order to check.
     pub is_fair: bool,
-    /// Who takes part.
+    /// The participants.
     pub parts: Vec<Part>,
 }
 
-/// One owner of Java's, or a task of ours with a new owner for each turn.
+/// One Java owner, or a task of ours with a new owner for each turn.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// With whom, and which of its clients.
+    /// The client it uses.
     pub who: Who,
     /// When it begins, in milliseconds.
     pub begins_ms: u64,
-    /// What it does, one after another.
+    /// Its turns, one after another.
     pub turns: Vec<Turn>,
 }
 
@@ -44,7 +44,7 @@ pub enum Who {
         client: usize,
         /// Which thread.
         thread: usize,
-        /// Which of its locks.
+        /// The kind of lock.
         kind: Kind,
     },
 }
@@ -52,19 +52,19 @@ pub enum Who {
 /// One attempt, and what follows if it succeeds. Times are in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
-    /// How it asks.
+    /// How it requests the lock.
     pub how: How,
-    /// The lease, if the watchdog is not to renew.
+    /// The lease, or `None` for the watchdog's.
     pub lease_ms: Option<u64>,
     /// How long it holds the lock.
     pub hold_ms: u64,
-    /// Whether it enters once more.
+    /// Whether it re-enters.
     pub reenters: bool,
-    /// Whether it holds the lock beyond its lease, and does not release it.
+    /// Whether it holds the lock beyond its lease without releasing it.
     pub outstays: bool,
-    /// Whether Java unlocks by the asynchronous form. All of ours are.
+    /// Whether Java unlocks asynchronously; ours always do.
     pub unlocks_async: bool,
-    /// Until the next turn.
+    /// The pause before the next turn.
     pub pause_ms: u64,
 }
 
@@ -81,11 +81,11 @@ pub enum How {
     TimedAsync {
         wait_ms: u64,
     },
-    /// Ours is dropped, if it has not succeeded by then. Java has nothing like it.
+    /// Ours is dropped if it has not succeeded by then. Java has no counterpart.
     Cancelled {
         after_ms: u64,
     },
-    /// The lock is taken away from whoever holds it, and left free.
+    /// The lock is taken away from its holder and left free.
     Force,
 }
 
@@ -128,13 +128,13 @@ impl Script {
         Self { is_fair, parts }
     }
 
-    /// Calls in it, if all turns succeed.
+    /// The number of calls in it, if all turns succeed.
     pub fn operations(&self) -> usize {
         self.parts.iter().flat_map(|part| &part.turns).map(Turn::operations).sum()
     }
 }
 
-/// A line for each turn.
+/// One line for each turn.
 impl fmt::Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "fair {}", self.is_fair)?;
@@ -158,7 +158,7 @@ impl Turn {
             (28, _) => How::Force,
             _ => How::Timed { wait_ms },
         };
-        // Before 3.17 a Java lock object gives the lease that it used last to calls without one.
+        // Before 3.17, a Java lock object applies the lease that it used last to calls without one.
         let outstays = dice.below(20) == 0 && hold_left_ms > 130;
         let lease_ms = (dice.below(4) == 0).then_some(5000);
         let reenters = !outstays && dice.below(4) == 0;
@@ -169,7 +169,7 @@ impl Turn {
         Self { how, lease_ms, hold_ms, reenters, outstays, unlocks_async, pause_ms }
     }
 
-    /// The attempt and the release, and both once more.
+    /// The attempt and the release, and both again for a re-entry.
     fn operations(&self) -> usize {
         match self.how {
             How::Force => 1,

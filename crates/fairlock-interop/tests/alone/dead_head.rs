@@ -1,5 +1,5 @@
-//! A dead Java head of a free lock: nobody of Java's gets it before the head's score has passed, and
-//! until then all of them ask without a pause. Ours wait eight seconds, and do not ask.
+//! A dead Java head of a free lock: no Java waiter gets it before the head's score has passed, and
+//! until then all of them poll in a tight loop. Ours wait eight seconds without polling.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use super::{
 use crate::deaths::doomed;
 use crate::fixture::{Fixture, measured, ms, soon};
 
-/// Java sleeps for the TTL that it saw; with this one it soon begins to poll.
+/// Java sleeps for the TTL that it saw; with this one it soon starts to poll.
 const WATCHDOG: Duration = Duration::from_secs(3);
 
 /// A Java thread holds the lock, and another waits for it, in a JVM that is about to be killed.
@@ -81,7 +81,7 @@ async fn redisson_alone(fixture: &Moved, scene: &Scene) {
     ));
     fixture.pass(2 * PAST_A_DEAD_HEAD).await;
     assert_blocked(fixture, "a", &mut first);
-    // To one second before the end, by the head's score, and beyond it.
+    // Until one second before the end, by the head's score, and then beyond it.
     let left_ms = u64::try_from(score_ahead(fixture, "a", &scene.dies)).unwrap();
     fixture.pass(ms(left_ms - 1000)).await;
     assert_blocked(fixture, "a", &mut first);
@@ -110,18 +110,18 @@ async fn ours_alone(fixture: &Fixture, scene: &Scene) {
             let took = freed.elapsed();
             measured(&format!("3 of ours behind a dead Java head: {took:?}, {calls} scripts"));
             assert!(took < PAST_A_DEAD_HEAD, "{took:?}");
-            // Beside Java each has a heartbeat every half a second, and some out of turn.
+            // With Java present, each sends a heartbeat every half a second, and some extra ones.
             let allowed = 3.0 * (took.as_secs_f64() * 2.2 + 8.0);
             assert!((calls as f64) < allowed, "{calls} scripts, {allowed} allowed");
         } else {
-            // The head is known by now.
+            // The head is known to be dead by now.
             assert!(began.elapsed() < HEARTBEAT, "{:?}", began.elapsed());
         }
         guard.release().await.unwrap();
     }
 }
 
-/// A living Java thread between the dead head and ours polls until ours gets the lock.
+/// A live Java thread between the dead head and ours polls until ours gets the lock.
 async fn ours_end_the_polling(fixture: &Fixture, scene: &Scene) {
     let polls = scene.java.owner("polls").await;
     let _waits = polls.fair("a").lock();

@@ -1,5 +1,5 @@
-//! Waiters that live and are judged dead: by a client whose clock is fast, and after an asynchronous
-//! `tryLock` has given up. Java's lose their place, ours return to it.
+//! Live waiters that are judged dead: by a client whose clock is fast, and after an asynchronous
+//! `tryLock` has given up. Java waiters lose their place, ours return to it.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::{HEARTBEAT, score_ahead};
 use crate::fixture::{Fixture, measured, ms, run, soon, until};
 
 const TEN_MINUTES_US: i64 = 600_000_000;
-/// Java looks again after so long, and is back in the queue then.
+/// Java asks again after this time, and is then back in the queue.
 const WATCHDOG: Duration = Duration::from_secs(3);
 
 #[test]
@@ -39,7 +39,7 @@ async fn a_fast_clock_beside_java_alone(fixture: &Fixture, ahead: &JavaClient) {
     until("it has dropped the other", || fixture.queue("a").first() == Some(&late.id)).await;
     let version = fixture.version();
     if version.looks_again() {
-        // It comes back when its sleep is over, behind the one that has dropped it.
+        // It returns when its sleep ends, behind the one that dropped it.
         fixture.queued("a", &[&late.id, &first.id]).await;
     }
     holder.fair("a").unlock().value().await;
@@ -73,7 +73,7 @@ async fn a_fast_clock_beside_ours(fixture: &Fixture, ahead: &JavaClient) {
     late.fair("a").unlock().value().await;
 }
 
-/// Who gives up by `tryLockAsync` takes five minutes from the scores of all behind it.
+/// A `tryLockAsync` that gives up takes five minutes from the scores of all behind it.
 #[test]
 fn an_async_try_lock_that_gives_up_costs_java_its_place_and_ours_nothing() {
     run(|fixture| async move {
@@ -81,13 +81,13 @@ fn an_async_try_lock_that_gives_up_costs_java_its_place_and_ours_nothing() {
         tokio::join!(
             giving_up_beside_java_alone(&alone),
             giving_up_beside_ours(&fixture, Duration::from_secs(300)),
-            // Ours with a fair wait that five minutes are too much for.
+            // Ours with a fair wait shorter than five minutes.
             giving_up_beside_ours(&short, Duration::from_secs(1)),
         );
     });
 }
 
-/// The lease that those who sleep see.
+/// The lease that sleeping waiters see.
 const LEASE: Duration = Duration::from_secs(8);
 const GIVES_UP_MS: i64 = 1500;
 

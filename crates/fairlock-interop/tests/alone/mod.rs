@@ -1,13 +1,14 @@
-//! Where Redisson alone fails, and does not with one of ours present: both halves with its own jars.
+//! Situations in which Redisson alone fails, but not with a fairlock client present: both halves
+//! with Redisson's own jars.
 //!
-//! Halves of one story are told at the same time, on servers of their own. Where Redisson alone takes
-//! minutes, or for ever, the clocks of its server and of its JVM are moved together ([`Moved`]): every
-//! score and TTL is judged by them, so only the sleeping of threads is left out.
+//! Both halves of a test run concurrently, each on its own server. Where Redisson alone takes
+//! minutes, or never ends, the clocks of its server and of its JVM are moved together ([`Moved`]):
+//! every score and TTL is judged by them, so only the sleeping of threads is skipped.
 //!
 //! - `dead_head`: a dead Java head, and the polling behind it
 //! - `no_score`: a member of the list without a score
-//! - `dropped`: waiters that live and are judged dead
-//! - `unheard`: lost messages, and the polling behind who missed one
+//! - `dropped`: live waiters that are judged dead
+//! - `unheard`: lost messages, and the polling behind a waiter that missed one
 //! - `our_dead`: the reverse, what dead clients of ours cost Java
 
 mod dead_head;
@@ -27,33 +28,34 @@ use fairlock_testkit::server::Server;
 
 use crate::fixture::{Fixture, block_on, generation, ms, until};
 
-/// A heartbeat of ours, which is what a lost message costs us, and what a busy machine adds.
+/// A heartbeat of ours, which is the cost of a lost message, plus slack for a busy machine.
 const HEARTBEAT: Duration = Duration::from_millis(2500);
-/// How long a free lock is kept for a dead Java head, a heartbeat, and what a busy machine adds.
+/// How long a free lock is kept for a dead Java head, plus a heartbeat and slack for a busy
+/// machine.
 const PAST_A_DEAD_HEAD: Duration = Duration::from_secs(12);
-/// More than anybody sends who waits, and a small part of what one sends who polls without a pause: thousands in a
-/// second, and on a machine that does much else some hundreds.
+/// More than any waiter sends, and a small fraction of what one sends in a tight loop: thousands
+/// per second, or some hundreds on a busy machine.
 const FULL_SPEED: u64 = 150;
-/// More than those send in a second who wait beside Java, and a small part of that.
+/// More than waiters send per second when Java is present, and a small fraction of [`FULL_SPEED`].
 const CALM: u64 = 30;
-/// Over which time scripts are counted.
+/// The interval over which scripts are counted.
 const WINDOW: Duration = Duration::from_millis(400);
 
-/// A server and a JVM whose wall clocks the test moves, both by the same time.
+/// A server and a JVM whose wall clocks the test moves together.
 struct Moved {
     fixture: Fixture,
     by: Cell<Duration>,
 }
 
 impl Moved {
-    /// `None`, loudly, where something for it is missing.
+    /// Returns `None`, with a message, where something is missing.
     fn open() -> Option<Self> {
         let java = Java::with_clock(Version::of_environment())?;
         let server = Server::builder(generation()).clock_shim(true).start()?;
         Some(Self { fixture: Fixture { server, java }, by: Cell::default() })
     }
 
-    /// Lets so much time pass at once, and then everybody look who does not sleep.
+    /// Advances the clocks at once, then lets all waiters that do not sleep ask again.
     async fn pass(&self, time: Duration) {
         self.jump(time);
         tokio::time::sleep(ms(200)).await;
@@ -76,7 +78,8 @@ impl Deref for Moved {
     }
 }
 
-/// Runs a story of two halves: on a server and a JVM with true clocks, and on some that can be moved.
+/// Runs a test of two halves: on a server and a JVM with true clocks, and on ones that can be
+/// moved.
 fn both<F: Future<Output = ()>>(test: impl FnOnce(Fixture, Moved) -> F) {
     let Some(java) = Java::shared() else { return };
     let Some(alone) = Moved::open() else { return };
@@ -84,7 +87,7 @@ fn both<F: Future<Output = ()>>(test: impl FnOnce(Fixture, Moved) -> F) {
     block_on(test(Fixture { server, java }, alone));
 }
 
-/// Scripts in a second, by what runs in a part of one.
+/// Scripts per second, extrapolated from a fraction of one.
 async fn scripts_per_second(fixture: &Fixture) -> u64 {
     let (before, began) = (fixture.server.script_calls(), std::time::Instant::now());
     tokio::time::sleep(WINDOW).await;
@@ -92,33 +95,33 @@ async fn scripts_per_second(fixture: &Fixture) -> u64 {
     (calls as f64 / began.elapsed().as_secs_f64()) as u64
 }
 
-/// Waits until Java polls without a pause, and says how fast.
+/// Waits until Java polls in a tight loop, and returns its rate.
 async fn at_full_speed(fixture: &Fixture) -> u64 {
     let deadline = std::time::Instant::now() + fairlock_interop::java::SOON;
     loop {
         let per_second = scripts_per_second(fixture).await;
         if per_second > FULL_SPEED {
-            // Once more, from its beginning to its end.
+            // Measure once more, over a whole interval.
             return scripts_per_second(fixture).await.max(per_second);
         }
         assert!(std::time::Instant::now() < deadline, "{per_second} scripts a second");
     }
 }
 
-/// How far ahead of now the score of a waiter is.
+/// How far in the future the score of a waiter is.
 fn score_ahead(fixture: &Fixture, lock: &str, owner: &str) -> i64 {
     let scores = fixture.scores(lock);
     let found = scores.iter().find(|(member, _)| member == owner);
     found.unwrap_or_else(|| panic!("{owner} has no score: {scores:?}")).1
 }
 
-/// Waits until a thread of Java listens to its channel.
+/// Waits until a Java thread listens to its channel.
 async fn listens(fixture: &Fixture, lock: &str, owner: &str) {
     let channel = format!("redisson_lock__channel:{{{lock}}}:{owner}");
     until("it listens", || fixture.listeners(&channel) == 1).await;
 }
 
-/// That nobody has got the lock, which is free, and this call goes on.
+/// Asserts that the lock is free and that this call still waits.
 #[track_caller]
 fn assert_blocked(fixture: &Fixture, lock: &str, call: &mut Call) {
     assert!(!call.is_over(), "it waits");

@@ -1,5 +1,5 @@
-//! A member of the list without a score at the head: nobody of Java's ever takes it out. A `DEL` or an
-//! eviction of the wrong key is enough for it.
+//! A member of the list without a score at the head: no Java client ever removes it. A `DEL` or an
+//! eviction of the wrong key suffices to cause it.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::fixture::{Fixture, measured, soon, until};
 
 const GHOST: &str = "5a0f6f0e-0000-4000-8000-000000000000:7";
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How long one of ours waits for a waiter, as Redisson's `fairLockWaitTimeout`.
+/// How long one of ours waits for a waiter, like Redisson's `fairLockWaitTimeout`.
 const FAIR_WAIT: Duration = Duration::from_secs(5);
 
 #[test]
@@ -47,7 +47,7 @@ async fn redisson_alone(fixture: &Moved) {
     call.value().await;
 }
 
-/// With default settings it is a head that nobody hears, and has a fair wait from now on.
+/// With default settings it is a head that is not listening, and gets a fair wait from now on.
 async fn ours_passes_it(fixture: &Fixture) {
     let rust = fixture.rust().await;
     let began = Instant::now();
@@ -60,7 +60,7 @@ async fn ours_passes_it(fixture: &Fixture) {
     guard.release().await.unwrap();
 }
 
-/// When that has passed Java takes it out itself.
+/// When that has passed, Java removes it itself.
 async fn ours_heals_it(fixture: &Fixture) {
     let rust = fixture.rust_with(|config| config.fair_wait(FAIR_WAIT)).await;
     let java = fixture.java_owner().await;

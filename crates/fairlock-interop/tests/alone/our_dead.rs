@@ -1,5 +1,6 @@
-//! The reverse: what dead clients of ours cost Java when nobody but Java is left, beside a dead Java
-//! client in the same place. All with default settings, but for the lease, for which Java sleeps.
+//! The reverse: what dead clients of ours cost Java when only Java is left, compared with a dead
+//! Java client in the same place. All with default settings except for the lease, for which Java
+//! sleeps.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,22 +14,22 @@ use crate::fixture::{Fixture, block_on, measured, ms, until};
 
 const FAIR_WAIT: Duration = Duration::from_secs(300);
 const SHORT_FAIR_WAIT: Duration = Duration::from_secs(8);
-/// Time passes in such steps: small ones first.
+/// Time advances in these steps: small ones first.
 const STEP: Duration = Duration::from_secs(1);
 const LONG_STEP: Duration = Duration::from_secs(5);
 const SMALL_STEPS: Duration = Duration::from_secs(45);
-/// As long as those who poll have to look, after each step.
+/// How long pollers need after each step.
 const LOOK: Duration = Duration::from_millis(40);
-/// Nobody waits longer than the dead can cost.
+/// No one waits longer than dead clients can cost.
 const ALL_DEAD: Duration = Duration::from_secs(3000);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Place {
     Holder,
     Head,
-    /// As head, with a short fair wait on both sides.
+    /// At the head, with a short fair wait on both sides.
     HeadShort,
-    /// Behind one Java thread, three more behind it.
+    /// Behind one Java thread, with three more behind it.
     Middle,
     /// Three in a row.
     Many,
@@ -46,18 +47,19 @@ impl Place {
     }
 }
 
-/// A lock that somebody who is about to die holds, or waits for.
+/// A lock that a doomed client holds or waits for.
 struct Case {
     place: Place,
     ours: bool,
     lock: String,
     holder: JavaOwner,
-    /// Those who are about to die, in the order in which they came.
+    /// The doomed owners, in order of arrival.
     dead: Vec<String>,
     worker: Option<Worker>,
-    /// Who waits before the dead.
+    /// The waiter before the dead.
     before: Option<(JavaOwner, Call)>,
-    /// Who waits right behind the dead, and how long it did when all were dead and the lock was free.
+    /// The waiter right behind the dead, and how long it waited once all were dead and the lock was
+    /// free.
     survivor: Call,
     cost: Option<Duration>,
 }
@@ -96,7 +98,7 @@ impl Case {
     }
 }
 
-/// A Java thread that waits, from now on.
+/// A Java thread that starts to wait.
 async fn enter(
     fixture: &Fixture,
     java: &JavaClient,
@@ -111,7 +113,7 @@ async fn enter(
     (owner, call)
 }
 
-/// Those who are about to die, in the order in which they came.
+/// The doomed owners, in order of arrival.
 async fn dying(
     fixture: &Fixture,
     doomed: &Java,
@@ -140,7 +142,7 @@ async fn dying(
     (owners, None)
 }
 
-/// Waits until ours has said once more that it lives.
+/// Waits until ours has sent another heartbeat.
 async fn heartbeat(fixture: &Fixture, lock: &str, owner: &str) {
     let (client, _) = owner.split_once(':').expect("an owner of ours");
     let key = format!("fairlock_beats:{{{lock}}}");
@@ -164,7 +166,7 @@ fn our_dead_cost_java_no_more_than_its_own() {
         for (place, ours) in places {
             cases.push(Case::new(&alone, &doomed, place, ours).await);
         }
-        // Ours say that they live, and where they stand now, by a heartbeat.
+        // A heartbeat of ours updates liveness and place.
         for case in cases.iter().filter(|case| case.ours && case.place != Place::Holder) {
             heartbeat(&alone, &case.lock, &case.dead[0]).await;
         }
@@ -191,7 +193,7 @@ fn our_dead_cost_java_no_more_than_its_own() {
     });
 }
 
-/// First in true time, until all poll; then time passes in steps.
+/// First in real time until all poll; then time advances in steps.
 async fn until_all_are_served(fixture: &Moved, cases: &mut [Case], killed: Instant) {
     let polling = Instant::now() + WORKER_LEASE + ms(700);
     loop {
@@ -219,7 +221,7 @@ async fn until_all_are_served(fixture: &Moved, cases: &mut [Case], killed: Insta
     }
 }
 
-/// The place, if ours cost more.
+/// Returns the place if ours cost more.
 fn dearer(fixture: &Fixture, ours: &Case, java: &Case) -> Option<Place> {
     assert!(ours.ours && !java.ours && ours.place == java.place);
     let (place, cost) = (ours.place, |case: &Case| case.cost.expect("all are served"));

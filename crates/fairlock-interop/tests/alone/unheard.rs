@@ -1,5 +1,5 @@
-//! A message is lost: Java sleeps until the TTL that it saw has ended, ours for a heartbeat at most.
-//! Java behind the one that sleeps polls without a pause; ours wake it.
+//! A message is lost: Java sleeps until the TTL that it saw has ended, ours for a heartbeat at
+//! most. Java behind the sleeper polls in a tight loop; ours wake it.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,14 @@ use fairlock_testkit::proxy::Proxy;
 use super::{CALM, HEARTBEAT, assert_blocked, at_full_speed, listens, scripts_per_second};
 use crate::fixture::{Fixture, measured, ms, run, settled, soon, until};
 
-/// The lease that those who sleep see.
+/// The lease that sleeping waiters see.
 const LEASE: Duration = Duration::from_secs(7);
 
 /// A Java thread that holds the lock, and a proxy that can lose messages.
 ///
-/// All clients of Java are made before the lease begins: their first connections take a busy JVM seconds, of which the
-/// lease of those who sleep has few (D18: what followed came when it had ended, on a quiet machine).
+/// All Java clients are created before the lease begins: their first connections take a busy JVM
+/// seconds, and the lease that sleeping waiters see has few (D18: the later steps came after it had
+/// ended, on a quiet machine).
 struct Scene {
     holder: JavaOwner,
     proxy: Proxy,
@@ -48,7 +49,7 @@ impl Scene {
         Deaf { owner, call }
     }
 
-    /// Unlocks, and the message to the head is lost; that one alone.
+    /// Unlocks, and loses the message to the head, but no other.
     async fn unlock_unheard(&self) -> Instant {
         let before = self.proxy.counts().pushes_swallowed;
         self.proxy.swallow_pushes(true);
@@ -76,7 +77,8 @@ async fn lost_to_java_alone(fixture: &Fixture) {
     let scene = Scene::new(fixture).await;
     let mut deaf = scene.deaf(fixture).await;
     let freed = scene.unlock_unheard().await;
-    // Nearly to the end of the lease that it saw, which began before it came: a busy machine has used some of it.
+    // Until shortly before the end of the lease that it saw, which began before it came: a busy
+    // machine has used some of it.
     tokio::time::sleep((LEASE - ms(1000)).saturating_sub(scene.held.elapsed())).await;
     assert_blocked(fixture, "a", &mut deaf.call);
     deaf.call.value().await;
@@ -93,7 +95,7 @@ async fn lost_to_ours(fixture: &Fixture) {
     let config = fairlock::Config::from_url(&scene.proxy.url()).unwrap();
     let rust = fairlock::Client::with_config(config).await.unwrap();
     let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
-    // It looks once more when it has begun to listen, and must have done so.
+    // It asks once more after it has subscribed, and must have done so.
     listens(fixture, "a", &turn.owner().to_string()).await;
     settled(fixture).await;
     let freed = scene.unlock_unheard().await;
@@ -104,7 +106,7 @@ async fn lost_to_ours(fixture: &Fixture) {
     guard.release().await.unwrap();
 }
 
-/// Java misses its message, and ours behind it says it once more.
+/// Java misses its message, and ours behind it repeats it.
 async fn told_again_by_ours(fixture: &Fixture) {
     let scene = Scene::new(fixture).await;
     let deaf = scene.deaf(fixture).await;
@@ -151,7 +153,8 @@ async fn java_polls_alone(fixture: &Fixture) {
     comes.value().await;
 }
 
-/// Ours come to a free lock whose head has not heard it, and tell it in the call by which they enter.
+/// Ours arrive at a free lock whose head has missed its message, and notify it in the call by which
+/// they enter.
 async fn ours_wake_the_head(fixture: &Fixture) {
     let clients = [fixture.rust().await, fixture.rust().await];
     let scene = Scene::new(fixture).await;
@@ -171,7 +174,7 @@ async fn ours_wake_the_head(fixture: &Fixture) {
     soon(second.wait()).await.unwrap().release().await.unwrap();
 }
 
-/// Java polls already, when one of ours comes.
+/// Java is already polling when one of ours arrives.
 async fn ours_end_it(fixture: &Fixture) {
     let (polls, rust) = (fixture.java_owner().await, fixture.rust().await);
     let scene = Scene::new(fixture).await;
@@ -184,7 +187,8 @@ async fn ours_end_it(fixture: &Fixture) {
     let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
     deaf.call.value().await;
     let took = began.elapsed();
-    // The first heartbeats of ours follow each other closely; who polled has stopped when it is calm once.
+    // The first heartbeats of ours follow each other closely; the poller has stopped once the rate
+    // is calm.
     let mut after = scripts_per_second(fixture).await;
     while after >= CALM && began.elapsed() < HEARTBEAT {
         after = scripts_per_second(fixture).await;

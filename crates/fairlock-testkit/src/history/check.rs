@@ -1,4 +1,4 @@
-//! The checkers. Each reads the records once and knows no more than it needs for its own question.
+//! The checkers. Each reads the records once and only knows what its own question requires.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -61,21 +61,21 @@ pub fn check_exclusion(records: &[Record]) -> Vec<Violation> {
 
 /// Waiters are granted in the order of the server's numbers: nobody while an earlier one waits.
 ///
-/// The number counts, not when its record was made, since a reply can be late. A grant to an owner
-/// that never stood in the queue is not judged: no number says what it was before or after.
+/// The number counts, not the time of its record, since a reply can be late. A grant to an owner
+/// that was never queued is not judged: no number says what came before or after it.
 pub fn check_fifo(records: &[Record]) -> Vec<Violation> {
     let mut waiting: HashMap<&str, BTreeMap<u64, &Record>> = HashMap::new();
     let mut numbers: HashMap<(&str, &str), Vec<u64>> = HashMap::new();
     for record in in_order(records) {
         if let Event::Enqueued { seq } = record.event {
-            // A waiter that re-enters keeps its number: that is still the one place.
+            // A waiter that re-enters keeps its number: it is still the same place.
             if let Entry::Vacant(place) = waiting.entry(&record.lock).or_default().entry(seq) {
                 place.insert(record);
                 numbers.entry(key(record)).or_default().push(seq);
             }
         }
     }
-    // An owner's places in the order it took them; each is over before the next begins.
+    // An owner's places in the order in which it took them; each ends before the next begins.
     let mut numbers: HashMap<_, _> =
         numbers.into_iter().map(|(key, numbers)| (key, numbers.into_iter().peekable())).collect();
 
@@ -130,7 +130,7 @@ pub fn check_tokens_rise(records: &[Record]) -> Vec<Violation> {
                     let what = format!("token {token} came after token {}", last.token);
                     violations.push(violation(what, &[last.record, record]));
                 }
-                // The largest so far stays the mark, or one fault would hide the next.
+                // The largest token so far remains the reference, or one fault would hide the next.
                 let token = token.max(last.token);
                 *last = Last { token, record, entries: 1 };
             }
@@ -148,7 +148,7 @@ pub fn check_tokens_rise(records: &[Record]) -> Vec<Violation> {
     violations
 }
 
-/// At the end nobody is left in the queue: each waiter was granted the lock, gave up or died.
+/// At the end nobody remains in the queue: each waiter was granted the lock, gave up or died.
 pub fn check_no_lost_waiter(records: &[Record]) -> Vec<Violation> {
     let mut waiting: HashMap<(&str, &str), &Record> = HashMap::new();
     for record in in_order(records) {
@@ -172,7 +172,7 @@ pub fn check_no_lost_waiter(records: &[Record]) -> Vec<Violation> {
 
 fn in_order(records: &[Record]) -> impl Iterator<Item = &Record> {
     let mut records: Vec<_> = records.iter().collect();
-    // Stable: records of the same nanosecond stay as they were made.
+    // Stable: records of the same nanosecond keep the order in which they were made.
     records.sort_by_key(|record| record.at_ns);
     records.into_iter()
 }

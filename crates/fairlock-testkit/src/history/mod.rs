@@ -1,17 +1,17 @@
-//! What happened to locks during a test, and checkers of it.
+//! The history of locks during a test, and its checkers.
 //!
-//! Every participant records what it saw when it saw it; afterwards the checkers (`check_...`) read
-//! the records in the order of time and tell each thing that must not have happened.
+//! Each participant records what it saw when it saw it; afterwards the checkers (`check_...`) read
+//! the records in order of time and report everything that must not have happened.
 //!
-//! When to record, so that what is true in the system is true in the history:
+//! When to record, so that the history is true to the system:
 //! - [`Event::Enqueued`] when the server's reply with the order number arrives;
 //! - [`Event::Granted`] when the guard reaches the user;
-//! - [`Event::Released`] just before the release is asked for, and [`Event::Lost`] when the guard
-//!   says so: the hold is over from then on;
+//! - [`Event::Released`] just before the release is requested, and [`Event::Lost`] when the guard
+//!   reports it: the hold is over from then on;
 //! - [`Event::GaveUp`] and [`Event::Died`] just before the wait is cancelled or the client killed.
 //!
-//! The records of one owner at one lock are in order: its place in the queue before the grant that
-//! ends it, also when the grant's message was faster than the reply about the place.
+//! The records of one owner at one lock are in order: its place in the queue precedes the grant
+//! that ends it, even if the message of the grant was faster than the reply with the place.
 
 mod check;
 
@@ -27,19 +27,19 @@ pub use self::check::{
 /// Something that happened to an owner at a lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Event {
-    /// It stands in the queue, with this order number of the server.
+    /// It is queued, with this order number of the server.
     Enqueued {
         /// Smaller is earlier, unique per lock.
         seq: u64,
     },
-    /// It holds the lock. Once more with the same token is a re-entry.
+    /// It holds the lock. A repetition with the same token is a re-entry.
     Granted {
         /// The fencing token.
         token: u64,
     },
-    /// It gave one hold back.
+    /// It released one hold.
     Released,
-    /// It was told that it no longer holds the lock, however often it had entered.
+    /// It learned that it no longer holds the lock, however often it had entered.
     Lost,
     /// It stopped waiting.
     GaveUp,
@@ -68,7 +68,7 @@ impl fmt::Display for Record {
     }
 }
 
-/// A growing list of records; clones are the same list.
+/// A growing list of records; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     records: Arc<Mutex<Vec<Record>>>,
@@ -84,17 +84,17 @@ impl History {
     pub fn record(&self, lock: &str, owner: &str, event: Event) {
         let (lock, owner) = (lock.to_owned(), owner.to_owned());
         let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
-        // Read under the mutex, so that the list is in the order of time.
+        // Read under the mutex, so that the list is in order of time.
         records.push(Record { lock, owner, at_ns: now_ns(), event });
     }
 
-    /// Adds records of another process of this machine.
+    /// Adds records from another process on this machine.
     pub fn extend(&self, others: impl IntoIterator<Item = Record>) {
         let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
         records.extend(others);
     }
 
-    /// All records so far, in the order of time.
+    /// All records so far, in order of time.
     pub fn records(&self) -> Vec<Record> {
         let records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
         let mut records = records.clone();
@@ -102,7 +102,7 @@ impl History {
         records
     }
 
-    /// Panics with every story [`check_all`] tells, if there is any.
+    /// Panics with all violations that [`check_all`] finds, if there are any.
     ///
     /// # Panics
     ///

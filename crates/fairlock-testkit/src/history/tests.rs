@@ -55,7 +55,7 @@ fn locks_do_not_mix() {
 fn exclusion_finds_two_holders() {
     let two = [("a", Granted { token: 1 }), ("b", Granted { token: 2 })];
     found(check_exclusion, &two, &["b was granted while a held it"]);
-    // A re-entry that is given back leaves the first entry.
+    // Releasing a re-entry leaves the first entry.
     let after_reentry = [
         ("a", Granted { token: 1 }),
         ("a", Granted { token: 1 }),
@@ -63,7 +63,7 @@ fn exclusion_finds_two_holders() {
         ("b", Granted { token: 2 }),
     ];
     found(check_exclusion, &after_reentry, &["b was granted while a held it"]);
-    // The release of one that holds nothing frees nothing.
+    // A release by an owner without a hold frees nothing.
     let foreign = [("a", Granted { token: 1 }), ("b", Released), ("b", Granted { token: 2 })];
     found(check_exclusion, &foreign, &["b was granted while a held it"]);
 }
@@ -77,7 +77,7 @@ fn fifo_finds_who_overtook_whom() {
         ("a", Granted { token: 2 }),
     ];
     found(check_fifo, &overtaken, &["b, number 2, overtook a, number 1"]);
-    // The reply with the smaller number came late; its place was earlier all the same.
+    // The reply with the smaller number came late; its place was still earlier.
     let late_reply = [
         ("b", Enqueued { seq: 2 }),
         ("b", Granted { token: 1 }),
@@ -85,7 +85,7 @@ fn fifo_finds_who_overtook_whom() {
         ("a", Granted { token: 2 }),
     ];
     found(check_fifo, &late_reply, &["b, number 2, overtook a, number 1"]);
-    // One that gives up later was alive when it was overtaken.
+    // A waiter that gives up later was alive when it was overtaken.
     let never_served = [
         ("a", Enqueued { seq: 1 }),
         ("b", Enqueued { seq: 2 }),
@@ -129,7 +129,7 @@ fn tokens_that_do_not_rise_are_found() {
     found(check_tokens_rise, &equal, &["token 5 came after token 5"]);
     let same_owner = [("a", grant(5)), ("a", Released), ("a", grant(5))];
     found(check_tokens_rise, &same_owner, &["token 5 came after token 5"]);
-    // The second fault is measured at the largest token, not at the first fault's.
+    // The second fault is compared with the largest token, not with the first fault's.
     let twice = [("a", grant(5)), ("b", grant(3)), ("c", grant(4))];
     let stories = ["token 3 came after token 5", "token 4 came after token 5"];
     found(check_tokens_rise, &twice, &stories);
@@ -144,7 +144,7 @@ fn a_waiter_that_was_never_served_is_found() {
         ("a", Released),
     ];
     found(check_no_lost_waiter, &lost, &["b waits and was never served"]);
-    // Its second wait counts on its own.
+    // Its second wait is judged on its own.
     let again =
         [("a", Enqueued { seq: 1 }), ("a", Granted { token: 1 }), ("a", Enqueued { seq: 2 })];
     found(check_no_lost_waiter, &again, &["a waits and was never served"]);

@@ -5,8 +5,8 @@
 //! client <- replies_out <- queues <- replies_in  <- server
 //! ```
 //!
-//! The queues let the proxy go on reading (and so notice that a side has closed) while what was
-//! read is held. The side towards the server outlives the client's until the queue is delivered.
+//! The queues let the proxy keep reading (and so notice that a side has closed) while it holds what
+//! it has read. The side towards the server outlives the client's until the queue is delivered.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep_until};
 use super::frame::{Frame, FrameReader, Request, Response};
 use super::shared::{Controls, Recorded, Shared};
 
-/// Accepts connections until the proxy ends; the end of its runtime ends them too.
+/// Accepts connections until the proxy ends; its runtime ends them with it.
 pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener, upstream: SocketAddr) {
     let listener = tokio::net::TcpListener::from_std(listener).expect("a non-blocking listener");
     loop {
@@ -32,7 +32,7 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener, upstream:
             accepted = listener.accept() => accepted,
             () = shared.until(|controls| controls.ended) => return,
         };
-        // A client that is gone before it was accepted is no business of ours.
+        // A client that has gone before it was accepted does not matter.
         let Ok((client, _)) = accepted else { continue };
         if shared.look(|controls| controls.refuse) {
             drop(client);
@@ -54,22 +54,22 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener, upstream:
 struct Connection {
     number: u64,
     shared: Arc<Shared>,
-    /// Requests passed on and not yet answered, oldest first. Subscriptions are not among them.
+    /// Requests passed on and not yet answered, oldest first, without subscriptions.
     unanswered: StdMutex<VecDeque<Request>>,
-    /// A subscription was ever asked for.
+    /// Whether a subscription was ever requested.
     subscribed: AtomicBool,
 }
 
-/// What is to happen on the client's side, in order.
+/// What to do on the client's side, in order.
 enum Outgoing {
-    /// Bytes, not before they are due.
+    /// Write bytes, not before they are due.
     Bytes { due: Instant, bytes: Vec<u8> },
-    /// The end, after all that was queued before it.
+    /// Cut the connection, after everything that was queued before.
     Cut,
 }
 
-/// A pump ended because a fault cuts the whole connection. A pump that comes to its own end is
-/// `Ok`, so that the others go on.
+/// A pump ended because a fault cuts the whole connection. A pump that ends by itself returns `Ok`,
+/// so that the others continue.
 struct Cut;
 
 impl Connection {
@@ -113,7 +113,7 @@ impl Connection {
         }
     }
 
-    /// Reads requests from the client, to the end of what it sends.
+    /// Reads requests from the client until it closes.
     async fn requests_in(
         &self,
         client: OwnedReadHalf,
@@ -146,13 +146,13 @@ impl Connection {
                 counts.requests += 1;
                 counts.requests_black_holed += u64::from(black_holed);
             });
-            // Fails when the server is gone; the client learns that from its own side.
+            // Fails if the server is gone; the client learns that from its own side.
             let _ = requests.send(frame);
         }
         Ok(())
     }
 
-    /// Passes requests on to the server, and closes when the client has closed and all are out.
+    /// Passes requests on to the server, and closes when the client has closed and all are sent.
     async fn requests_out(
         &self,
         mut server: OwnedWriteHalf,
@@ -169,7 +169,7 @@ impl Connection {
                 .await;
             if let Some(bytes) = is_script.then(|| self.shared.take_request_cut()).flatten() {
                 let part = &frame.bytes[..bytes.min(frame.bytes.len())];
-                // A server that is gone got even less of it.
+                // If the server is gone, it got even less of it.
                 let _ = server.write_all(part).await;
                 self.shared.count(|counts| counts.requests_cut += 1);
                 return Err(Cut);
@@ -181,7 +181,7 @@ impl Connection {
                 break;
             }
         }
-        // The end of the client's bytes is kept back like the bytes themselves.
+        // The end of the client's stream is held back like its bytes.
         self.shared
             .until(|controls| !controls.black_hole_to_server && !self.is_silent(controls))
             .await;
@@ -189,7 +189,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what the server sends and decides what becomes of it.
+    /// Reads what the server sends and decides what happens to it.
     async fn replies_in(
         &self,
         server: OwnedReadHalf,
@@ -210,7 +210,7 @@ impl Connection {
                 self.shared.count(|counts| counts.replies_dropped += 1);
                 has_lost_a_reply = true;
                 if cut {
-                    // Fails when the client is gone already.
+                    // Fails if the client is gone already.
                     let _ = replies.send(Outgoing::Cut);
                 }
             }
@@ -257,12 +257,12 @@ impl Connection {
             if is_late { (late_pushes, delay + push_delay) } else { (replies, delay) };
         let due = Instant::now() + delay;
         for _ in 0..=copies {
-            // Fails when the client is gone: then nobody misses it.
+            // Fails if the client is gone, which does not matter then.
             let _ = queue.send(Outgoing::Bytes { due, bytes: frame.bytes.clone() });
         }
     }
 
-    /// Delivers to the client, and closes when the server has closed and all is out.
+    /// Delivers to the client, and closes when the server has closed and everything is sent.
     async fn replies_out(
         &self,
         client: OwnedWriteHalf,
@@ -292,15 +292,16 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes all of it: at once, or byte by byte.
+    /// Writes all bytes: at once, or one by one.
     async fn carry(&self, to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
-        // Counted from the beginning: a timer that is late must not make the link slower.
+        // Counted from the beginning: a late timer must not make the link slower.
         let mut due = Instant::now();
         for (at, byte) in bytes.iter().enumerate() {
             let Some(pause) = self.shared.look(|controls| controls.byte_pause) else {
                 return to.write_all(&bytes[at..]).await;
             };
-            // Before it is written: whoever has the last byte finds all of them counted.
+            // Counted before it is written: a client that has the last byte finds all of them
+            // counted.
             self.shared.count(|counts| counts.single_bytes += 1);
             to.write_all(&[*byte]).await?;
             due += pause;

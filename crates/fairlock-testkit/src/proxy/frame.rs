@@ -1,30 +1,30 @@
-//! Frames as they pass, and what the proxy has to know about each.
+//! Frames in transit, and what the proxy must know about each.
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::resp::{self, Value};
 
-/// One whole value as it came over the wire.
+/// One whole value as received.
 pub(super) struct Frame {
     pub(super) bytes: Vec<u8>,
     value: Value,
 }
 
-/// What a request is to the proxy.
+/// How the proxy classifies a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Request {
-    /// HELLO, AUTH, SELECT: says who the connection is.
+    /// HELLO, AUTH, SELECT: identifies the connection.
     Preface,
     /// EVAL, EVALSHA.
     Script,
-    /// Subscribing and its opposite: answered by pushes (or in RESP2 by arrays that look like
-    /// them), any number of them, instead of one reply.
+    /// Subscribing and unsubscribing: answered by any number of pushes (or, in RESP2, by arrays
+    /// that look like them) instead of one reply.
     Subscription,
     /// Anything else.
     Other,
 }
 
-/// What a frame from the server is to the proxy.
+/// How the proxy classifies a frame from the server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Response {
     /// The reply to the oldest unanswered request; `executed` is false for NOSCRIPT.
@@ -47,8 +47,8 @@ impl Frame {
         }
     }
 
-    /// `subscribed`: a subscription was ever asked for on this connection, so that in RESP2 an
-    /// array may be a push.
+    /// `subscribed`: whether a subscription was ever requested on this connection, so that in RESP2
+    /// an array may be a push.
     pub(super) fn response(&self, subscribed: bool) -> Response {
         let is_push = self.bytes.starts_with(b">");
         let may_be_push = is_push || subscribed && self.bytes.starts_with(b"*");
@@ -87,7 +87,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Self { stream, unread: Vec::new() }
     }
 
-    /// The next frame, or `None` at the end: of the stream, or of what can be understood.
+    /// The next frame, or `None` at the end of the stream, or at bytes that are not RESP.
     pub(super) async fn next(&mut self) -> Option<Frame> {
         loop {
             if let Some((value, length)) = resp::parse(&self.unread).ok()? {

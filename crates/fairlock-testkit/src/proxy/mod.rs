@@ -1,10 +1,10 @@
 //! A fault proxy between client and server that acts on whole frames.
 //!
 //! It understands enough of the protocol to know which reply belongs to which request, so that a
-//! test can say "the reply to the next script is lost" and mean exactly that. What it does is what
-//! a network can do: bytes of one direction may be late, or never arrive, but never arrive without
-//! those before them. A [`Proxy::black_hole_to_server`] or [`Proxy::hold_requests`] that ends
-//! delivers what it kept, as TCP does when a partition heals.
+//! test can say "the reply to the next script is lost" and mean exactly that. It does what a
+//! network can do: bytes of one direction may be late, or never arrive, but never arrive without
+//! those before them. When a [`Proxy::black_hole_to_server`] or [`Proxy::hold_requests`] ends, what
+//! it held is delivered, as TCP does when a partition heals.
 
 mod connection;
 mod frame;
@@ -23,7 +23,7 @@ use self::shared::{Recorded, Shared};
 use crate::raw::Raw;
 use crate::resp::Value;
 
-/// How long [`Proxy::wait_until`] waits: more than any fault takes, less than a hung test run.
+/// How long [`Proxy::wait_until`] waits: longer than any fault takes, shorter than a hung test run.
 const WAIT_WITHIN: Duration = Duration::from_secs(10);
 
 /// A running proxy; it ends, with all its connections, on drop.
@@ -64,12 +64,12 @@ impl Proxy {
         format!("redis://{}/", self.addr)
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// From now on new connections lead to another server, as an address does after a fail-over.
+    /// From now on new connections lead to another server, as an address does after a failover.
     /// Open ones stay: see [`Proxy::cut_all`].
     pub fn move_to(&self, upstream: SocketAddr) {
         self.shared.control(|controls| controls.moved_to = Some(upstream));
@@ -80,11 +80,11 @@ impl Proxy {
         self.shared.counts()
     }
 
-    /// Waits until the counts are as wanted.
+    /// Waits until the counts satisfy `wanted`.
     ///
     /// # Panics
     ///
-    /// If they are not within ten seconds.
+    /// If they do not within ten seconds.
     #[track_caller]
     pub fn wait_until(&self, wanted: impl Fn(&Counts) -> bool) -> Counts {
         self.shared
@@ -92,11 +92,11 @@ impl Proxy {
             .unwrap_or_else(|| panic!("not within {WAIT_WITHIN:?}, stuck at {:?}", self.counts()))
     }
 
-    /// Loses the replies to the next `count` scripts (EVAL, EVALSHA) that the server executes.
-    /// `NOSCRIPT` is not executed and not counted.
+    /// Loses the replies to the next `count` scripts (EVAL, EVALSHA) that the server executes. A
+    /// script answered with `NOSCRIPT` was not executed and is not counted.
     ///
-    /// Nothing more reaches the client on such a connection: a network that loses a reply loses
-    /// what follows it too. See [`Proxy::cut_after_reply_lost`].
+    /// Nothing more reaches the client on such a connection: a network that loses a reply also
+    /// loses what follows it. See [`Proxy::cut_after_reply_lost`].
     pub fn drop_replies(&self, count: u32) {
         self.shared.control(|controls| controls.drop_replies = count);
     }
@@ -106,18 +106,18 @@ impl Proxy {
         self.shared.control(|controls| controls.cut_after_reply_lost = cut);
     }
 
-    /// Keeps everything from the server, while connections stay up.
+    /// Holds back everything sent to the server, while connections stay up.
     pub fn black_hole_to_server(&self, on: bool) {
         self.shared.control(|controls| controls.black_hole_to_server = on);
     }
 
-    /// Keeps everything from the clients, while connections stay up.
+    /// Holds back everything sent to the clients, while connections stay up.
     pub fn black_hole_to_client(&self, on: bool) {
         self.shared.control(|controls| controls.black_hole_to_client = on);
     }
 
     /// Silences the connections that exist now, for good and in both directions: neither bytes nor
-    /// their end pass any more, as behind a router that has forgotten them. New ones pass.
+    /// their end pass any more, as behind a router that has forgotten them. New connections pass.
     pub fn silence_open(&self) {
         let next = self.shared.next_connection.load(Ordering::SeqCst);
         self.shared.control(|controls| controls.silent_below = next);
@@ -129,8 +129,8 @@ impl Proxy {
         self.shared.control(|controls| controls.silent_inboxes_below = next);
     }
 
-    /// Reads nothing from the clients, so that their buffers fill and a write does not finish. One
-    /// request for which a read is waiting on each connection still passes.
+    /// Stops reading from the clients, so that their buffers fill and a write does not finish. On
+    /// each connection, one request for which a read is already waiting still passes.
     pub fn stop_reading(&self, on: bool) {
         self.shared.control(|controls| controls.stop_reading = on);
     }
@@ -153,13 +153,13 @@ impl Proxy {
         self.shared.control(|controls| controls.refuse = on);
     }
 
-    /// Delays everything on its way to the clients.
+    /// Delays everything sent to the clients.
     pub fn delay_to_client(&self, delay: Duration) {
         self.shared.control(|controls| controls.delay_to_client = delay);
     }
 
-    /// Carries everything byte by byte, in both directions, each in a segment of its own and about
-    /// this long after the one before; `None` carries what there is.
+    /// Sends everything byte by byte, in both directions, each byte in a segment of its own and
+    /// about this long after the one before; `None` sends what is available.
     pub fn byte_by_byte(&self, pause: Option<Duration>) {
         self.shared.control(|controls| controls.byte_pause = pause);
     }
@@ -170,18 +170,18 @@ impl Proxy {
         self.shared.control(|controls| controls.swallow_pushes = on);
     }
 
-    /// Delivers each published message `copies` more times than once.
+    /// Delivers `copies` additional copies of each published message.
     pub fn duplicate_pushes(&self, copies: u32) {
         self.shared.control(|controls| controls.duplicate_pushes = copies);
     }
 
-    /// Delays published messages only; replies on the same connection overtake them.
+    /// Delays only published messages; replies on the same connection overtake them.
     pub fn delay_pushes(&self, delay: Duration) {
         self.shared.control(|controls| controls.delay_pushes = delay);
     }
 
-    /// Holds the scripts of the connections that exist now (and what follows them there), and with
-    /// `false` lets them go on, even if their client has closed by then. New connections pass.
+    /// Holds the scripts of the connections that exist now (and what follows them there); `false`
+    /// releases them, even if their client has closed by then. New connections pass.
     pub fn hold_requests(&self, on: bool) {
         let next = self.shared.next_connection.load(Ordering::SeqCst);
         self.shared.control(|controls| controls.hold_below = if on { next } else { 0 });
@@ -193,8 +193,8 @@ impl Proxy {
     }
 
     /// Sends the last `count` script requests to the server once more, oldest first, each over a
-    /// fresh connection that starts as the recorded one did (HELLO, AUTH, SELECT). Returns the
-    /// replies; the clients see nothing of it.
+    /// new connection that starts like the recorded one (HELLO, AUTH, SELECT). Returns the replies,
+    /// which the clients do not see.
     ///
     /// # Panics
     ///
@@ -220,7 +220,8 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.control(|controls| controls.ended = true);
         if let Some(thread) = self.thread.take() {
-            // Its panic, if any, is on stderr; a second one here would abort the test run.
+            // If the thread panicked, its message is on stderr; a second panic here would abort the
+            // test run.
             let _ = thread.join();
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// Script requests kept for a replay: far more than a test replays, little memory.
+/// Script requests kept for a replay: far more than a test replays, and little memory.
 const RECORDED_MAX: usize = 4096;
 
 /// How often each fault has taken effect.
@@ -27,31 +27,31 @@ pub struct Counts {
     pub scripts: u64,
     /// Scripts that arrived while they were held.
     pub requests_held: u64,
-    /// Requests of which only the beginning went on.
+    /// Requests of which only the first bytes were sent on.
     pub requests_cut: u64,
     /// Requests sent once more.
     pub requests_replayed: u64,
-    /// Requests that arrived while kept from the server.
+    /// Requests that arrived while everything to the server was held back.
     pub requests_black_holed: u64,
     /// Replies to scripts that were lost.
     pub replies_dropped: u64,
-    /// Replies and messages that arrived while kept from the clients.
+    /// Replies and messages that arrived while everything to the clients was held back.
     pub replies_black_holed: u64,
     /// Replies and messages delayed by `delay_to_client`.
     pub replies_delayed: u64,
-    /// Bytes that were carried alone, in both directions.
+    /// Bytes that were sent one by one, in both directions.
     pub single_bytes: u64,
-    /// Published messages that passed, each once.
+    /// Published messages that passed, each counted once.
     pub pushes: u64,
     /// Published messages that were lost.
     pub pushes_swallowed: u64,
-    /// Copies of published messages.
+    /// Additional copies of published messages.
     pub pushes_duplicated: u64,
     /// Published messages delayed by `delay_pushes`.
     pub pushes_delayed: u64,
 }
 
-/// What the test has ordered. Connections are numbered from 1 in the order of their arrival.
+/// The test's orders. Connections are numbered from 1 in the order of their arrival.
 #[derive(Debug, Default)]
 pub(super) struct Controls {
     pub(super) ended: bool,
@@ -63,7 +63,7 @@ pub(super) struct Controls {
     pub(super) black_hole_to_client: bool,
     pub(super) refuse: bool,
     pub(super) delay_to_client: Duration,
-    /// Set: one byte at a time, with this pause after each.
+    /// If set, one byte at a time, with this pause after each.
     pub(super) byte_pause: Option<Duration>,
     pub(super) swallow_pushes: bool,
     pub(super) duplicate_pushes: u32,
@@ -75,15 +75,15 @@ pub(super) struct Controls {
     pub(super) cut_below: u64,
     /// The clients' sides of connections with smaller numbers are cut.
     pub(super) cut_clients_below: u64,
-    /// Connections with smaller numbers carry nothing any more, not even their end.
+    /// Connections with smaller numbers no longer carry anything, not even their end.
     pub(super) silent_below: u64,
     /// The same, for those that have subscribed.
     pub(super) silent_inboxes_below: u64,
-    /// Nothing is read from the clients.
+    /// Whether reading from the clients has stopped.
     pub(super) stop_reading: bool,
 }
 
-/// A script request and how its connection had started.
+/// A script request, and how its connection started.
 #[derive(Clone, Debug)]
 pub(super) struct Recorded {
     pub(super) preface: Arc<Vec<Vec<u8>>>,
@@ -113,23 +113,23 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// Changes an order and tells all connections.
+    /// Changes the orders and notifies all connections.
     pub(super) fn control(&self, change: impl FnOnce(&mut Controls)) {
         self.controls.send_modify(change);
     }
 
-    /// Looks at the orders as they are now.
+    /// Reads the current orders.
     pub(super) fn look<T>(&self, read: impl FnOnce(&Controls) -> T) -> T {
         read(&self.controls.borrow())
     }
 
-    /// Waits until the orders are as wanted.
+    /// Waits until the orders satisfy `wanted`.
     pub(super) async fn until(&self, wanted: impl FnMut(&Controls) -> bool) {
         // Cannot fail: the sender is a field of the `self` borrowed here.
         let _ = self.controls.subscribe().wait_for(wanted).await;
     }
 
-    /// Takes one reply off those to be lost, if any is left: whether the connection is cut then.
+    /// Uses up one of the replies to lose, if any is left: whether the connection is then cut.
     pub(super) fn take_reply_loss(&self) -> Option<bool> {
         let mut taken = None;
         self.controls.send_if_modified(|controls| {
@@ -160,7 +160,7 @@ impl Shared {
         *lock(&self.counts)
     }
 
-    /// Blocks until the counts are as wanted, or returns `None` after `timeout`.
+    /// Blocks until the counts satisfy `wanted`, or returns `None` after `timeout`.
     pub(super) fn wait_until(
         &self,
         timeout: Duration,
@@ -187,7 +187,7 @@ impl Shared {
     }
 }
 
-/// A test that panicked while it held a lock leaves nothing half done here.
+/// A test that panicked while it held the mutex leaves nothing half done here.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

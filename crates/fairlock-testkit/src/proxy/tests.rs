@@ -6,7 +6,7 @@ use super::*;
 use crate::server::{Generation, Server};
 use crate::wait;
 
-/// Counts its own executions: the server's truth about how often a request took effect.
+/// Counts its own executions: on the server, how often a request took effect.
 const COUNT: &[&str] = &["EVAL", "return redis.call('INCR', KEYS[1])", "1", "n"];
 const SHORT: Duration = Duration::from_millis(50);
 
@@ -26,7 +26,7 @@ impl Fixture {
         Raw::connect(self.proxy.addr())
     }
 
-    /// A client that has been accepted, so that controls for existing connections cover it.
+    /// A client that has been accepted, so that controls for existing connections apply to it.
     fn connected(&self) -> Raw {
         let mut raw = self.client();
         raw.call(&["PING"]);
@@ -85,7 +85,7 @@ fn a_lost_reply_was_executed_and_the_connection_stays_silent() {
     let Some(fixture) = Fixture::new() else { return };
     fixture.proxy.drop_replies(1);
     let mut raw = fixture.client();
-    // Neither other commands nor a script the server does not know are meant.
+    // Other commands, and a script that the server does not know, are not affected.
     raw.call(&["PING"]);
     let unknown = "0".repeat(40);
     assert!(matches!(raw.call(&["EVALSHA", &unknown, "0"]), Value::Error(_)));
@@ -238,7 +238,7 @@ fn a_held_request_arrives_late_even_after_its_client_is_gone() {
     drop(closes);
     fixture.proxy.cut_clients();
     assert!(is_cut.read().is_err());
-    // A connection that came later is not held.
+    // A connection made later is not held.
     assert_eq!(fixture.client().call(COUNT).int(), 1);
     fixture.proxy.hold_requests(false);
     fixture.wait_executed(3);
@@ -300,7 +300,7 @@ fn what_is_not_read_fills_the_buffers() {
     };
     ping(&mut stream);
     fixture.proxy.stop_reading(true);
-    // What a read was waiting for already.
+    // For this one a read was already waiting.
     ping(&mut stream);
     let error = stream.write_all(&vec![b'x'; 64 << 20]).unwrap_err();
     assert!(matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut), "{error}");

@@ -11,28 +11,28 @@ pub struct StoppedClock {
 }
 
 impl StoppedClock {
-    /// Stands at a time, in milliseconds since the epoch.
+    /// A clock that shows this time, in milliseconds since the epoch.
     pub fn at_ms(ms: i64) -> Self {
         Self { ms: Arc::new(AtomicI64::new(ms)) }
     }
 
-    /// What it shows, in milliseconds since the epoch.
+    /// The time that it shows, in milliseconds since the epoch.
     pub fn now_ms(&self) -> i64 {
         self.ms.load(Ordering::SeqCst)
     }
 
-    /// Moves it, for all who read it.
+    /// Moves it, for all that read it.
     pub fn set_ms(&self, ms: i64) {
         self.ms.store(ms, Ordering::SeqCst);
     }
 }
 
-/// What a client takes for the time.
+/// The time source of a client.
 #[derive(Debug)]
 pub(super) enum Clock {
     /// The machine's time, and how far the client is ahead of it.
     Machine { offset_ms: i64 },
-    /// A clock of the test's, and how far the client is ahead of it.
+    /// A clock of the test, and how far the client is ahead of it.
     Stopped { at: StoppedClock, offset_ms: i64 },
 }
 

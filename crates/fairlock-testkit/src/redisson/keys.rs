@@ -1,12 +1,13 @@
-//! The names Redisson gives the keys and channels of a fair lock. The lock itself is a hash under
-//! the lock's own name.
+//! The names that Redisson gives the keys and channels of a fair lock. The lock itself is a hash
+//! under the lock's own name.
 
 /// The queue: a list of owner ids, head first.
 pub fn queue_key(lock: &str) -> String {
     prefixed("redisson_lock_queue", lock)
 }
 
-/// The sorted set that says when a waiter counts as dead, in milliseconds of its client's clock.
+/// The sorted set of the times at which waiters count as dead, in milliseconds of their client's
+/// clock.
 pub fn timeout_key(lock: &str) -> String {
     prefixed("redisson_lock_timeout", lock)
 }
@@ -16,7 +17,7 @@ pub fn token_key(lock: &str) -> String {
     prefixed("redisson_lock_token", lock)
 }
 
-/// The channel of a lock, which for fair locks is only the beginning of [`channel_of`].
+/// The channel of a lock; for fair locks only the prefix of [`channel_of`].
 pub fn channel(lock: &str) -> String {
     prefixed("redisson_lock__channel", lock)
 }
@@ -31,7 +32,7 @@ pub(super) fn latch_key(lock: &str, request_id: &str) -> String {
     format!("{}:{request_id}", prefixed("redisson_unlock_latch", lock))
 }
 
-/// A name that has a brace of its own already says where it lives in a cluster.
+/// A name that contains a brace already determines its slot in a Cluster.
 fn prefixed(prefix: &str, lock: &str) -> String {
     if lock.contains('{') { format!("{prefix}:{lock}") } else { format!("{prefix}:{{{lock}}}") }
 }

@@ -1,13 +1,14 @@
 //! The Java side of a shared fair lock, without a JVM.
 //!
 //! [`JavaClient`] follows the rules by which Redisson's fair lock changes the keys in Redis, flaws
-//! included, in Lua of our own: who stands where in the queue, who counts as dead by whose clock,
-//! who is told. It is version 4 unless a test asks for the rules of an older one ([`Version`]).
+//! included, in Lua of our own: who has which place in the queue, who counts as dead by whose
+//! clock, who is notified. It follows version 4 unless a test asks for the rules of an older one
+//! ([`Version`]).
 //!
-//! What a JVM does around the scripts is here in steps that a test takes one by one: a [`Thread`]
-//! waits, is told, asks again and gives up; a [`Watchdog`] renews. Their time is the client's clock,
-//! which a test may stop and move ([`StoppedClock`]): minutes pass at once. WAIT and the retries of
-//! the connection layer are not here; a test sends a script again itself.
+//! What a JVM does around the scripts is split into steps that a test takes one by one: a
+//! [`Thread`] waits, is notified, asks again and gives up; a [`Watchdog`] renews. Their time is the
+//! client's clock, which a test may stop and move ([`StoppedClock`]): minutes pass at once. WAIT
+//! and the retries of the connection layer are not modelled; a test repeats a script itself.
 
 mod clock;
 mod keys;
@@ -52,7 +53,7 @@ const RENEW: &str = include_str!("renew.lua");
 
 /// One Redisson client object: a JVM, as far as locks are concerned.
 ///
-/// Every call panics when the server does not answer it properly.
+/// Every call panics if the server does not answer it properly.
 #[derive(Debug)]
 pub struct JavaClient {
     addr: SocketAddr,
@@ -60,7 +61,7 @@ pub struct JavaClient {
     id: String,
     version: Version,
     clock: Clock,
-    /// Lock -> the lease last used, which a partial unlock sets anew.
+    /// Lock -> the lease last used, to which a partial unlock resets it.
     leases_ms: HashMap<String, i64>,
 }
 
@@ -78,7 +79,7 @@ impl JavaClient {
         Self::connect(server.addr(), clock_offset_ms)
     }
 
-    /// As [`JavaClient::new`], for any address, such as a proxy's.
+    /// Like [`JavaClient::new`], for any address, such as a proxy's.
     pub fn connect(addr: SocketAddr, clock_offset_ms: i64) -> Self {
         Self {
             addr,
@@ -107,7 +108,7 @@ impl JavaClient {
         format!("{}:{thread_id}", self.id)
     }
 
-    /// Stops its clock at a time (to go with a server whose clock is frozen), or lets it go on.
+    /// Stops its clock at a time (to match a server whose clock is frozen), or lets it run again.
     pub fn set_now_ms(&mut self, now_ms: Option<i64>) {
         self.clock = match now_ms {
             Some(now_ms) => Clock::Stopped { at: StoppedClock::at_ms(now_ms), offset_ms: 0 },
@@ -115,13 +116,13 @@ impl JavaClient {
         };
     }
 
-    /// Lets it read a clock that the test moves, from which its own differs by this much.
+    /// Makes it read a clock that the test moves, with this offset.
     pub fn set_clock(&mut self, clock: &StoppedClock, offset_ms: i64) {
         self.clock = Clock::Stopped { at: clock.clone(), offset_ms };
     }
 
-    /// `lock()` or timed `tryLock()`, one attempt: `None` if the thread holds the lock now.
-    /// Otherwise it stands in the queue, and this is how many milliseconds Java would sleep.
+    /// One attempt of `lock()` or a timed `tryLock()`: `None` if the thread now holds the lock.
+    /// Otherwise it is queued, and this is how many milliseconds Java would sleep.
     ///
     /// `wait_ms` is the allowance, [`DEFAULT_WAIT_MS`] for `lock()`.
     #[track_caller]
@@ -135,15 +136,15 @@ impl JavaClient {
         self.attempt(lock, thread_id, wait_ms, lease_ms, true)
     }
 
-    /// `tryLock()` without a limit: whether the thread holds the lock now. It never queues.
+    /// `tryLock()` without a limit: whether the thread now holds the lock. It never queues.
     #[track_caller]
     pub fn try_acquire(&mut self, lock: &str, thread_id: i64, lease_ms: i64) -> bool {
         self.attempt(lock, thread_id, DEFAULT_WAIT_MS, lease_ms, false).is_none()
     }
 
-    /// All of a blocking acquire, as Java does it: attempt, subscribe, attempt again, then sleep
-    /// until woken or until the reply's time is over, and so on. After `limit` it leaves the queue
-    /// and returns false.
+    /// A complete blocking acquire, as Java does it: attempt, subscribe, attempt again, then sleep
+    /// until woken or until the time in the reply is over, and so on. After `limit` it leaves the
+    /// queue and returns false.
     #[track_caller]
     pub fn acquire_within(
         &mut self,
@@ -186,7 +187,7 @@ impl JavaClient {
         optional(&reply)
     }
 
-    /// What a timed `tryLock` does when its time is over. `wait_ms` as when it entered.
+    /// What a timed `tryLock` does when its time is over. Pass `wait_ms` as on entry.
     #[track_caller]
     pub fn leave(&mut self, lock: &str, thread_id: i64, wait_ms: i64) {
         let keys = [queue_key(lock), timeout_key(lock)];
@@ -198,7 +199,7 @@ impl JavaClient {
         };
     }
 
-    /// `forceUnlock()`: whether the lock was held, by anybody.
+    /// `forceUnlock()`: whether anybody held the lock.
     #[track_caller]
     pub fn force_unlock(&mut self, lock: &str) -> bool {
         let keys = [lock, &queue_key(lock), &timeout_key(lock), &channel(lock)];
@@ -212,14 +213,14 @@ impl JavaClient {
         self.renew_for(lock, thread_id, WATCHDOG_LEASE_MS)
     }
 
-    /// The same where `lockWatchdogTimeout` is not the default.
+    /// The same with a `lockWatchdogTimeout` other than the default.
     #[track_caller]
     pub fn renew_for(&mut self, lock: &str, thread_id: i64, lease_ms: i64) -> bool {
         let args = [self.owner(thread_id), text(lease_ms)];
         self.eval(&[RENEW], &[lock], &args).int() == 1
     }
 
-    /// Sends a command that is no script.
+    /// Sends a command that is not a script.
     #[track_caller]
     pub fn command(&mut self, command: &[&str]) -> Value {
         self.raw.call(command)
@@ -233,8 +234,8 @@ impl JavaClient {
         Subscription { raw, permits: 0 }
     }
 
-    /// Ends the client as kill -9 ends a JVM: its connections close, what it has in Redis stays.
-    /// Its subscriptions are values of their own: drop them too.
+    /// Ends the client as kill -9 ends a JVM: its connections close, its keys in Redis stay. Its
+    /// subscriptions are values of their own: drop them too.
     pub fn kill(self) {}
 
     #[track_caller]
@@ -282,11 +283,12 @@ impl JavaClient {
 }
 
 impl Subscription {
-    /// Whether the thread is woken in time. What does not wake a fair lock's waiter is skipped.
+    /// Whether the thread is woken in time. Messages that do not wake a fair lock's waiter are
+    /// skipped.
     ///
     /// # Panics
     ///
-    /// If a message is no decimal number: Redisson's decoder throws then.
+    /// If a message is not a decimal number: Redisson's decoder then throws.
     #[track_caller]
     pub fn woken_within(&mut self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
@@ -298,8 +300,8 @@ impl Subscription {
         true
     }
 
-    /// Whether the thread was told by now: everything that the server published before this call
-    /// counts, since it answers the ping behind it. Each message is seen once.
+    /// Whether the thread was notified by now: everything that the server published before this
+    /// call counts, since the reply to a ping follows it. Each message is counted once.
     ///
     /// # Panics
     ///

@@ -1,5 +1,5 @@
-//! Redisson's plain lock: the same hash, no queue, one channel for all waiters. And its relatives: the
-//! fenced lock, which counts grants, the spin lock, which tells nobody.
+//! Redisson's plain lock: the same hash, no queue, one channel for all waiters. And its relatives:
+//! the fenced lock, which counts grants, and the spin lock, which notifies nobody.
 
 use super::{JavaClient, LATCH_MS, Subscription, WATCHDOG_LEASE_MS};
 use super::{channel, keys, optional, request_id, text, token_key};
@@ -11,15 +11,15 @@ const FORCE_UNLOCK: &str = include_str!("plain_force_unlock.lua");
 const UNLOCK: &str = include_str!("plain_unlock.lua");
 
 impl JavaClient {
-    /// `RLock`: one attempt. `None` if the thread holds the lock now, otherwise the milliseconds
-    /// until the lock ends by itself.
+    /// `RLock`: one attempt. `None` if the thread now holds the lock, otherwise the milliseconds
+    /// until the lock expires.
     #[track_caller]
     pub fn plain_acquire(&mut self, lock: &str, thread_id: i64, lease_ms: i64) -> Option<i64> {
         let reply = self.eval(&[ACQUIRE], &[lock], &[self.owner(thread_id), text(lease_ms)]);
         self.took(lock, lease_ms, optional(&reply))
     }
 
-    /// `RFencedLock`: the same, and every success raises the token, also when it is a re-entry.
+    /// `RFencedLock`: the same, and every success increments the token, even a re-entry.
     #[track_caller]
     pub fn fenced_acquire(&mut self, lock: &str, thread_id: i64, lease_ms: i64) -> Option<i64> {
         let keys = [lock, &token_key(lock)];
@@ -42,19 +42,19 @@ impl JavaClient {
         self.unlock_and(lock, thread_id, true)
     }
 
-    /// As [`JavaClient::plain_unlock`], of a spin lock: nobody is told.
+    /// Like [`JavaClient::plain_unlock`], for a spin lock: nobody is notified.
     #[track_caller]
     pub fn spin_unlock(&mut self, lock: &str, thread_id: i64) -> Option<i64> {
         self.unlock_and(lock, thread_id, false)
     }
 
-    /// `forceUnlock()`: whether the lock was held, by anybody.
+    /// `forceUnlock()`: whether anybody held the lock.
     #[track_caller]
     pub fn plain_force_unlock(&mut self, lock: &str) -> bool {
         self.force_unlock_and(lock, true)
     }
 
-    /// As [`JavaClient::plain_force_unlock`], of a spin lock: nobody is told.
+    /// Like [`JavaClient::plain_force_unlock`], for a spin lock: nobody is notified.
     #[track_caller]
     pub fn spin_force_unlock(&mut self, lock: &str) -> bool {
         self.force_unlock_and(lock, false)
@@ -77,7 +77,7 @@ impl JavaClient {
         self.eval(&[FORCE_UNLOCK], &[lock, &channel(lock)], &args).int() == 1
     }
 
-    /// Notes the lease of a lock that it has now.
+    /// Records the lease if the reply says that the lock was taken.
     fn took(&mut self, lock: &str, lease_ms: i64, reply: Option<i64>) -> Option<i64> {
         if reply.is_none() {
             self.leases_ms.insert(lock.to_owned(), lease_ms);

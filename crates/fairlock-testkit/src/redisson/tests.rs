@@ -6,7 +6,7 @@ use crate::server::Generation;
 const LOCK: &str = "stock";
 const T_MS: i64 = 2_000_000_000_000;
 const LEASE_MS: i64 = 30_000;
-/// Long enough for any machine; no test waits for it to pass.
+/// Long enough for any machine; no test waits until it has passed.
 const SOON: Duration = Duration::from_secs(5);
 const NOT_NOW: Duration = Duration::from_millis(30);
 
@@ -129,7 +129,7 @@ fn a_dead_head_blocks_until_its_time_by_the_callers_clock() {
         dies.kill();
         fixture.at(T_MS + 34_999, &mut [&mut a, &mut c]);
         assert_eq!(c.acquire(LOCK, 1, 2_000, LEASE_MS), Some(0), "free, yet not to be had");
-        // One whose clock is ahead drops the dead head, and a live one all the same.
+        // A client whose clock is ahead drops the dead head, and also a live one.
         ahead.set_now_ms(Some(T_MS + 37_000));
         assert!(ahead.try_acquire(LOCK, 1, LEASE_MS));
         assert_eq!(fixture.queue(), [""; 0]);
@@ -257,7 +257,7 @@ fn versions_count_differently() {
         Some((replies.map(Option::unwrap), before, before[0] - after[0]))
     };
     let expected = [
-        // Everybody behind the head has the head's score and one allowance.
+        // Each waiter behind the head has the head's score and one allowance.
         (Version::V3_5, [30_000, 35_000, 35_000], [40_000, 40_000], 0),
         (Version::V3_10, [30_000, 35_000, 35_000], [40_000, 40_000], 5_000),
         (Version::V3_12, [30_000, 35_000, 40_000], [40_000, 45_000], 5_000),

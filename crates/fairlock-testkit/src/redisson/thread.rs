@@ -3,7 +3,7 @@
 use super::version::Version;
 use super::{JavaClient, Subscription, WATCHDOG_LEASE_MS, WATCHDOG_PERIOD_MS};
 
-/// What a thread calls. Times are in milliseconds.
+/// The call of a thread. Times are in milliseconds.
 #[allow(missing_docs, reason = "the fields are Redisson's parameters, named by each variant")]
 #[derive(Clone, Copy, Debug)]
 pub enum Call {
@@ -13,10 +13,11 @@ pub enum Call {
     LockFor { lease_ms: i64 },
     /// `tryLock(wait, lease, unit)`.
     TryLock { wait_ms: i64, lease_ms: i64 },
-    /// `tryLock(wait, unit)`, renewed by the watchdog: the number and what its unit is worth. The
-    /// allowance is the bare number, taken for milliseconds.
+    /// `tryLock(wait, unit)`, renewed by the watchdog: the number and its unit in milliseconds. The
+    /// allowance is the bare number, taken as milliseconds.
     TryLockRenewed { wait: i64, unit_ms: i64 },
-    /// `tryLockAsync(wait, lease, unit)`. Who gives up takes five minutes from those behind.
+    /// `tryLockAsync(wait, lease, unit)`. A thread that gives up subtracts five minutes from those
+    /// behind.
     TryLockAsync { wait_ms: i64, lease_ms: i64 },
 }
 
@@ -42,7 +43,7 @@ impl Call {
         matches!(self, Self::Lock | Self::TryLockRenewed { .. })
     }
 
-    /// What it adds to its own score, and takes from the others' when it gets the lock.
+    /// What it adds to its own score, and subtracts from the others' when it gets the lock.
     fn allowance_ms(self, version: Version) -> i64 {
         match self {
             _ if !version.timed_calls_have_their_own_wait() => version.default_wait_ms(),
@@ -52,7 +53,7 @@ impl Call {
         }
     }
 
-    /// What it takes from the scores of those behind it when it gives up.
+    /// What it subtracts from the scores of those behind it when it gives up.
     fn given_back_ms(self, version: Version) -> i64 {
         match self {
             _ if !version.timed_calls_have_their_own_wait() => version.default_wait_ms(),
@@ -63,12 +64,12 @@ impl Call {
     }
 }
 
-/// What a thread does.
+/// The state of a thread.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum State {
     /// It holds the lock; its call has returned.
     Holds,
-    /// It sleeps until it is told, or until a time of its client's clock, if there is one.
+    /// It sleeps until it is notified, or until a time of its client's clock, if there is one.
     Sleeps {
         /// In milliseconds since the epoch.
         until_ms: Option<i64>,
@@ -79,7 +80,7 @@ pub enum State {
     Done,
 }
 
-/// A thread in a JVM of its own. Dropping it is its death: what it has in Redis stays.
+/// A thread in a JVM of its own. Dropping it kills it: its keys in Redis stay.
 #[derive(Debug)]
 pub struct Thread {
     java: JavaClient,
@@ -92,11 +93,11 @@ pub struct Thread {
     attempts: u64,
 }
 
-/// A thread's id, the only one in its JVM.
+/// The id of the only thread in its JVM.
 const ID: i64 = 1;
 
 impl Thread {
-    /// Calls: the first attempt, the subscription, and the attempt after it.
+    /// Makes the call: the first attempt, the subscription, and the attempt after it.
     #[track_caller]
     pub fn start(java: JavaClient, lock: &str, call: Call) -> Self {
         let now_ms = java.now_ms();
@@ -119,7 +120,7 @@ impl Thread {
         thread
     }
 
-    /// What it does now.
+    /// Its current state.
     pub fn state(&self) -> State {
         self.state
     }
@@ -139,7 +140,7 @@ impl Thread {
         self.attempts
     }
 
-    /// When it will do something by itself, in milliseconds of its clock.
+    /// When it will act without being notified, in milliseconds of its clock.
     pub fn next_ms(&self) -> Option<i64> {
         match self.state {
             State::Sleeps { until_ms } => until_ms,
@@ -148,7 +149,7 @@ impl Thread {
         }
     }
 
-    /// Does what is due by its clock, or because it was told; sleeps on otherwise.
+    /// Does what is due by its clock, or what a notification asks for; otherwise sleeps on.
     #[track_caller]
     pub fn step(&mut self) -> State {
         let now_ms = self.java.now_ms();
@@ -170,7 +171,7 @@ impl Thread {
         self.state
     }
 
-    /// Whether it has been told, without acting on it. Each message is seen once.
+    /// Whether it has been notified, without acting on it. Each message is counted once.
     #[track_caller]
     pub fn is_told(&mut self) -> bool {
         self.subscription.as_mut().is_some_and(Subscription::told)
@@ -183,7 +184,7 @@ impl Thread {
         self.java.unlock(&self.lock, ID)
     }
 
-    /// Its client, to call again with.
+    /// Its client, for the next call.
     pub fn into_client(self) -> JavaClient {
         self.java
     }
@@ -199,7 +200,7 @@ impl Thread {
                 self.renews_at_ms = now_ms + WATCHDOG_PERIOD_MS;
                 State::Holds
             }
-            // Below zero: until told, or until its time is over.
+            // Below zero: until notified, or until its time is over.
             Some(sleep_ms) => {
                 let until_ms = (sleep_ms >= 0).then_some(now_ms + sleep_ms);
                 let ends = [until_ms, self.deadline_ms];

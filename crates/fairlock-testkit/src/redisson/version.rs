@@ -1,6 +1,6 @@
-//! The rules of the fair lock changed over the years; reported failures belong to some of them.
+//! The fair lock's rules changed over the years; reported failures belong to particular versions.
 
-/// Whose rules a client follows.
+/// The version whose rules a client follows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Version {
     /// 2.7.4 and 3.2.4 to 2.10.4 and 3.5.4: every failed attempt gives the waiter a new score,
@@ -8,18 +8,18 @@ pub enum Version {
     V3_5,
     /// 2.10.5 and 3.5.5 to 3.10: as before, but a head that leaves moves the others up.
     V3_10,
-    /// 3.11.1 to 3.13.2: a score is given once, and who acquires or leaves moves the others up. The
-    /// reply to a waiter is how far its turn is away, which can be below zero.
+    /// 3.11.1 to 3.13.2: a score is given once, and a waiter that acquires or leaves moves the
+    /// others up. The reply to a waiter is the time until its turn, which can be below zero.
     V3_12,
-    /// 3.13.3 to 3.31: the same with five minutes for a waiter, where five seconds were before, or
-    /// with the waiter's own time.
+    /// 3.13.3 to 3.31: the same with an allowance of five minutes for each waiter instead of five
+    /// seconds, or with the waiter's own time.
     V3_31,
     /// 3.32 to 4.7: the reply to a waiter is the lock's TTL.
     V4,
 }
 
 impl Version {
-    /// How long a waiter is waited for, in milliseconds, when its call says nothing else.
+    /// The allowance of a waiter, in milliseconds, if its call does not set one.
     pub fn default_wait_ms(self) -> i64 {
         match self {
             Self::V3_5 | Self::V3_10 | Self::V3_12 => 5_000,
@@ -27,7 +27,7 @@ impl Version {
         }
     }
 
-    /// Whether a timed call brings its own time as allowance.
+    /// Whether a timed call uses its own time as allowance.
     pub(super) fn timed_calls_have_their_own_wait(self) -> bool {
         matches!(self, Self::V3_31 | Self::V4)
     }
@@ -40,7 +40,7 @@ impl Version {
         matches!(self, Self::V3_12 | Self::V3_31)
     }
 
-    /// Where only the head's leaving moves the others up, if anything: by how many milliseconds.
+    /// If only the head's leaving moves the others up, if anything: by how many milliseconds.
     pub(super) fn subtracted_by_a_leaving_head_ms(self) -> Option<i64> {
         match self {
             Self::V3_5 => Some(0),

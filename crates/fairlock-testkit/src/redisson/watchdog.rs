@@ -7,7 +7,7 @@ use super::JavaClient;
 /// The renewals of one client.
 ///
 /// In a JVM, entries are made by the callback of the acquire's reply and removed by the thread that
-/// unlocks. Nothing orders the two, so here a test does.
+/// unlocks. Nothing orders the two, so the test does.
 #[derive(Debug, Default)]
 pub struct Watchdog {
     /// Lock -> the threads that hold it, as far as this client knows.
@@ -15,12 +15,12 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// The reply to an acquire has come: from here on the thread's hold is renewed.
+    /// The reply to an acquire has arrived: from here on the thread's hold is renewed.
     pub fn schedule(&mut self, lock: &str, thread_id: i64) {
         self.entries.entry(lock.to_owned()).or_default().push_back(thread_id);
     }
 
-    /// A thread unlocks: one hold of it less. Nothing happens when none is known.
+    /// A thread unlocks: removes one of its holds. Does nothing if none is known.
     pub fn cancel(&mut self, lock: &str, thread_id: i64) {
         let Some(threads) = self.entries.get_mut(lock) else { return };
         if let Some(at) = threads.iter().position(|thread| *thread == thread_id) {
@@ -31,11 +31,12 @@ impl Watchdog {
         }
     }
 
-    /// One round, as every ten seconds. A hold that is not there any more is forgotten, silently.
+    /// One round; Redisson runs one every ten seconds. A hold that no longer exists is silently
+    /// forgotten.
     #[track_caller]
     pub fn round(&mut self, java: &mut JavaClient) {
         self.entries.retain(|lock, threads| {
-            // Only the first thread of a name is looked at in each round.
+            // Each round renews only the first thread of a name.
             let is_held = threads.front().is_some_and(|thread| java.renew(lock, *thread));
             if !is_held {
                 threads.pop_front();

@@ -1,4 +1,4 @@
-//! The server generations fairlock supports, and where their binaries are.
+//! The supported generations of the server, and where their binaries are.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub enum Generation {
 }
 
 impl Generation {
-    /// All of them, oldest first.
+    /// All generations, oldest first.
     pub const ALL: [Self; 3] = [Self::Redis62, Self::Redis70, Self::Valkey91];
 
     /// The name `scripts/servers` prints.
@@ -29,9 +29,9 @@ impl Generation {
         }
     }
 
-    /// Where its server is: what `FAIRLOCK_TEST_REDIS62` (`_REDIS70`, `_VALKEY91`) says, else what
-    /// `scripts/servers` left in `.servers`, else for Redis 7.0 a `redis-server` of that version on
-    /// `PATH`.
+    /// The path of its server: the one in `FAIRLOCK_TEST_REDIS62` (`_REDIS70`, `_VALKEY91`), else
+    /// the one that `scripts/servers` left in `.servers`, else for Redis 7.0 a `redis-server` of
+    /// that version on `PATH`.
     pub fn binary(self) -> Option<PathBuf> {
         let variable = format!("FAIRLOCK_TEST_{}", self.name().to_uppercase());
         if let Some(path) = env::var_os(variable).filter(|path| !path.is_empty()) {
@@ -45,11 +45,11 @@ impl Generation {
         }
     }
 
-    /// Whether its server is built with TLS: the one of Debian is, those from PyPI are not.
+    /// Whether its server is built with TLS: Debian's is, those from PyPI are not.
     pub fn speaks_tls(self) -> bool {
         static FOUND: [OnceLock<bool>; Generation::ALL.len()] = [const { OnceLock::new() }; 3];
         let look = || {
-            // What a server without it does not call.
+            // A function that a server without TLS does not call.
             const CALLED: &[u8] = b"SSL_accept";
             let program = self.binary().and_then(|path| std::fs::read(path).ok());
             program.is_some_and(|bytes| bytes.windows(CALLED.len()).any(|part| part == CALLED))
@@ -57,13 +57,14 @@ impl Generation {
         *FOUND[self as usize].get_or_init(look)
     }
 
-    /// Whether `DEBUG` has to be allowed on the command line (and the option exists).
+    /// Whether `DEBUG` must be allowed on the command line (and the option exists).
     pub(super) fn guards_debug(self) -> bool {
         self != Self::Redis62
     }
 }
 
-/// The server's path; without one the running test is a skipped one, loudly, and `None`.
+/// The server's path; without one the running test is skipped with a notice, and this returns
+/// `None`.
 ///
 /// # Panics
 ///
@@ -76,7 +77,7 @@ pub fn require(generation: Generation) -> Option<PathBuf> {
     binary
 }
 
-/// The `redis-server` on `PATH`, if it is of this generation: a newer system has a newer one there.
+/// The `redis-server` on `PATH`, if it is of this generation: a newer system has a newer one.
 fn redis70_on_path() -> Option<PathBuf> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let is_redis70 = |candidate: &PathBuf| {
@@ -90,7 +91,7 @@ fn redis70_on_path() -> Option<PathBuf> {
     FOUND.get_or_init(look).clone()
 }
 
-/// The folder of the workspace, where the tests were built.
+/// The folder of the workspace in which the tests were built.
 pub fn workspace_root() -> &'static Path {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
     root.expect("the crate lies in the workspace's folder crates")

@@ -22,30 +22,30 @@ use crate::resp::Value;
 use crate::tempdir::TempDir;
 use crate::tls::Identity;
 
-/// How long a server may take until it answers, also on a loaded machine with a log to load.
+/// How long a server may take until it answers, even on a loaded machine with a log to load.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// Between two looks at a server that does not answer yet; starting takes about 10 ms.
+/// The pause between two attempts to reach a starting server; starting takes about 10 ms.
 const READY_POLL: Duration = Duration::from_millis(2);
-/// Ports tried, since another process may take a free one between our look and the server's start.
+/// Ports tried, since another process may take a free one between our check and the server's start.
 const START_ATTEMPTS: u32 = 20;
 /// Lines of the server's log shown with a failure.
 const LOG_LINES: usize = 50;
 
-/// A running server of its own on 127.0.0.1, killed and removed on drop.
+/// A running, private server on 127.0.0.1, killed and removed on drop.
 #[derive(Debug)]
 pub struct Server {
     generation: Generation,
     program: PathBuf,
     args: Vec<OsString>,
     port: u16,
-    /// It is encrypted.
+    /// Whether it is encrypted.
     tls: bool,
     child: Mutex<Child>,
     clock: Option<ClockHandle>,
     dir: TempDir,
 }
 
-/// What to start a [`Server`] with.
+/// The settings to start a [`Server`] with.
 #[derive(Debug)]
 pub struct Builder {
     generation: Generation,
@@ -53,7 +53,7 @@ pub struct Builder {
     clock_shim: bool,
     /// A configuration file that the server may rewrite.
     config: Option<String>,
-    /// Whether the port 10 000 above is wanted too.
+    /// Whether the port 10 000 above is needed too.
     bus: bool,
     tls: bool,
 }
@@ -70,7 +70,8 @@ impl Builder {
         }
     }
 
-    /// Adds a setting as on the server's command line, `("--maxmemory", "10mb")`. Later ones win.
+    /// Adds a setting as on the server's command line, `("--maxmemory", "10mb")`. Later ones take
+    /// precedence.
     #[must_use]
     pub fn arg(mut self, name: &str, value: &str) -> Self {
         self.args.extend([name.into(), value.into()]);
@@ -82,7 +83,7 @@ impl Builder {
         self
     }
 
-    /// Whether data survives [`Server::kill9`] and [`Server::restart`], to the last answered
+    /// Whether data survives [`Server::kill9`] and [`Server::restart`], up to the last answered
     /// command. Otherwise a restarted server is empty.
     #[must_use]
     pub fn persist(self, persist: bool) -> Self {
@@ -97,23 +98,24 @@ impl Builder {
         self
     }
 
-    /// Gives the server a configuration file, which it may rewrite: a Sentinel insists on one.
+    /// Gives the server a configuration file, which it may rewrite: a Sentinel requires one.
     #[must_use]
     pub fn config(mut self, text: &str) -> Self {
         self.config = Some(text.to_owned());
         self
     }
 
-    /// Takes a port whose neighbour 10 000 above is free too: the nodes of a Cluster talk there.
+    /// Takes a port such that the one 10 000 above is free too: the nodes of a Cluster use it for
+    /// their bus.
     #[must_use]
     pub fn bus_port(mut self) -> Self {
         self.bus = true;
         self
     }
 
-    /// Makes its port one of TLS, and of nothing else; clients need no certificate, unless a later
-    /// `("--tls-auth-clients", "yes")` says so. Replication, Sentinels and the Cluster's bus use TLS
-    /// as well. [`Server::client`] goes through the Unix socket.
+    /// Makes its port a TLS port, without plain TCP; clients need no certificate, unless a later
+    /// `("--tls-auth-clients", "yes")` requires it. Replication, Sentinels and the Cluster's bus
+    /// use TLS as well. [`Server::client`] uses the Unix socket.
     #[must_use]
     pub fn tls(mut self, identity: &Identity) -> Self {
         self.tls = true;
@@ -124,8 +126,8 @@ impl Builder {
         self.arg("--tls-auth-clients", "no").arg("--tls-replication", "yes")
     }
 
-    /// Starts the server and waits until it answers; `None`, loudly, when it (or for the clock a C
-    /// compiler) is not installed.
+    /// Starts the server and waits until it answers; `None`, with a notice, if it (or, for the
+    /// clock, a C compiler) is not installed.
     ///
     /// # Panics
     ///
@@ -160,7 +162,7 @@ impl Builder {
 }
 
 impl Server {
-    /// Starts a server with nothing special; `None`, loudly, when it is not installed.
+    /// Starts a server with default settings; `None`, with a notice, if it is not installed.
     ///
     /// # Panics
     ///
@@ -169,7 +171,7 @@ impl Server {
         Self::builder(generation).start()
     }
 
-    /// Chooses settings first.
+    /// A builder for a server with other settings.
     pub fn builder(generation: Generation) -> Builder {
         let mut builder = Builder::new(generation).arg("--save", "");
         if generation.guards_debug() {
@@ -178,13 +180,13 @@ impl Server {
         builder
     }
 
-    /// The same for a Sentinel, which knows none of the settings of a server. It needs a
+    /// The same for a Sentinel, which accepts none of a server's settings. It needs a
     /// [`Builder::config`].
     pub fn builder_of_sentinel(generation: Generation) -> Builder {
         Builder::new(generation).flag("--sentinel")
     }
 
-    /// Which generation it is.
+    /// Its generation.
     pub fn generation(&self) -> Generation {
         self.generation
     }
@@ -195,7 +197,7 @@ impl Server {
         format!("{scheme}://{}/", self.addr())
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn addr(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
@@ -245,7 +247,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's error.
     pub fn try_client(&self) -> io::Result<Raw> {
         if self.tls {
             Raw::try_connect_unix(&self.unix_socket())
@@ -254,7 +256,7 @@ impl Server {
         }
     }
 
-    /// How many scripts the server was asked for so far, under any command that runs them.
+    /// How many scripts the server has been asked to run so far, under any command that runs them.
     ///
     /// # Panics
     ///
@@ -270,22 +272,22 @@ impl Server {
         info.text().lines().filter_map(calls).sum()
     }
 
-    /// Kills it with SIGKILL and waits until it is gone. Nothing happens if it is gone already.
+    /// Kills it with SIGKILL and waits until it is gone. Does nothing if it is gone already.
     pub fn kill9(&self) {
         kill(&mut self.child());
     }
 
-    /// Freezes the whole process (SIGSTOP): connections stay open, nothing answers.
+    /// Stops the whole process (SIGSTOP): connections stay open, nothing answers.
     pub fn stop(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets a stopped process go on (SIGCONT).
+    /// Continues a stopped process (SIGCONT).
     pub fn cont(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Starts it anew on the same port in the same folder (killing it if it still runs) and waits
+    /// Starts it again on the same port in the same folder (killing it if it still runs) and waits
     /// until it answers.
     ///
     /// # Panics
@@ -336,7 +338,7 @@ fn launch(
     let mut command = spawn::tied(program.as_os_str());
     let config = config_file(dir);
     if config.exists() {
-        // Has to come first.
+        // Must come first.
         command.arg(config);
     }
     command
@@ -378,14 +380,14 @@ fn launch(
     }
 }
 
-/// Asks through the Unix socket, which is ours alone: on the TCP port a server of another process
-/// might answer that was faster to take it. Both are open before the first answer.
+/// Uses the Unix socket, which is ours alone: on the TCP port a server of another process that was
+/// faster to take it might answer. Both are open before the first answer.
 fn is_ready(dir: &Path) -> bool {
     let reply =
         Raw::try_connect_unix(&unix_socket(dir)).and_then(|mut raw| raw.try_call(&["PING"]));
     match reply {
         Ok(Value::Simple(_)) => true,
-        // Wants a password, and is up; other errors are about loading its data.
+        // It is up and requires a password; other errors are about loading its data.
         Ok(Value::Error(error)) => error.starts_with("NOAUTH"),
         _ => false,
     }
@@ -397,9 +399,9 @@ fn kill(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// A port nobody listens on, below those the system gives to outgoing connections (from 32768 on),
-/// so that it is still ours when the server is started again. With `bus`, the port 10 000 above is
-/// such a one too.
+/// A port that nobody listens on, below those that the system gives to outgoing connections (from
+/// 32768 on), so that it is still free when the server restarts. With `bus`, the same holds for the
+/// port 10 000 above.
 fn free_port(bus: bool) -> u16 {
     const FIRST: u16 = 20_000;
     const END: u16 = 32_000;

@@ -7,13 +7,14 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::{fs, io, thread};
 
-/// The two places util-linux is installed to.
+/// The two places where util-linux may be installed.
 const SETPRIV: [&str; 2] = ["/usr/bin/setpriv", "/bin/setpriv"];
 
-/// A command that runs `program` in the network of this thread, and so that the kernel kills it when the thread that
-/// started it ends.
+/// A command that runs `program` in the network of this thread, and that the kernel kills when the
+/// thread that started it ends.
 ///
-/// Without `setpriv` on the machine it is not tied: then a test process that is killed leaves its servers behind.
+/// Without `setpriv` on the machine it is not tied: then a test process that is killed leaves its
+/// servers behind.
 pub(super) fn tied(program: &OsStr) -> Command {
     let mut words: Vec<OsString> = own_network();
     if let Some(setpriv) = SETPRIV.iter().find(|path| Path::new(path).is_file()) {
@@ -25,7 +26,7 @@ pub(super) fn tied(program: &OsStr) -> Command {
     command
 }
 
-/// What leads into the network of this thread, where it has one of its own: the spawner is not in it.
+/// The words that enter this thread's network, if it has one of its own: the spawner is not in it.
 fn own_network() -> Vec<OsString> {
     let network = |of: &str| fs::read_link(format!("/proc/{of}/ns/net")).ok();
     match fs::read_link("/proc/thread-self") {
@@ -37,7 +38,7 @@ fn own_network() -> Vec<OsString> {
     }
 }
 
-/// Starts the command from a thread that lives as long as this process.
+/// Starts the command on a thread that lives as long as this process.
 ///
 /// The kernel ties the child to the THREAD that started it, and a test's thread ends before the
 /// process does: a server shared by two tests would die with the first of them.
@@ -50,7 +51,7 @@ pub(super) fn spawn(command: Command) -> io::Result<Child> {
 
 type Job = (Command, Sender<io::Result<Child>>);
 
-/// The one that there is; it stays in the network of the thread that asked first.
+/// The only spawner; it stays in the network of the thread that asked first.
 pub(crate) fn spawner() -> &'static Mutex<Sender<Job>> {
     static SPAWNER: OnceLock<Mutex<Sender<Job>>> = OnceLock::new();
     SPAWNER.get_or_init(|| {

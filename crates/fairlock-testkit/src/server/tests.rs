@@ -79,7 +79,7 @@ fn a_server_outlives_the_thread_that_started_it_and_dies_with_its_owner() {
 
 #[test]
 fn a_server_dies_when_its_process_is_killed() {
-    /// Set in the process that is to be killed, which is this test once more.
+    /// Set in the process to be killed, which is this test once more.
     const VICTIM: &str = "FAIRLOCK_TESTKIT_VICTIM";
     if let Some(file) = std::env::var_os(VICTIM) {
         let server = Server::start(Generation::Redis70).unwrap();
@@ -97,7 +97,7 @@ fn a_server_dies_when_its_process_is_killed() {
         .args(["--exact", "server::tests::a_server_dies_when_its_process_is_killed"])
         .env(VICTIM, &file)
         .stdout(Stdio::null())
-        // Its server's folder is below ours, since nobody is left to remove it.
+        // Its server's folder is below ours, since the victim cannot remove it.
         .env("TMPDIR", dir.path())
         .spawn()
         .unwrap();

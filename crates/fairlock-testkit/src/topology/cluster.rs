@@ -1,4 +1,4 @@
-//! Three masters with a replica each.
+//! Three masters with one replica each.
 
 use super::{field, until};
 use crate::raw::Raw;
@@ -7,22 +7,22 @@ use crate::server::{Generation, Server};
 use crate::tls::Identity;
 use std::time::{Duration, Instant};
 
-/// How many slots a Cluster has.
+/// The number of slots of a Cluster.
 pub const SLOTS: u16 = 16_384;
 
 const MASTERS: usize = 3;
 const NODES: usize = 2 * MASTERS;
-/// A node that does not answer for this many milliseconds is down.
+/// A node that does not answer for this many milliseconds counts as down.
 const NODE_TIMEOUT_MS: &str = "1000";
-/// A replica gives up after five seconds what it was ordered to do.
+/// A replica abandons an ordered failover after five seconds.
 const ORDERED_WITHIN: Duration = Duration::from_secs(6);
 /// Keys moved by one command while a slot moves.
 const MOVED_AT_ONCE: &str = "100";
-/// Longest time in milliseconds for moving these.
+/// Longest time in milliseconds for moving them.
 const MOVE_TIMEOUT_MS: &str = "5000";
 
-/// A running Cluster on 127.0.0.1, killed and removed on drop. Nodes 0 to 2 begin as masters, each
-/// with a third of the slots; node `i + 3` begins as the replica of node `i`.
+/// A running Cluster on 127.0.0.1, killed and removed on drop. Nodes 0 to 2 start as masters, each
+/// with a third of the slots; node `i + 3` starts as the replica of node `i`.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<Server>,
@@ -31,8 +31,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts one and waits until every node serves all slots; `None`, loudly, when the server is not
-    /// installed.
+    /// Starts a Cluster and waits until every node serves all slots; `None`, with a notice, if the
+    /// server is not installed.
     ///
     /// # Panics
     ///
@@ -50,8 +50,8 @@ impl Cluster {
         Self::launch(generation, settings, None)
     }
 
-    /// One whose nodes speak TLS alone, to clients and to each other; `None`, loudly, when there is no
-    /// server with TLS.
+    /// A Cluster whose nodes speak only TLS, to clients and to each other; `None`, with a notice,
+    /// if there is no server with TLS.
     ///
     /// # Panics
     ///
@@ -129,7 +129,7 @@ impl Cluster {
     ///
     /// # Panics
     ///
-    /// If there is none to be had.
+    /// If the node does not accept one.
     #[track_caller]
     pub fn raw(&self, node: usize) -> Raw {
         self.nodes[node].client()
@@ -142,13 +142,13 @@ impl Cluster {
         format!("{scheme}+cluster://{}", places.join(","))
     }
 
-    /// The master that serves the slot, as a node that lives sees it; `None` when nobody does.
+    /// The master that serves the slot, as seen by a live node; `None` if no node does.
     pub fn master_of(&self, slot: u16) -> Option<usize> {
         let living = self.nodes.iter().find(|node| node.try_client().is_ok())?;
         self.master_seen_by(living, slot)
     }
 
-    /// The same, where there has to be one.
+    /// The same, but waits for a master.
     ///
     /// # Panics
     ///
@@ -205,7 +205,7 @@ impl Cluster {
         let text = slot.to_string();
         let command = ["CLUSTER", "SETSLOT", &text, "NODE", &self.ids[to]];
         ok(&self.nodes[to], &command);
-        // A key may have been made on the old master up to this moment; it has to follow.
+        // Until now a key may have been created on the old master; it must follow.
         until("the old master gives the slot up", || {
             self.move_keys(slot, from, to);
             let reply = self.nodes[from].client().call(&command);
@@ -217,8 +217,8 @@ impl Cluster {
         });
     }
 
-    /// Moves keys of a slot between [`Cluster::begin_move`] and [`Cluster::end_move`]: those of `names` that
-    /// are there, and nothing else.
+    /// Moves keys of a slot between [`Cluster::begin_move`] and [`Cluster::end_move`]: those of
+    /// `names` that exist, and nothing else.
     ///
     /// # Panics
     ///
@@ -268,7 +268,8 @@ impl Cluster {
         assert!(matches!(&reply, Value::Simple(s) if s == "OK" || s == "NOKEY"), "{reply:?}");
     }
 
-    /// Orders the replica of a master to take over in agreement with it, and waits until it has.
+    /// Orders the replica of a master to take over with the master's consent, and waits until it
+    /// has.
     ///
     /// # Panics
     ///
@@ -278,7 +279,8 @@ impl Cluster {
         let old = self.await_master_of(slot);
         let mut ordered: Option<Instant> = None;
         until("a new master of the slot, as ordered", || {
-            // On a loaded machine a replica may count as failing for a moment, and an order may be given up.
+            // On a loaded machine a replica may briefly count as failing, and an order may be
+            // abandoned.
             if ordered.is_none_or(|at| at.elapsed() > ORDERED_WITHIN) {
                 let mut replica = self.nodes[self.replica_of(old)?].try_client().ok()?;
                 let reply = replica.try_call(&["CLUSTER", "FAILOVER"]).ok()?;
@@ -288,7 +290,7 @@ impl Cluster {
         })
     }
 
-    /// Kills the slot's master and waits until another serves it.
+    /// Kills the slot's master and waits until another one serves it.
     ///
     /// # Panics
     ///
@@ -300,7 +302,7 @@ impl Cluster {
         self.await_master_after(slot, old)
     }
 
-    /// Waits until another node than `old` serves the slot, and says so itself.
+    /// Waits until a node other than `old` serves the slot, and reports so itself.
     ///
     /// # Panics
     ///
@@ -310,7 +312,7 @@ impl Cluster {
         until("a new master of the slot", || self.new_master(slot, old))
     }
 
-    /// Another node than `old` that serves the slot, and says so itself.
+    /// A node other than `old` that serves the slot, and reports so itself.
     fn new_master(&self, slot: u16, old: usize) -> Option<usize> {
         let node = self.master_of(slot).filter(|node| *node != old)?;
         let mut raw = self.nodes[node].try_client().ok()?;
@@ -318,7 +320,7 @@ impl Cluster {
         is_master.then_some(node)
     }
 
-    /// A living node that replicates `master` at present.
+    /// A live node that currently replicates `master`.
     pub fn replica_of(&self, master: usize) -> Option<usize> {
         let seen = self
             .nodes
@@ -333,7 +335,7 @@ impl Cluster {
         self.ids.iter().position(|known| *known == id)
     }
 
-    /// Waits until every living node serves all slots, and every replica follows its master.
+    /// Waits until every live node serves all slots, and every replica follows its master.
     ///
     /// # Panics
     ///
@@ -357,7 +359,7 @@ impl Cluster {
     }
 }
 
-/// The slot of a key: CRC16 (XMODEM) of the part in the first braces that are not empty, else of all.
+/// The slot of a key: CRC16 (XMODEM) of the first non-empty part in braces, else of the whole key.
 pub fn slot(key: &[u8]) -> u16 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];

@@ -1,4 +1,4 @@
-//! Several private servers that belong together: a primary with replicas, a Sentinel set, a Cluster.
+//! Several private servers that form a whole: a primary with replicas, a Sentinel set, a Cluster.
 
 mod cluster;
 mod replicated;
@@ -15,9 +15,9 @@ use crate::wait;
 use std::fmt::Display;
 use std::time::Duration;
 
-/// How long servers may take to agree on something, also on a loaded machine.
+/// How long servers may take to agree, even on a loaded machine.
 const AGREED_WITHIN: Duration = Duration::from_secs(40);
-/// Between two looks.
+/// The pause between two looks.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Waits until `look` finds something.
@@ -31,19 +31,20 @@ fn until<T>(what: impl Display, look: impl FnMut() -> Option<T>) -> T {
         .unwrap_or_else(|| panic!("not within {AGREED_WITHIN:?}: {what}"))
 }
 
-/// Waits until so many replicas have what the server behind `raw` has done so far.
+/// Waits until `replicas` replicas have everything that the server behind `raw` has done so far.
 ///
-/// `WAIT` alone does not say that: it counts for what its own connection has written, and on a new one every
-/// replica has all of that. (In a Cluster there is nothing to write that every master takes.) So this compares
-/// offsets. And a replica that is online is not in step yet: it gets what is new with its first acknowledgement
-/// only, which it may send a second later. Until then a lease of less is over before a replica has the lock.
+/// `WAIT` alone does not show that: it counts the replicas that have what its own connection has
+/// written, and a new connection has written nothing. (In a Cluster there is nothing to write that
+/// every master accepts.) So this compares offsets. Also, a replica that is online is not in step
+/// yet: it receives new writes only with its first acknowledgement, which it may send a second
+/// later. Until then a shorter lease is over before a replica has the lock.
 ///
 /// # Panics
 ///
 /// If they do not within 40 s.
 #[track_caller]
 pub fn await_acknowledged(raw: &mut Raw, replicas: usize) {
-    // Outside of a Cluster something that is written for certain, and leaves no key.
+    // Outside of a Cluster, a write that always succeeds and leaves no key.
     raw.call(&["PUBLISH", "fairlock-testkit", "in step"]);
     let mut offsets = || {
         let info = raw.call(&["INFO", "replication"]);
@@ -53,11 +54,11 @@ pub fn await_acknowledged(raw: &mut Raw, replicas: usize) {
         let acknowledged = online.filter_map(|line| line.split_once("offset=")?.1.split_once(','));
         let acknowledged = acknowledged.filter_map(|(offset, _)| offset.parse().ok());
         let acknowledged: Vec<u64> = acknowledged.collect();
-        // Has the replicas asked at once, where it does; they would say by themselves within a second.
+        // Where it applies, this asks the replicas at once; otherwise they report within a second.
         raw.call(&["WAIT", &replicas.to_string(), "100"]);
         (done.unwrap_or(0_u64), acknowledged)
     };
-    // 0 is what a replica has said that has said nothing yet.
+    // 0 is the offset of a replica that has not reported yet.
     let done = offsets().0.max(1);
     until(format!("{replicas} replicas are in step"), || {
         (offsets().1.iter().filter(|offset| **offset >= done).count() >= replicas).then_some(())

@@ -1,4 +1,4 @@
-//! A primary with replicas, and nobody who watches them.
+//! A primary with replicas, without Sentinels.
 
 use super::{await_acknowledged, field, until};
 use crate::raw::Raw;
@@ -13,8 +13,8 @@ pub struct Replicated {
 }
 
 impl Replicated {
-    /// Starts them and waits until all replicas are in step; `None`, loudly, when the server is not
-    /// installed.
+    /// Starts them and waits until all replicas are in step; `None`, with a notice, if the server
+    /// is not installed.
     ///
     /// # Panics
     ///
@@ -63,7 +63,7 @@ impl Replicated {
         &self.replicas[replica]
     }
 
-    /// The primary and the replicas, to be kept apart.
+    /// The primary and the replicas, as separate values.
     pub fn into_parts(self) -> (Server, Vec<Server>) {
         (self.primary, self.replicas)
     }
@@ -72,24 +72,25 @@ impl Replicated {
     ///
     /// # Panics
     ///
-    /// If there is none to be had.
+    /// If it does not accept one.
     #[track_caller]
     pub fn raw(&self) -> Raw {
         self.primary.client()
     }
 
-    /// The replica becomes a primary of its own: it hears nothing more, as behind a network that is cut.
+    /// Makes the replica a primary of its own: it receives nothing more, as behind a network that
+    /// is cut.
     ///
     /// # Panics
     ///
-    /// If it does not.
+    /// If it does not become one.
     #[track_caller]
     pub fn promote(&self, replica: usize) {
         let reply = self.replicas[replica].client().call(&["REPLICAOF", "NO", "ONE"]);
         assert_eq!(reply, Value::Simple("OK".into()));
     }
 
-    /// The replica follows the primary (again).
+    /// Makes the replica follow the primary (again).
     ///
     /// # Panics
     ///
@@ -101,7 +102,7 @@ impl Replicated {
         assert_eq!(reply, Value::Simple("OK".into()));
     }
 
-    /// Waits until the primary has so many replicas online, and these acknowledge what it does.
+    /// Waits until the primary has this many replicas online that acknowledge what it does.
     ///
     /// # Panics
     ///

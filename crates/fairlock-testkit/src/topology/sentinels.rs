@@ -9,24 +9,24 @@ use crate::resp::Value;
 use crate::server::{Builder, Generation, Server};
 use crate::tls::Identity;
 
-/// The name under which the Sentinels watch the master.
+/// The name under which the Sentinels monitor the master.
 pub const MASTER_NAME: &str = "locks";
 
 const REPLICAS: usize = 2;
 const SENTINELS: usize = 3;
-/// So many Sentinels have to agree.
+/// The number of Sentinels that must agree.
 const QUORUM: usize = 2;
-/// A master that does not answer for this long is down.
+/// A master that does not answer for this long counts as down.
 const DOWN_AFTER: Duration = Duration::from_secs(1);
-/// How long one attempt of a failover may take; the next follows after twice as long.
+/// How long one attempt at a failover may take; the next follows after twice as long.
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A login that servers ask for.
+/// The passwords that the servers require.
 #[derive(Clone, Debug)]
 pub struct Login {
-    /// The password of the data servers' default user, if they ask for one.
+    /// The password of the data servers' default user, if they require one.
     pub data: Option<String>,
-    /// The password of the Sentinels' default user, if they ask for one.
+    /// The password of the Sentinels' default user, if they require one.
     pub sentinels: Option<String>,
 }
 
@@ -40,8 +40,8 @@ pub struct SentinelSet {
 }
 
 impl SentinelSet {
-    /// Starts a set without passwords and waits until all know each other; `None`, loudly, when the
-    /// server is not installed.
+    /// Starts a set without passwords and waits until all know each other; `None`, with a notice,
+    /// if the server is not installed.
     ///
     /// # Panics
     ///
@@ -63,8 +63,8 @@ impl SentinelSet {
         Self::launch(generation, login, settings, None)
     }
 
-    /// A set without passwords whose servers and Sentinels speak TLS alone, to everybody; `None`, loudly,
-    /// when there is no server with TLS.
+    /// A set without passwords whose servers and Sentinels speak only TLS, to everybody; `None`,
+    /// with a notice, if there is no server with TLS.
     ///
     /// # Panics
     ///
@@ -142,7 +142,7 @@ impl SentinelSet {
     ///
     /// # Panics
     ///
-    /// If there is none to be had.
+    /// If it does not accept one.
     #[track_caller]
     pub fn raw(&self, server: usize) -> Raw {
         login(self.data[server].client(), self.login.data.as_deref())
@@ -152,13 +152,13 @@ impl SentinelSet {
     ///
     /// # Panics
     ///
-    /// If there is none to be had.
+    /// If it does not accept one.
     #[track_caller]
     pub fn raw_sentinel(&self, sentinel: usize) -> Raw {
         login(self.sentinels[sentinel].client(), self.login.sentinels.as_deref())
     }
 
-    /// Which data server a Sentinel that lives names as the master.
+    /// The data server that a live Sentinel names as the master.
     ///
     /// # Panics
     ///
@@ -168,7 +168,7 @@ impl SentinelSet {
         until("a Sentinel that names a master", || self.named().first().copied())
     }
 
-    /// Which data server each Sentinel that lives names as the master.
+    /// The data server that each live Sentinel names as the master.
     fn named(&self) -> Vec<usize> {
         let named = self.sentinels.iter().filter_map(|sentinel| {
             let raw = sentinel.try_client().ok()?;
@@ -201,7 +201,7 @@ impl SentinelSet {
     pub fn fail_over(&self) -> usize {
         let old = self.master();
         until("a new master", || {
-            // Ordered anew where one was given up, as Sentinels do on a busy machine.
+            // Ordered again if an order was abandoned, as Sentinels do on a busy machine.
             if self.named().first() == Some(&old) {
                 self.raw_sentinel(0).call(&["SENTINEL", "FAILOVER", MASTER_NAME]);
             }
@@ -209,7 +209,7 @@ impl SentinelSet {
         })
     }
 
-    /// Kills the master and waits until another is named and says so itself.
+    /// Kills the master and waits until another is named and reports so itself.
     ///
     /// # Panics
     ///
@@ -221,7 +221,7 @@ impl SentinelSet {
         self.await_master_after(old)
     }
 
-    /// Waits until all Sentinels that live name another server than `old`, and it says so itself.
+    /// Waits until all live Sentinels name a server other than `old`, and it reports so itself.
     ///
     /// # Panics
     ///
@@ -231,8 +231,8 @@ impl SentinelSet {
         until("a new master", || self.agreed_master().filter(|new| *new != old))
     }
 
-    /// The data server that all Sentinels that live name, and that says itself that it is the master; `None`
-    /// while a failover goes on.
+    /// The data server that all live Sentinels name, and that itself reports to be the master;
+    /// `None` during a failover.
     pub fn agreed_master(&self) -> Option<usize> {
         let named = self.named();
         let one = *named.first()?;
@@ -240,8 +240,8 @@ impl SentinelSet {
         (agreed && self.role(one).as_deref() == Some("master")).then_some(one)
     }
 
-    /// Cuts replication: the master goes on for its clients, and no replica hears of it. Undone by
-    /// [`Self::mend_replication`].
+    /// Cuts replication: the master continues to serve clients, and no replica receives anything.
+    /// Undone by [`Self::mend_replication`].
     ///
     /// # Panics
     ///
@@ -270,7 +270,8 @@ impl SentinelSet {
         self.await_replicas();
     }
 
-    /// Waits until every data server that lives is the master or a replica that acknowledges what it does.
+    /// Waits until every live data server is the master or a replica that acknowledges what it
+    /// does.
     ///
     /// # Panics
     ///

@@ -70,8 +70,8 @@ fn a_sentinel_set_asks_for_passwords() {
     assert_ne!(set.kill_master(), old);
 }
 
-/// Tests that kill a master asked `WAIT` on a new connection first, and were told that a replica had what it had
-/// not: on a busy machine the failover could lose holds and queues.
+/// Tests that kill a master first called `WAIT` on a new connection, which reported that a replica
+/// had what it did not have: on a busy machine the failover could lose holds and queues.
 #[test]
 fn a_replica_that_stands_still_has_not_acknowledged() {
     for generation in [Generation::Redis62, Generation::Redis70, Generation::Valkey91] {
@@ -93,7 +93,7 @@ fn assert_not_before_it_goes_on(master: &Server, replica: &Server, key: &str) {
             await_acknowledged(&mut master.client(), 1);
             assert!(goes_on.load(Ordering::SeqCst), "it stands still");
         });
-        // Time is what this is about: in this time it must not return.
+        // This sleep is the subject of the test: it must not return within this time.
         thread::sleep(Duration::from_millis(300));
         goes_on.store(true, Ordering::SeqCst);
         replica.cont();

@@ -1,4 +1,4 @@
-//! A server whose clock stands still, brought to a state and looked at.
+//! A server with a frozen clock that can be brought to a state and inspected.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::resp::Value;
 use crate::server::{Generation, Server};
 use crate::wait;
 
-/// The lock of all vectors.
+/// The lock in all vectors.
 pub const LOCK: &str = "a";
-/// The time of all vectors, in microseconds since the epoch: in 2033, and no whole millisecond, so that
-/// one unit cannot be taken for the other.
+/// The time in all vectors, in microseconds since the epoch: in 2033, and not a whole millisecond,
+/// so that one unit cannot be mistaken for the other.
 pub const NOW_US: i64 = 2_000_000_000_123_456;
 /// The same in whole milliseconds.
 pub const NOW_MS: i64 = NOW_US / 1000;
@@ -21,7 +21,7 @@ pub const NOW_MS: i64 = NOW_US / 1000;
 /// How long a server may take to notice that a listener is gone.
 const NOTICED_WITHIN: Duration = Duration::from_secs(5);
 
-/// A server with its clock, and a listener to everything that is published.
+/// A server with its clock, and a listener for everything that is published.
 #[derive(Debug)]
 pub struct Bench {
     server: Server,
@@ -30,7 +30,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Starts a server; `None`, loudly, where it or the clock cannot be had.
+    /// Starts a server; `None`, with a notice, if it or the clock is not available.
     ///
     /// # Panics
     ///
@@ -49,7 +49,7 @@ impl Bench {
         &self.server
     }
 
-    /// Forgets all keys and messages; it is [`NOW_US`] again.
+    /// Deletes all keys and messages, and sets the clock to [`NOW_US`].
     pub fn clear(&mut self) {
         self.server.clock().freeze_at(NOW_US);
         self.raw.call(&["FLUSHALL"]);
@@ -62,16 +62,16 @@ impl Bench {
         self.raw.call(command)
     }
 
-    /// It is this much later than [`NOW_US`].
+    /// Sets the clock to this long after [`NOW_US`].
     pub fn advance_ms(&self, ms: i64) {
         self.server.clock().freeze_at(NOW_US + ms * 1000);
     }
 
-    /// Exactly these keys are there, all at once.
+    /// Sets exactly these keys, all at once.
     ///
     /// # Panics
     ///
-    /// If a file says what cannot be.
+    /// If a file contains an invalid entry.
     pub fn set(&mut self, parts: &[&Keys], cast: &Cast) {
         let mut commands = vec![vec!["FLUSHALL".to_owned()]];
         for (key, entry) in parts.iter().flat_map(|part| part.iter()) {
@@ -91,14 +91,14 @@ impl Bench {
         }
     }
 
-    /// All keys that are there now.
+    /// All current keys.
     pub fn keys(&mut self, cast: &Cast) -> Keys {
         let found = self.raw.call(&["KEYS", "*"]);
         let mut keys = Map::new();
         for key in found.array() {
             let key = key.text();
             let ttl_ms = self.raw.call(&["PTTL", key]).int();
-            // Gone since.
+            // Gone meanwhile.
             let Some((kind, value)) = self.value(key, cast) else { continue };
             let ttl_ms = if ttl_ms == -1 { Json::Null } else { ttl_ms.into() };
             let entry = json!({ "type": kind, "ttl_ms": ttl_ms, "value": value });
@@ -130,7 +130,7 @@ impl Bench {
         Some((kind, value))
     }
 
-    /// What was published since the last look, in its order, as pairs of channel and payload.
+    /// The messages published since the last call, in order, as pairs of channel and payload.
     ///
     /// # Panics
     ///
@@ -149,14 +149,14 @@ impl Bench {
         }
     }
 
-    /// The same as the files write it.
+    /// The same in the form of the files.
     pub fn published(&mut self, cast: &Cast) -> Json {
         let heard = self.heard();
         let pairs = heard.iter();
         pairs.map(|(channel, payload)| json!([cast.blank(channel), cast.blank(payload)])).collect()
     }
 
-    /// The channels that are listened to, sorted.
+    /// The channels with subscribers, sorted.
     pub fn subscribed(&mut self, cast: &Cast) -> Json {
         let channels = self.raw.call(&["PUBSUB", "CHANNELS"]);
         let mut channels: Vec<_> =
@@ -165,8 +165,8 @@ impl Bench {
         channels.into()
     }
 
-    /// Waits until exactly these channels are listened to: a server learns of a closed connection a
-    /// moment later. Whether they are is for the caller to compare.
+    /// Waits until exactly these channels have subscribers: a server notices a closed connection a
+    /// moment later. The caller compares the result.
     pub fn subscribed_soon(&mut self, cast: &Cast, expected: &Json) -> Json {
         let mut subscribed = Json::Null;
         wait::holds(NOTICED_WITHIN, || {

@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 
 use super::{LATCH, NOW_MS, NOW_US, Vector};
 
-/// Numbers this near to now are written as a distance to it: a day.
+/// Numbers this close to now are written as a distance from it: a day.
 const NEAR_MS: i64 = 24 * 3600 * 1000;
 
-/// Who plays in one run of a vector.
+/// The owners and requests in one run of a vector.
 #[derive(Clone, Debug)]
 pub struct Cast {
-    /// Name -> what stands for it.
+    /// Name -> its value.
     names: BTreeMap<String, String>,
 }
 
 impl Cast {
-    /// With the owner's id that does the operation. Everybody else is made up: of Java, unless the name
-    /// begins with `our`.
+    /// A cast with the id of the owner that runs the operation. All other ids are made up: Java's,
+    /// unless the name begins with `our`.
     pub fn new(vector: &Vector, me: &str) -> Self {
         let text = vector.json.to_string();
         let mut names = BTreeMap::new();
-        // The caller may come to stand in keys that do not name it before.
+        // The caller may appear in keys that do not name it before.
         let text = format!("{text}<me>");
         for name in text.split('<').skip(1).filter_map(|rest| rest.split('>').next()) {
             let role = name.strip_suffix(".client").unwrap_or(name);
@@ -41,11 +41,11 @@ impl Cast {
         Self { names }
     }
 
-    /// The text with ids and times for the names in it.
+    /// The text with its names replaced by ids and times.
     ///
     /// # Panics
     ///
-    /// If a name is none.
+    /// If a name is unknown.
     pub fn fill(&self, text: &str) -> String {
         let mut filled = String::new();
         let mut rest = text;
@@ -71,10 +71,10 @@ impl Cast {
         self.names.get(name).unwrap_or_else(|| panic!("nobody is called {name}")).clone()
     }
 
-    /// The text with names for the ids and times in it.
+    /// The text with its ids and times replaced by names.
     pub fn blank(&self, text: &str) -> String {
         let mut blank = text.to_owned();
-        // Owners before clients, whose ids are the beginnings of theirs.
+        // Owners before clients, whose ids are prefixes of theirs.
         let mut names: Vec<_> = self.names.iter().collect();
         names.sort_by_key(|(_, id)| std::cmp::Reverse(id.len()));
         for (name, id) in names {
@@ -88,7 +88,7 @@ impl Cast {
     }
 }
 
-/// Times stand by themselves: digits with neither a letter nor a bracket beside them.
+/// Times are words of their own: digits with neither a letter nor a bracket beside them.
 fn blank_times(text: &str) -> String {
     let words = text.split(' ').map(|word| {
         let Ok(number) = word.parse::<i64>() else { return word.to_owned() };

@@ -1,10 +1,10 @@
-//! Whether what was seen is what the file says, and whether the comparison would notice.
+//! Whether an outcome is what the file says, and whether the comparison would notice a change.
 
 use serde_json::{Map, Value, json};
 
 use super::Outcome;
 
-/// The first difference, as a path into the file, what stands there and what was seen.
+/// The first difference: a path into the file, the file's value and the one seen.
 pub fn mismatch(said: &Outcome, seen: &Outcome) -> Option<String> {
     let said_after = Value::from(said.after.clone());
     let seen_after = Value::from(seen.after.clone());
@@ -46,7 +46,7 @@ fn differ(path: &str, said: &Value, seen: &Value) -> Option<String> {
     }
 }
 
-/// The same outcome with one value changed, once for each value that it has. Ranges are left out.
+/// The same outcome with one value changed, once for each of its values. Ranges are left out.
 pub fn mutants(outcome: &Outcome) -> Vec<(String, Outcome)> {
     let whole = json!({
         "returns": outcome.returns,
@@ -65,7 +65,7 @@ pub fn mutants(outcome: &Outcome) -> Vec<(String, Outcome)> {
     paths.iter().map(|path| (path.clone(), of(path))).collect()
 }
 
-/// Paths of all values that are not made of others.
+/// The paths of all values that contain no others.
 fn collect(value: &Value, path: &mut String, paths: &mut Vec<String>) {
     let length = path.len();
     let is_range = path.ends_with("/ttl_ms") && value.is_array();
@@ -86,13 +86,13 @@ fn collect(value: &Value, path: &mut String, paths: &mut Vec<String>) {
                 path.truncate(length);
             }
         }
-        // One that nobody said, where ours say nothing of it.
+        // Not stated: our part says nothing about subscribers.
         Value::Null if path == "/subscribed" => {}
         _ => paths.push(path.clone()),
     }
 }
 
-/// As near to the value as can be: the smallest slip of a pen.
+/// A value as close as possible: the smallest slip.
 fn other(value: &Value) -> Value {
     match value {
         Value::Null => json!(1),
@@ -107,7 +107,7 @@ fn other(value: &Value) -> Value {
     }
 }
 
-/// One later than `<now+5`.
+/// One unit later than `<now+5`.
 fn later(name: &str) -> String {
     let at = name.find(['+', '-']).unwrap_or(name.len());
     let distance = name[at..].parse::<i64>().unwrap_or_default() + 1;

@@ -1,12 +1,12 @@
 //! Golden vectors: what one operation does to the keys of a lock, as data.
 //!
-//! The files lie in `testing/vectors`; its README says what stands in them. Here they are read
-//! ([`Vector`]), their names become ids and back ([`Cast`]), a server is brought to the state before
-//! an operation and looked at after it ([`Bench`]), and the two are compared ([`Outcome`]). Who does
-//! the operation is no matter of this module: the real jars in `fairlock-interop`, the rewritten
-//! rules in [`model`], our scripts in the library's own tests.
+//! The files are in `testing/vectors`; its README describes them. This module reads them
+//! ([`Vector`]), turns names into ids and back ([`Cast`]), brings a server to the state before an
+//! operation and inspects it afterwards ([`Bench`]), and compares the two ([`Outcome`]). It does
+//! not care who runs the operation: the real jars in `fairlock-interop`, the rewritten rules in
+//! [`model`], our scripts in the library's own tests.
 //!
-//! Server and clients stand still at one time, so that every TTL and score is exact.
+//! The clocks of server and clients are frozen at one time, so that every TTL and score is exact.
 
 mod bench;
 mod cast;
@@ -25,42 +25,42 @@ pub use self::mismatch::{mismatch, mutants};
 pub use self::print::print;
 use crate::server::workspace_root;
 
-/// Keys of a lock as the files write them: key -> `{"type", "ttl_ms", "value"}`.
+/// Keys of a lock in the form of the files: key -> `{"type", "ttl_ms", "value"}`.
 pub type Keys = Map<String, Value>;
 
-/// Keys whose names begin so are one unlock's own in Java; nobody else looks at them.
+/// The prefix of keys that belong to a single unlock in Java; nobody else reads them.
 pub const LATCH: &str = "redisson_unlock_latch:";
 
 /// One file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vector {
-    /// Below `testing/vectors`, without its ending: `fair/unlock`.
+    /// Its path below `testing/vectors`, without the extension: `fair/unlock`.
     pub name: String,
     /// The object: the folder's name.
     pub object: String,
-    /// All that stands in it.
+    /// The contents of the file.
     pub json: Value,
 }
 
-/// What was seen of an operation; the file says the same.
+/// The outcome of an operation, as seen or as the file states it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// What the caller got.
     pub returns: Value,
     /// All keys after it.
     pub after: Keys,
-    /// Messages in their order, each a pair of channel and payload.
+    /// Messages in order, each a pair of channel and payload.
     pub published: Value,
-    /// Channels that are listened to after it, sorted.
+    /// Channels with subscribers after it, sorted.
     pub subscribed: Value,
 }
 
 impl Vector {
-    /// All of them, by name.
+    /// All vectors, by name.
     ///
     /// # Panics
     ///
-    /// If one cannot be read, or has a form that the README does not know.
+    /// If one cannot be read, or has a form that the README does not describe.
     pub fn all() -> Vec<Self> {
         let root = folder();
         let mut vectors = Vec::new();
@@ -83,12 +83,12 @@ impl Vector {
         vector
     }
 
-    /// Where it lies.
+    /// The path of its file.
     pub fn path(&self) -> PathBuf {
         folder().join(&self.name).with_extension("json")
     }
 
-    /// Writes it as it is now.
+    /// Writes it to its file.
     ///
     /// # Panics
     ///
@@ -97,7 +97,7 @@ impl Vector {
         fs::write(self.path(), print(&self.json)).expect("the source tree is ours");
     }
 
-    /// The keys that everybody shares, before the operation.
+    /// The keys before the operation that everybody shares.
     pub fn before(&self) -> &Keys {
         keys(&self.json["before"])
     }
@@ -112,7 +112,7 @@ impl Vector {
         self.json.get("ours")
     }
 
-    /// What Java does in this version, if the file says it.
+    /// What Java does in this version, if the file states it.
     pub fn java_outcome(&self, version: &str) -> Option<Outcome> {
         let outcomes = self.java()?["outcomes"].as_array().expect("a list of outcomes");
         let is_it = |outcome: &&Value| list(&outcome["versions"]).contains(&version);
@@ -124,7 +124,8 @@ impl Vector {
         self.ours().map(Outcome::parse)
     }
 
-    /// Refuses what the README does not know: a misspelt field would be a check that never happens.
+    /// Rejects fields that the README does not describe: a misspelt one would be a check that never
+    /// runs.
     fn check_form(&self) {
         let fields = |what: &str, value: &Value, allowed: &[&str]| {
             let map = value.as_object().unwrap_or_else(|| panic!("{}: {what}", self.name));
@@ -183,7 +184,7 @@ impl Outcome {
     ///
     /// # Panics
     ///
-    /// If that is no JSON object.
+    /// If that is not a JSON object.
     pub fn write_to(&self, json: &mut Value) {
         let map = json.as_object_mut().expect("an object");
         map.insert("returns".to_owned(), self.returns.clone());
@@ -207,7 +208,7 @@ pub fn folder() -> PathBuf {
     workspace_root().join("testing/vectors")
 }
 
-/// The texts of a list of texts.
+/// The strings of a list of strings.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! Java's part of a vector, done by Redisson's rules in our own words ([`crate::redisson`]).
+//! Java's part of a vector, run by our rewrite of Redisson's rules ([`crate::redisson`]).
 
 use serde_json::{Value as Json, json};
 
@@ -7,15 +7,15 @@ use crate::redisson::{Call, JavaClient, State, StoppedClock, Subscription, Threa
 use crate::redisson::{WATCHDOG_LEASE_MS, queue_key, timeout_key};
 use crate::resp::Value;
 
-/// A thread's id, the only one of its client.
+/// The id of its client's only thread.
 const ID: i64 = 1;
 
-/// Plays it with the rules of a version of Redisson. Of what is expected only the listeners matter: a
-/// server learns a moment later that one is gone.
+/// Plays it with the rules of a version of Redisson. Of `expected` only the subscribers are used: a
+/// server notices a moment later that one is gone.
 ///
 /// # Panics
 ///
-/// If the file asks for what the rules do not have.
+/// If the file requires something that the rules do not have.
 pub fn play(bench: &mut Bench, vector: &Vector, rules: Version, expected: &Outcome) -> Outcome {
     let java = vector.java().expect("a part of Java's");
     let clock = StoppedClock::at_ms(NOW_MS);
@@ -58,11 +58,11 @@ pub fn play(bench: &mut Bench, vector: &Vector, rules: Version, expected: &Outco
     }
 }
 
-/// The state before, but for the lock, which somebody else holds: a call that begins now waits.
+/// The state before, except that somebody else holds the lock: a call that begins now waits.
 ///
 /// # Panics
 ///
-/// If the file is no vector.
+/// If the file is not a vector.
 pub fn waiting(vector: &Vector) -> super::Keys {
     let mut keys = vector.before().clone();
     let held = json!({ "type": "hash", "ttl_ms": 30_000, "value": { "somebody": "1" } });
@@ -70,11 +70,11 @@ pub fn waiting(vector: &Vector) -> super::Keys {
     keys
 }
 
-/// Who does the operation.
+/// The client that runs the operation.
 struct Caller {
     /// The folder of the vector.
     kind: String,
-    /// What the call under way returns when it has got the lock.
+    /// What the call under way returns once it has the lock.
     took: &'static str,
     java: Java,
 }
@@ -84,7 +84,7 @@ enum Java {
     Free(JavaClient),
     /// In `lock()` or `tryLock()` of a fair lock.
     Fair(Thread),
-    /// In one of another lock, asleep.
+    /// In a call of another lock, asleep.
     Waits(JavaClient, Subscription),
     Gone,
 }
@@ -101,7 +101,7 @@ impl Caller {
         self.kind.ends_with("fair")
     }
 
-    /// A call that waits from now on.
+    /// Begins a call that waits.
     fn begins(&mut self, call: &Json) {
         let Java::Free(mut client) = std::mem::replace(&mut self.java, Java::Gone) else {
             panic!("one call at a time")
@@ -115,7 +115,8 @@ impl Caller {
         };
     }
 
-    /// What a call under way does because it is told, or because it is late. What it returned.
+    /// Continues a call under way because it was notified, or because its time is over. Returns its
+    /// result.
     fn goes_on(&mut self, is_under_way: bool) -> Json {
         if !is_under_way {
             return Json::Null;
@@ -147,7 +148,7 @@ impl Caller {
         }
     }
 
-    /// A call, and what it returned by now.
+    /// Makes a call; returns its result so far.
     fn calls(&mut self, call: &Json) -> Json {
         let name = call["call"].as_str().expect("a call has a name");
         let thrown = |exception: &str| json!({ "throws": exception });
@@ -249,7 +250,7 @@ impl Caller {
         }
     }
 
-    /// Asleep until it is told; a spin lock's waiter asks again and again instead.
+    /// Sleeps until notified; a waiter of a spin lock polls instead.
     fn sleeps(&mut self) {
         if self.kind == "spin" || self.is_fair() {
             return;

@@ -1,8 +1,8 @@
-//! Files as people read them: fields in the order of events, short things on one line.
+//! The readable form of the files: fields in the order of events, short values on one line.
 
 use serde_json::{Map, Value};
 
-/// Fields in this order; others, which are names of keys, members and settings, behind them by name.
+/// Fields in this order; others, which are names of keys, members and settings, follow by name.
 const ORDER: [&str; 24] = [
     "title",
     "type",
@@ -29,7 +29,7 @@ const ORDER: [&str; 24] = [
     "subscribed",
     "because",
 ];
-/// As wide as the code.
+/// The line width of the code.
 const WIDTH: usize = 100;
 
 /// The text of a file.
@@ -40,7 +40,7 @@ pub fn print(file: &Value) -> String {
     text
 }
 
-/// `used`: what stands before it on its line.
+/// `used`: the width of what precedes it on its line.
 fn write(value: &Value, depth: usize, used: usize, text: &mut String) {
     let line = inline(value);
     let parts: Vec<(String, &Value)> = match value {
@@ -79,7 +79,7 @@ fn inline(value: &Value) -> String {
     }
 }
 
-/// Names in quotes, in their order, and what they stand for.
+/// Names in quotes, in order, and their values.
 fn fields(map: &Map<String, Value>) -> impl Iterator<Item = (String, &Value)> {
     let mut names: Vec<_> = map.keys().collect();
     let position = |name: &str| ORDER.iter().position(|known| *known == name);

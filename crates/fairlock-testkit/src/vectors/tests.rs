@@ -1,10 +1,10 @@
-//! The files against the rules in our own words, on every server.
+//! The files against our rewrite of the rules, on every server.
 
 use super::*;
 use crate::redisson::Version;
 use crate::server::Generation;
 
-/// The rules of a version of Redisson that the vectors name.
+/// The rules of a Redisson version that the vectors name.
 fn rules(version: &str) -> Version {
     match version {
         "4.7.0" | "3.52.0" => Version::V4,
@@ -13,14 +13,14 @@ fn rules(version: &str) -> Version {
     }
 }
 
-/// Scripts of old versions fail there, on a waiter without a score, and change nothing. Our rules do not
-/// fail; only the jars show it.
+/// The scripts of old versions fail in these cases, on a waiter without a score, and change
+/// nothing. Our rules do not fail; only the jars show it.
 const FAILS: [(&str, &str); 2] = [
     ("fair/enter-behind-one-without-score", "3.16.8"),
     ("fair/unlock-head-without-score", "3.16.8"),
 ];
 
-/// What must be looked at: a vector, a version, what it says of it.
+/// The cases to check: a vector, a version, and what the vector states for it.
 fn of_java() -> Vec<(Vector, String, Outcome)> {
     let mut all = Vec::new();
     for vector in Vector::all() {
@@ -70,7 +70,7 @@ fn the_rules_do_what_the_jars_did_on_valkey91() {
     the_rules_do_what_the_jars_did(Generation::Valkey91);
 }
 
-/// A file in which one value is different, by one, is refused: every value of every file.
+/// A file in which one value differs by one is refused: every value of every file.
 #[test]
 fn a_file_with_one_changed_value_is_refused() {
     let Some(mut bench) = Bench::start(Generation::Redis70) else { return };
@@ -87,7 +87,7 @@ fn a_file_with_one_changed_value_is_refused() {
     assert!(changes > 2000, "only {changes} values");
 }
 
-/// Nobody writes them by hand alone: who records them again changes what Java does, and no more.
+/// Files have the printed form, so recording them again shows only what Java does differently.
 #[test]
 fn files_look_as_they_are_printed() {
     for vector in Vector::all() {

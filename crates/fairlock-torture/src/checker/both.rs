@@ -1,13 +1,13 @@
-//! What the clients and the server must agree on.
+//! Invariants between what clients saw and what the server did.
 //!
-//! - **A guard has a grant** (A3): its token stands in the log, under its owner.
+//! - **A guard has a grant** (A3): its token is in the log, under its owner.
 //! - **Conservative clients** (I13): a guard is valid no longer than the server keeps the hold.
-//! - **Owners alone** (I8): a hold that ends before its time was let go by whoever had it, or taken by a
-//!   fault.
-//! - **Losses are seen** (I14): a hold that was taken away is not believed in beyond the next renewal.
-//! - **Honest results** (I16, L7): who has left stands in no queue, and holds nothing.
+//! - **Owners alone** (I8): a hold that ends early was released by its owner or taken by a fault.
+//! - **Losses are seen** (I14): a hold that was taken away is believed in no longer than until its
+//!   next renewal.
+//! - **Honest results** (I16, L7): an owner that has left is in no queue and holds nothing.
 //!
-//! A note is looked at some seconds after it was made, when the log has been read to far beyond it.
+//! A note is checked some seconds after it was made, when the log has been read far beyond it.
 
 use super::clients::Clients;
 use super::server::Server;
@@ -18,13 +18,13 @@ use crate::log::tail::wall_us;
 use fairlock_testkit::history::now_ns;
 use std::time::Duration;
 
-/// The server's log knows milliseconds.
+/// The server's log has millisecond resolution.
 const ROUNDING_US: i64 = 2_000;
 
-/// How late the log may be read, on a machine that others use too.
+/// How late the log may be read on a shared machine.
 const READ_WITHIN: Duration = Duration::from_secs(3);
 
-/// A renewal is due after a third of at most this lease, and is answered a moment later.
+/// A renewal is due after a third of at most this lease, and its answer follows shortly after.
 const NOTICED: Duration = Duration::from_secs(5);
 
 pub(super) fn look(note: &Note, server: &Server, clients: &Clients, found: &mut Found) {
@@ -40,7 +40,7 @@ pub(super) fn look(note: &Note, server: &Server, clients: &Clients, found: &mut 
                 let what = format!("lock {lock}: {owner} has the token {token} of {}", hold.owner);
                 found.violation(what);
             }
-            // A guard that came too late, and says so, has no time left.
+            // A guard that arrived too late and reports so has no time left.
             if valid_until > at && on_wall(*valid_until) > hold.longest_us + ROUNDING_US {
                 let beyond = (on_wall(*valid_until) - hold.longest_us) / 1_000;
                 let what = format!(
@@ -52,7 +52,7 @@ pub(super) fn look(note: &Note, server: &Server, clients: &Clients, found: &mut 
         Note::Ended { at, lock, owner, end } if *end != End::GaveUp => {
             let Some(hold) = server.hold_of(lock, owner) else { return };
             let granted = clients.granted(lock, owner).unwrap_or(*at);
-            // Then it was never seen valid.
+            // Such a guard was never seen valid.
             let came_too_late = *end == End::Lost && *at == granted;
             if !came_too_late && on_wall(*at) > hold.longest_us + ROUNDING_US {
                 let beyond = (on_wall(*at) - hold.longest_us) / 1_000;
@@ -89,12 +89,12 @@ pub(super) fn look(note: &Note, server: &Server, clients: &Clients, found: &mut 
     }
 }
 
-/// A time of the shared clock as the wall clock shows it, in microseconds.
+/// Converts a time of the shared monotonic clock to the wall clock, in microseconds.
 fn on_wall(at: u64) -> i64 {
     wall_us() + (signed(at) - signed(now_ns())) / 1_000
 }
 
-/// The other way round.
+/// The inverse of [`on_wall`].
 pub(super) fn on_boot(wall: i64) -> u64 {
     let at = signed(now_ns()) + (wall - wall_us()) * 1_000;
     u64::try_from(at).unwrap_or(0)

@@ -1,8 +1,10 @@
-//! Whether anybody asks in a circle (L10): what the server was asked for, beside what the clients did.
+//! Finds clients that poll in a tight loop (L10), by comparing the server's call count with what
+//! the clients did.
 //!
-//! Who waits sends two heartbeats a second for each lock, and a few more when it is told something; a turn costs a
-//! few calls, and wakes those who wait for a plain lock. What is beyond that is somebody who asks again and
-//! again. Checked outside of disturbances: reconnects and places that are returned to cost calls.
+//! A waiter sends two heartbeats a second for each lock, and a few more calls when it is notified.
+//! A turn costs a few calls and wakes the waiters of a plain lock. Any calls beyond that come from
+//! a client that keeps asking. Reconnects and returns to a place in the queue also cost calls, so
+//! disturbances are excluded.
 
 use super::window::Excuse;
 use super::{Found, ns};
@@ -10,20 +12,20 @@ use crate::log::note::{End, Note};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Calls that a turn, or an attempt, may cost all clients together: the turn's own, and one of each client that
-/// is woken by it.
+/// Calls that one turn or attempt may cost all clients together: its own, and one from each client
+/// that it wakes.
 pub(super) const A_TURN: u64 = 20;
 
-/// Calls a second of all clients for waiting alone: each looks after a dozen locks, and paces itself at 20 a second
-/// for each if there is a reason (F07, F59, F86).
+/// Calls per second of all clients for waiting alone: each serves a dozen locks and limits itself
+/// to 20 a second for each if there is a reason (F07, F59, F86).
 pub(super) const WAITING: u64 = 1_500;
 
-/// A call may be made so much before or after its turn is told.
+/// Largest distance between a call and the note about its turn.
 const NEAR: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    /// Turns that were told in each tenth of a second.
+    /// Turns noted in each tenth of a second.
     turns: BTreeMap<u64, u64>,
     asked: Vec<(u64, u64, u64)>,
 }
@@ -42,7 +44,7 @@ impl Calls {
         }
     }
 
-    /// The server was asked for so many scripts in this time.
+    /// The server was called for this many scripts in this interval.
     pub(super) fn asked(&mut self, from: u64, until: u64, scripts: u64) {
         self.asked.push((from, until, scripts));
     }

@@ -1,16 +1,17 @@
-//! What the clients saw.
+//! Invariants on what the clients saw.
 //!
-//! - **Exclusion** (I2): two guards of a lock were valid for certain at the same time. A hold counts from
-//!   when its guard was in the user's hands to the last time at which it was seen valid.
-//! - **Order** (I5): a fair lock was given to somebody who asked for it after somebody else stood in the
-//!   queue, and still does. Checked outside of disturbances.
-//! - **Tokens** (I4): who asked when another had the lock already has a larger token. Always, but where
-//!   the server's clock was set back.
-//! - **Losses** (I14): a guard is lost only in a fault that loses state, or outlasts what it was granted for.
+//! - **Exclusion** (I2): no two guards of a lock are certainly valid at the same time. A hold
+//!   counts from when the user received its guard to the last time at which the guard was seen
+//!   valid.
+//! - **Order** (I5): a fair lock is not granted to a request made after another request was in the
+//!   queue that still waits. Checked outside of disturbances.
+//! - **Tokens** (I4): a request made while another owner already had the lock gets a larger token.
+//!   Always checked, except where the server's clock was set back.
+//! - **Losses** (I14): a guard is lost only in a fault that loses state or outlasts the grant.
 //! - **Nobody is left** (L1): every wait ends.
-//! - **Nobody starves** (L8): who waits is passed over by nobody (order), so that it waits for those before it
-//!   and for the lock to change hands: outside of disturbances that is not long, all in all.
-//! - **Hand-overs** (L2): outside of disturbances a lock that is waited for is not free for long.
+//! - **Nobody starves** (L8): no waiter is passed over (order), so it waits for those before it and
+//!   for the lock to change hands. Outside of disturbances the latter is short in total.
+//! - **Hand-overs** (L2): outside of disturbances a lock with waiters is not free for long.
 
 use super::window::Excuse;
 use super::{Counts, Found, ns};
@@ -19,41 +20,42 @@ use crate::pace::{DEAD_AFTER, HEARTBEAT};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-/// How long what is over is remembered.
+/// How long finished holds and grants are remembered.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// A lost message is found by the next heartbeat (L2b); the rest is for a machine that others use too.
+/// A lost message is found by the next heartbeat (L2b); the rest is slack for a shared machine.
 const HANDED_OVER: Duration = HEARTBEAT.saturating_add(Duration::from_millis(1_500));
 
-/// How long a lock may be free, all in all, while somebody waits for it (L8): one deadline of the dead before it,
-/// and a lost message; the rest is for a machine that others use too.
+/// How long a lock may be free in total while a request waits for it (L8): one deadline for dead
+/// waiters before it, and a lost message; the rest is slack for a shared machine.
 const FREE: Duration = DEAD_AFTER.saturating_add(HANDED_OVER);
 
-/// A lost guard is noted with the last time at which it was seen valid; it was lost not long after that.
+/// A lost guard is noted with the last time at which it was seen valid; it was lost shortly after.
 const NOTICED: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default)]
 pub(super) struct Clients {
     locks: HashMap<String, Lock>,
-    /// When an owner got its lock, also for a while after it is over.
+    /// When an owner was granted its lock; kept for a while after the hold has ended.
     granted: HashMap<(String, String), u64>,
     forget: VecDeque<(u64, (String, String))>,
-    /// Holds that were counted as lost.
+    /// Holds already counted as lost.
     lost: HashSet<(String, String)>,
     dead: HashMap<usize, u64>,
 }
 
-/// What is known of a lock.
+/// The state of one lock.
 #[derive(Debug, Default)]
 struct Lock {
     holds: Vec<Hold>,
-    /// Holds that are over: from, until, owner.
+    /// Finished holds: from, until, owner.
     over: VecDeque<(u64, u64, String)>,
     waits: Vec<Wait>,
-    /// When grants came, with the largest token until then.
+    /// Grant times, each with the largest token so far.
     tokens: VecDeque<(u64, u64)>,
     last: Last,
-    /// For how long it was free although somebody was granted it later who had asked before.
+    /// Total time for which the lock was free although a request made before was granted it only
+    /// later.
     idle: u64,
 }
 
@@ -75,13 +77,13 @@ struct Hold {
 struct Wait {
     owner: String,
     placed: u64,
-    /// [`Lock::idle`] then.
+    /// [`Lock::idle`] at that time.
     idle: u64,
     worker: usize,
 }
 
 impl Clients {
-    /// When this owner got the lock, if not long ago.
+    /// When this owner was granted the lock, if that was recent.
     pub(super) fn granted(&self, lock: &str, owner: &str) -> Option<u64> {
         self.granted.get(&(lock.to_owned(), owner.to_owned())).copied()
     }
@@ -119,18 +121,18 @@ impl Clients {
         let contended = lock.last.at >= asked || !lock.holds.is_empty();
         found.result.contended += u64::from(contended);
 
-        // Tokens: of all that were granted before this one asked, none is larger.
+        // Tokens: no grant made before this request was sent has a larger one.
         let before = lock.tokens.partition_point(|(then, _)| *then < asked);
         let largest = before.checked_sub(1).map_or(0, |before| lock.tokens[before].1);
         if token <= largest {
             let what = format!("lock {name}: token {token} of {owner} came after {largest}");
-            // The server's log, where there is one, says whether tokens were lost as well.
+            // The server's log, where there is one, tells whether tokens were lost as well.
             found.suspect(Excuse::ClockMoved, asked, at, what);
         }
         let largest = lock.tokens.back().map_or(0, |(_, largest)| *largest);
         lock.tokens.push_back((at, largest.max(token)));
 
-        // Order: nobody who is placed before this one asked still waits.
+        // Order: no request placed before this one was sent still waits.
         let wait = lock.waits.iter().position(|wait| wait.owner == owner);
         let wait = wait.map(|wait| lock.waits.remove(wait));
         if name.starts_with("fair") || name.starts_with("kept") {
@@ -150,7 +152,8 @@ impl Clients {
 
         self.granted.insert((name.to_owned(), owner.to_owned()), at);
         if let Some(killed) = self.dead.get(&worker).copied() {
-            // It went on for a moment after we noted the time. Valid once, and nothing is known after.
+            // The process ran on for a moment after we noted the time of its death. The hold was
+            // valid once; nothing is known afterwards.
             lock.overlaps(name, owner, at, at, found);
             lock.last = Last { at: killed.max(at), released: false };
         } else {
@@ -182,7 +185,7 @@ impl Clients {
         }
     }
 
-    /// A guard that said so, or whose release did: each hold once.
+    /// Records a loss, reported by the guard or by its release; each hold counts once.
     fn lose(&mut self, at: u64, name: &str, owner: &str, found: &mut Found) {
         let key = (name.to_owned(), owner.to_owned());
         let granted = self.granted.get(&key).copied().unwrap_or(0);
@@ -195,8 +198,8 @@ impl Clients {
         }
     }
 
-    /// What was open when a worker was killed. A hold is known to have been valid when it was granted, and
-    /// nothing is known of it after that.
+    /// Ends what was open when a worker was killed. A hold is known to have been valid when it was
+    /// granted; nothing is known afterwards.
     pub(super) fn killed(&mut self, worker: usize, at: u64) {
         self.dead.insert(worker, at);
         for lock in self.locks.values_mut() {
@@ -226,16 +229,16 @@ impl Lock {
         while self.over.front().is_some_and(|(_, until, _)| *until < old) {
             self.over.pop_front();
         }
-        // The last one of them still says which token was the largest.
+        // The last of the old entries still holds the largest token.
         while self.tokens.get(1).is_some_and(|(then, _)| *then < old) {
             self.tokens.pop_front();
         }
     }
 
-    /// A hold is over: whether another was valid at the same time.
+    /// Checks a finished hold for overlaps with other valid holds.
     fn overlaps(&mut self, name: &str, owner: &str, from: u64, until: u64, found: &mut Found) {
-        // Those that ended long before this one began cannot meet it, and they end in order but for
-        // processes that were late.
+        // Holds that ended long before this one began cannot overlap it, and holds end in order
+        // except for those of delayed processes.
         let earlier = self.over.iter().rev().take_while(|(_, end, _)| end + ns(super::LATE) > from);
         for (other_from, other_until, other) in earlier {
             if *other_from < until && from < *other_until {

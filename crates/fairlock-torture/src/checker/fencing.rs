@@ -1,7 +1,8 @@
-//! What the resource saw: I3.
+//! What the protected resource saw: I3.
 //!
-//! No token is accepted of two owners, and what is accepted never falls. A write is refused to guards that
-//! are lost, and to valid ones only after a loss of state.
+//! No token is accepted from two owners; the resource itself refuses smaller tokens than it has
+//! seen. A write with a lost guard may be refused, one with a valid guard only after a loss of
+//! state.
 
 use super::clients::Clients;
 use super::window::Excuse;
@@ -10,12 +11,12 @@ use crate::log::note::Note;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-/// How long a token is remembered after it was used: longer than any process stands still.
+/// How long a token is remembered after its use: longer than any process is stopped.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(super) struct Fencing {
-    /// Of each lock the accepted writes, the latest last: when, token, owner.
+    /// The accepted writes of each lock, the latest last: when, token, owner.
     accepted: HashMap<String, VecDeque<(u64, u64, String)>>,
 }
 

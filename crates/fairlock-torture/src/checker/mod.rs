@@ -1,21 +1,22 @@
-//! What must not have happened, checked while the run goes on.
+//! The invariants, checked while the run goes on.
 //!
-//! The checker hears everything as it happens ([`Input`]), puts what the clients saw in the order of time,
-//! and lets go of it again: what it keeps is what is open, and what was open lately. What looks wrong is a
-//! suspicion first. At the end, when all faults are known with their ends, each is either explained by
-//! one of them as docs/guarantees.md says, or a violation.
+//! The checker receives everything as it happens ([`Input`]), sorts what the clients saw by time,
+//! and keeps only what is open or recent. A possible violation is a suspicion first. At the end,
+//! when the start and end of every fault are known, each suspicion is either explained by a fault
+//! as docs/guarantees.md says, or it is a violation.
 //!
-//! - [`clients`]: what the clients saw: exclusion (I2), order (I5), tokens (I4), losses (I14), nobody left
-//!   behind (L1), hand-overs (L2);
+//! - [`clients`]: what the clients saw: exclusion (I2), order (I5), tokens (I4), losses (I14),
+//!   nobody left behind (L1), hand-overs (L2);
 //! - [`fencing`]: what the resource saw (I3);
-//! - [`server`]: what the server carried out (I1, I4 to I7, I9 to I12, I15), and when (L3 to L5, L9);
+//! - [`server`]: what the server carried out (I1, I4 to I7, I9 to I12, I15), and when (L3 to L5,
+//!   L9);
 //! - [`both`]: what the two must agree on (I8, I13, I14, I16, L7);
-//! - [`calls`]: what the server was asked for (L10);
-//! - [`rest`]: what is left in the end (H1);
-//! - [`window`]: what explains what.
+//! - [`calls`]: how many calls the server received (L10);
+//! - [`rest`]: what remains at the end (H1);
+//! - [`window`]: which fault explains which suspicion.
 //!
-//! Recoveries (L6) are checked where they are heard of. Not checked here: I9's "one effect for each request" beyond
-//! counts, tokens and second turns, since the log of a server does not name requests.
+//! Recoveries (L6) are checked as they arrive. Not checked here: I9's "one effect for each request"
+//! beyond counts, tokens and second turns, because a server's log does not name requests.
 
 mod both;
 mod calls;
@@ -34,54 +35,58 @@ use std::time::Duration;
 pub(crate) use times::Times;
 use window::{Excuse, Windows};
 
-/// How late a note may come and still find its place: a process that was stopped tells when it goes on.
+/// How late a note may arrive and still be sorted in: a stopped process reports only after it
+/// continues.
 const LATE: Duration = Duration::from_secs(10);
 
-/// How many suspicions are kept. There are some hundreds for a fault that loses something, and hundreds of faults
-/// in a shard.
+/// Upper limit of suspicions. A fault that loses state causes some hundreds, and a shard has
+/// hundreds of faults.
 const SUSPICIONS_MAX: usize = 1_000_000;
 
-/// How long after a fault somebody may be without a turn (L6), beside a lease that must end first: a call is given
-/// up after 2 s and a connection found dead after 1.5 s, the pause before the next try is 2 s at most, and a
-/// silence is a deadline and a heartbeat. The rest is for a machine that others use too.
+/// How long a client may be without a turn after a fault (L6), besides a lease that must end first:
+/// a call times out after 2 s, a dead connection is found after 1.5 s, the pause before the next
+/// attempt is at most 2 s, and a silence lasts a deadline and a heartbeat. The rest is slack for a
+/// shared machine.
 const RECOVERED: Duration = Duration::from_secs(10);
 
-/// Errors that a store which is away may give.
+/// Errors that calls may return while the store is unavailable.
 const BORNE: [&str; 5] = ["Unavailable", "Unknown", "Lost", "WrongType", "LeaseTooShort"];
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) acquisitions: u64,
-    /// Those for which somebody else had to let go first.
+    /// Acquisitions that had to wait for another holder.
     pub(crate) contended: u64,
-    /// Grants of fair locks whose order was checked by what clients saw.
+    /// Grants of fair locks whose order was checked by what the clients saw.
     pub(crate) ordered: u64,
-    /// Grants that the server's log shows.
+    /// Grants in the server's log.
     pub(crate) logged: u64,
     pub(crate) missed: u64,
     pub(crate) gave_up: u64,
     pub(crate) clients: usize,
-    /// Grants to somebody in the queue after the end of a hold, by the server's log: how long it was free.
+    /// Grants to a waiter in the queue after the end of a hold, by the server's log, whose free
+    /// time was checked.
     pub(crate) followed: u64,
     /// Renewals in the server's log.
     pub(crate) renewed: u64,
-    /// Samples of the server's calls outside of disturbances, and the most of a second among them.
+    /// Samples of the server's calls outside of disturbances, and the largest calls per second
+    /// among them.
     pub(crate) calls_checked: u64,
     pub(crate) calls_a_second: u64,
-    /// Guards that were lost, as the documents say.
+    /// Guards lost in ways that the documentation allows.
     pub(crate) lost: u64,
-    /// Holds that overlapped after a loss of state, as the documents say.
+    /// Holds that overlapped after a loss of state, as the documentation allows.
     pub(crate) overlaps: u64,
     /// Writes that the resource refused.
     pub(crate) fenced_off: u64,
-    /// Calls that ended with an error that the documents name.
+    /// Calls that ended with a documented error.
     pub(crate) errors: BTreeMap<String, u64>,
     pub(crate) times: Times,
     pub(crate) violations: Vec<String>,
 }
 
-/// Something that needs an explanation.
+/// An observation that needs an explanation.
 #[derive(Debug)]
 struct Suspicion {
     what: String,
@@ -91,7 +96,7 @@ struct Suspicion {
     counts: Counts,
 }
 
-/// What an explained suspicion is counted as.
+/// How an explained suspicion is counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Counts {
     Nothing,
@@ -99,7 +104,7 @@ enum Counts {
     Overlap,
 }
 
-/// What all parts of the checker write to.
+/// The output of all parts of the checker.
 #[derive(Debug, Default)]
 struct Found {
     windows: Windows,
@@ -122,14 +127,14 @@ impl Found {
     }
 }
 
-/// A note, and who told it; or that somebody was killed.
+/// A note of a worker, or the fact that it was killed.
 #[derive(Debug, Eq, PartialEq)]
 enum Seen {
     Note(Note),
     Killed,
 }
 
-/// The order in which things are looked at: by time, and as they came.
+/// An observation to be checked: ordered by time, then by arrival.
 #[derive(Debug, Eq, PartialEq)]
 struct Waiting {
     at: u64,
@@ -150,28 +155,28 @@ impl PartialOrd for Waiting {
     }
 }
 
-/// Whoever hears everything.
 #[derive(Debug)]
 pub(crate) struct Checker {
-    /// What holds are renewed to.
+    /// The lease to which holds are renewed.
     lease: Duration,
-    /// What came lately, the earliest first.
+    /// Recent observations, the earliest first.
     lately: BinaryHeap<Reverse<Waiting>>,
     number: u64,
-    /// The latest time that was heard of.
+    /// The latest time seen.
     latest: u64,
     clients: clients::Clients,
     fencing: fencing::Fencing,
     calls: calls::Calls,
     server: Option<server::Server>,
-    /// Processes that ended as they should.
+    /// Processes that ended normally.
     done: HashSet<usize>,
     ended: HashMap<usize, &'static str>,
     found: Found,
 }
 
 impl Checker {
-    /// With the server's log, or without: [`crate::deployment::Deployment::attach`].
+    /// `has_log`: whether the server's log is available, see
+    /// [`crate::deployment::Deployment::attach`].
     pub(crate) fn new(lease: Duration, has_log: bool) -> Self {
         Self {
             lease,
@@ -277,7 +282,7 @@ impl Checker {
         }
     }
 
-    /// All of it was heard.
+    /// Checks what is left after the last input.
     pub(crate) fn finish(mut self) -> Findings {
         while !self.lately.is_empty() {
             self.look_at_the_first();

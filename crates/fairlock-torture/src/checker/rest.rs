@@ -1,8 +1,9 @@
-//! What is left when everybody has gone (H1): no hold, nobody in a queue but the killed, and nothing for ever.
+//! What remains when all clients have left (H1): no hold, no waiters except killed ones, and no key
+//! without a TTL.
 
 use std::time::Duration;
 
-/// A key that is left, and for how long; no time: for ever.
+/// A remaining key and its TTL; `None` means that it never expires.
 #[derive(Clone, Debug)]
 pub(crate) struct Left {
     pub(crate) key: String,
@@ -11,8 +12,8 @@ pub(crate) struct Left {
 
 const TOKEN: &str = "redisson_lock_token:";
 
-/// Keys that may be left for a while: tokens for a day, the rest of a queue whose last waiter was killed
-/// for one, burials and records of clients for a minute or two.
+/// Keys that may remain for a while: tokens, the queue whose last waiter was killed, and burials
+/// and client records.
 const MAY: [(&str, Duration); 4] = [
     (TOKEN, Duration::from_secs(7 * 24 * 3600)),
     ("redisson_lock_queue:", Duration::from_secs(24 * 3600)),
@@ -20,8 +21,9 @@ const MAY: [(&str, Duration); 4] = [
     ("fairlock_", Duration::from_secs(120)),
 ];
 
-/// What is wrong with it. Asked when the longest lease is over. `lost_registry`: order or records of a queue were
-/// lost in the run. Dead waiters without them look like Java's, and a series beside those has no end.
+/// Returns what is wrong with the remaining keys, once the longest lease has expired.
+/// `lost_registry`: order or records of a queue were lost in the run; dead waiters without these
+/// look like Redisson's, and a token series next to Redisson's waiters does not expire.
 pub(crate) fn check(left: &[Left], lost_registry: bool) -> Vec<String> {
     let wrong = |Left { key, ttl }: &Left| {
         let Some(ttl) = ttl else {

@@ -1,18 +1,19 @@
-//! What the server carried out, from its own log: the truth.
+//! Invariants on what the server carried out, from its own log.
 //!
-//! - **I1**: nobody gets a lock that another holds.
-//! - **I4, I11**: every grant has a token of its own, larger than all before it; nothing comes back to life.
-//! - **I5, I6**: nobody is granted a lock while somebody stands before it in the queue.
-//! - **I7**: nobody is taken out for dead whose client was heard.
-//! - **I11**: who had it and let go does not get it again, by a copy of its request.
-//! - **I9**: a count goes up and down by one; a copy of a request changes nothing.
-//! - **I10** follows from I1: between two grants lies an end.
-//! - **I12**: what is held, and what is only ours, has a TTL.
-//! - **I15**: queue and scores have the same members, each once; the holder is not among them; ours stand
-//!   in the order of their numbers.
+//! - **I1**: no owner gets a lock that another holds.
+//! - **I4, I11**: every grant has its own token, larger than all before it; no ended hold comes
+//!   back.
+//! - **I5, I6**: no owner is granted a lock while another is before it in the queue.
+//! - **I7**: no waiter is removed as dead whose client was heard from.
+//! - **I11**: an owner that released the lock does not get it again through a copy of its request.
+//! - **I9**: a count changes by one; a copy of a request changes nothing.
+//! - **I10** follows from I1: between two grants there is an end.
+//! - **I12**: holds, and keys that only fairlock uses, have a TTL.
+//! - **I15**: queue and scores have the same members, each once; the holder is not among them;
+//!   fairlock's waiters are in the order of their numbers.
 //!
-//! After a part of a queue was taken away, by an operator or a clock that jumped, its order is not checked until
-//! it is mended.
+//! After an operator or a clock jump took away a part of a queue, its order is not checked until it
+//! is restored.
 
 mod dates;
 mod observer;
@@ -27,46 +28,46 @@ use observer::{Key, Observer};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-/// How long a hold is remembered that is over: longer than any process stands still.
+/// How long a finished hold is remembered: longer than any process is stopped.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// How much earlier than we read of it something was carried out.
+/// How long before we read it a command may have been carried out.
 const READ_WITHIN: Duration = Duration::from_secs(3);
 
-/// No lease here is longer, nor what a waiter gives to a hold without a TTL.
+/// No lease here is longer, and neither is what a waiter gives a hold without a TTL.
 const LONGEST_MS: i64 = 30_000;
 
 #[derive(Debug)]
 pub(super) struct Server {
     observers: HashMap<String, Observer>,
     dates: Dates,
-    /// The last token that a grant had, and whether it is lost since; no fault resets it.
+    /// The token of the last grant, and whether it was lost since. No fault resets it.
     last: HashMap<String, (u64, bool)>,
     holds: HashMap<(String, u64), Hold>,
-    /// The last hold of each owner: owners here get a lock once.
+    /// The last hold of each owner: here, an owner gets a lock once.
     owners: HashMap<(String, String), u64>,
     forget: VecDeque<(i64, String, u64)>,
 }
 
-/// A hold as the server knew it.
+/// A hold as the server recorded it.
 #[derive(Clone, Debug)]
 pub(super) struct Hold {
     pub(super) owner: String,
-    /// The latest time, on the wall clock, at which it was ever to end.
+    /// The latest expiry it ever had, on the wall clock.
     pub(super) longest_us: i64,
     pub(super) over: Option<Over>,
 }
 
-/// How it ended.
+/// How a hold ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Over {
     pub(super) read_us: i64,
-    /// Before its time was up.
+    /// Whether it ended before its expiry.
     pub(super) early: bool,
 }
 
 impl Server {
-    /// `lease`: what holds are renewed to.
+    /// `lease`: the lease to which holds are renewed.
     pub(super) fn new(lease: Duration) -> Self {
         Self {
             observers: HashMap::new(),
@@ -87,12 +88,12 @@ impl Server {
         self.hold(lock, *token)
     }
 
-    /// Whether it holds this lock or waits for it.
+    /// Whether the owner holds this lock or waits for it.
     pub(super) fn has(&self, lock: &str, owner: &str) -> bool {
         self.observers.get(lock).is_some_and(|observer| observer.has(owner))
     }
 
-    /// All keys are gone.
+    /// All keys were deleted.
     pub(super) fn emptied(&mut self) {
         let now = crate::log::tail::wall_us();
         let held: Vec<_> = self
@@ -110,7 +111,7 @@ impl Server {
         }
     }
 
-    /// These commands were carried out at once.
+    /// Checks a group of commands that the server carried out atomically.
     pub(super) fn carried_out(&mut self, group: &[Command], read_us: i64, found: &mut Found) {
         if group.iter().any(|command| command[0].eq_ignore_ascii_case(b"FLUSHALL")) {
             return self.emptied();
@@ -157,7 +158,7 @@ impl Server {
             handed_over = early;
         }
         if let Some(owner) = &changes.granted {
-            // Owners here have one turn. A grant that nobody answered is over by its time, not before.
+            // Here, an owner has one turn. An unanswered grant ends when it expires, not earlier.
             let over = self.hold_of(name, owner).and_then(|hold| hold.over);
             if let (Some(over), true) = (over.filter(|over| over.early), changes.minted.is_some()) {
                 let what = format!("{owner} was granted it again after its turn was over");
@@ -181,7 +182,8 @@ impl Server {
         } else if let Some(hold) = &mut observer.holder {
             self.dates.extended(name, hold.expire_ms, read_us, found);
             if let Some(token) = changes.minted {
-                // The token was lost, and the holder asked once more: the hold has another one from now on.
+                // The token was lost and the holder repeated its request: from now on the hold has
+                // a new one.
                 if let Some(known) = self.holds.get(&(name.to_owned(), hold.token)).cloned() {
                     self.owners.insert((name.to_owned(), known.owner.clone()), token);
                     self.holds.insert((name.to_owned(), token), known);
@@ -199,7 +201,8 @@ impl Server {
                 let age = server_ms - beat;
                 let is_young = Duration::from_millis(age.unsigned_abs()) < DEAD_AFTER;
                 if is_young && !observer.has(owner) {
-                    // Without an inbox it may be: only a disturbance takes that away.
+                    // A waiter without an inbox may be removed: only a disturbance takes the inbox
+                    // away.
                     let what = format!("{owner} was taken out, heard {age} ms before");
                     found.suspect(Excuse::Disturbed, lately, now, say(what));
                 }
@@ -213,7 +216,7 @@ impl Server {
         }
     }
 
-    /// A grant: what is wrong with it.
+    /// Returns what is wrong with a grant.
     fn granted(
         &mut self,
         name: &str,
@@ -240,7 +243,7 @@ impl Server {
             if let Some(known) = self.holds.get_mut(&(name.to_owned(), token)) {
                 known.longest_us = longest_us;
             }
-            // Tokens are times, if not later ones.
+            // A token is the server's time, or ahead of it.
             let minted_us = minted.and_then(|token| i64::try_from(token).ok());
             if minted_us.is_some_and(|at| longest_us - at > (LONGEST_MS + 2) * 1_000) {
                 let what = format!("{owner} has it until {longest_us}, with token {token}");
@@ -271,12 +274,12 @@ impl Server {
     }
 }
 
-/// Until when the present hold lasts.
+/// The expiry of the current hold.
 fn expires(observer: &Observer) -> Option<i64> {
     observer.holder.as_ref()?.expire_ms
 }
 
-/// Members of a list that stand in it twice.
+/// A member that is in the list twice.
 fn twice(list: &VecDeque<String>) -> Option<&String> {
     let mut seen = HashSet::new();
     list.iter().find(|member| !seen.insert(*member))

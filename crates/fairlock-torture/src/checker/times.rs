@@ -1,11 +1,11 @@
-//! How long things took: counted in steps of about a fifth, so that a million fit.
+//! A compact histogram of durations in steps of about a fifth.
 
 use std::time::Duration;
 
-/// Steps for each doubling.
+/// Steps per doubling.
 const STEPS: u32 = 4;
 
-/// A collection of times.
+/// A histogram of durations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spread {
     counts: Vec<u64>,
@@ -25,7 +25,7 @@ impl Spread {
         self.longest_ns = self.longest_ns.max(ns);
     }
 
-    /// What so many of a thousand stay below, or the longest.
+    /// The duration below which this many per thousand lie, or the longest one.
     pub(crate) fn below(&self, of_a_thousand: u64) -> Duration {
         let mut seen = 0;
         for (step, count) in self.counts.iter().enumerate() {
@@ -43,16 +43,17 @@ impl Spread {
     }
 }
 
-/// The times of a run.
+/// The durations of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Times {
-    /// From a release to the next one's guard, outside of disturbances.
+    /// From a release to the next holder's guard, outside of disturbances.
     pub(crate) hand_over: Spread,
-    /// The same in disturbances.
+    /// The same during disturbances.
     pub(crate) hand_over_disturbed: Spread,
-    /// From asking to the guard.
+    /// From the request to the guard.
     pub(crate) wait: Spread,
-    /// What of it the lock was free, outside of disturbances: what the queue does not explain.
+    /// The part of it during which the lock was free, outside of disturbances: what the queue does
+    /// not explain.
     pub(crate) wait_unexplained: Spread,
 }
 

@@ -1,4 +1,4 @@
-//! Times in which something was wrong, and what they excuse.
+//! Intervals in which something was wrong, and what they excuse.
 
 use super::ns;
 use crate::nemesis::process::{self, STOPPED};
@@ -8,23 +8,23 @@ use crate::pace::UNTIL_ORDER;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A disturbance that is longer may outlast what a hand-over was granted for.
+/// A longer disturbance may outlast the grant of a hand-over.
 const SHORT: Duration = HEARTBEAT.saturating_mul(2);
 
-/// So much of a hold's time lost to a machine that others use too may be the rest of what it was granted for:
-/// that is a heartbeat at least, and the first renewal goes out after a fifth of it.
+/// A shared machine that stalls a hold for this long may use up all that is left of its grant: a
+/// grant lasts at least a heartbeat, and the first renewal is sent after a fifth of it.
 const STALLED: Duration = HEARTBEAT.checked_div(3).expect("by three");
 
-/// A process that did not run for so long may be taken for dead a little later.
+/// A process that did not run for this long may be judged dead shortly after.
 const UNHEARD: Duration = Duration::from_millis(300);
 
-/// A time in which something was wrong.
+/// An interval in which something was wrong.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     from: u64,
-    /// The largest number while it lasts.
+    /// `u64::MAX` while it lasts.
     until: u64,
-    /// Nothing for a process that did not run.
+    /// `None` for a process that did not run.
     kind: Option<Kind>,
 }
 
@@ -35,25 +35,25 @@ pub(super) enum Excuse {
     Never,
     /// A fault that loses state.
     StateLoss,
-    /// The same, or one that outlasts what a hold is granted for.
+    /// The same, or a fault that outlasts the grant of a hold.
     MayLose,
-    /// The same, or one that lets requests arrive late or twice.
+    /// The same, or a fault that delivers requests late or twice.
     Repeated,
-    /// Any, and the time in which order comes back.
+    /// Any fault, and the time after it until order is restored.
     Disturbed,
-    /// The same, but for worker processes that were killed: nobody waits for those.
+    /// The same, except killed workers: nothing waits for those.
     NotAKill,
-    /// The same, but for all that becomes of worker processes.
+    /// The same, except all faults of worker processes.
     NotAWorker,
-    /// Only the machine, where it took more than a moment.
+    /// Only the machine, if it stalled for more than a moment.
     Machine,
-    /// An operator who gave a key another type.
+    /// An operator who changed the type of a key.
     WrongType,
-    /// A server's clock that was set back: together with a loss of tokens they may fall.
+    /// A server's clock that was set back: if tokens are lost too, they may fall.
     ClockMoved,
 }
 
-/// All of them.
+/// All intervals of a run.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     faults: BTreeMap<usize, Window>,
@@ -76,13 +76,14 @@ impl Windows {
         self.stalls.push(Window { from, until, kind: None });
     }
 
-    /// A thread got hardly any processor. That explains what happened, and is no reason not to judge it: on a
-    /// busy machine it is always so for somebody.
+    /// A thread got hardly any processor time. That excuses what happened but does not suspend the
+    /// checks: on a busy machine some thread is always starved.
     pub(super) fn starve(&mut self, from: u64, until: u64) {
         self.starved.push(Window { from, until, kind: None });
     }
 
-    /// Whether what happened in this time is explained. The latest come first: mostly it is them.
+    /// Whether what happened in this interval is explained. The latest windows are checked first:
+    /// most often it is one of them.
     pub(super) fn excuse(&self, excuse: Excuse, from: u64, until: u64) -> bool {
         let all = || self.told().chain(self.starved.iter().rev());
         let meets = |window: &&Window| window.from <= until && from <= window.until;
@@ -118,20 +119,20 @@ impl Windows {
         self.faults.values().rev().chain(self.stalls.iter().rev())
     }
 
-    /// Whether somebody had hardly a processor, or stood still for longer than a stopped worker does.
+    /// Whether a thread was starved, or something stalled for longer than a stopped worker does.
     fn machine_was_busy(&self, from: u64, until: u64) -> bool {
         let starved =
             self.starved.iter().any(|window| window.from <= until && from <= window.until);
         starved || self.stalled(from, until) > ns(STOPPED)
     }
 
-    /// For how long something did not run in this time, all in all.
+    /// The total stall time within this interval.
     fn stalled(&self, from: u64, until: u64) -> u64 {
         let part = |window: &Window| window.until.min(until).saturating_sub(window.from.max(from));
         self.stalls.iter().map(part).sum()
     }
 
-    /// Whether the order of places may be disturbed in this time.
+    /// Whether the order of places may be disturbed in this interval.
     pub(super) fn disturbed(&self, from: u64, until: u64) -> bool {
         self.told().any(|window| window.disturbs(from, until))
     }
@@ -142,7 +143,7 @@ impl Window {
         self.kind.is_some_and(|kind| kind.effect() == Effect::StateLoss)
     }
 
-    /// Whether a hold may be lost in it.
+    /// Whether a hold may be lost in this window.
     fn may_lose(&self) -> bool {
         self.loses_state() || self.until - self.from > ns(SHORT)
     }
@@ -151,7 +152,7 @@ impl Window {
         matches!(self.kind, Some(Kind::RequestsLate | Kind::RequestsReplayed))
     }
 
-    /// Also for as long after it as tokens may be ahead of the time.
+    /// The window includes the time after it for which tokens may be ahead of the clock.
     fn moves_the_clock(&self, from: u64, until: u64) -> bool {
         let moved = matches!(self.kind, Some(Kind::ClockForward | Kind::ClockBackward));
         let ahead = clocks::FORWARD_US.unsigned_abs() * 1_000;

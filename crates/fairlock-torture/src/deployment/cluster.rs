@@ -1,4 +1,4 @@
-//! A Cluster.
+//! A Redis Cluster.
 
 use super::Deployment;
 use crate::nemesis::{Kind, kill_connections};
@@ -8,16 +8,16 @@ use fairlock_testkit::server::Generation;
 use fairlock_testkit::topology::{Cluster as Nodes, slot};
 use std::path::PathBuf;
 
-/// The lock whose slot and master the faults are about: a contended one.
+/// The contended lock whose slot and master the faults target.
 const TARGET: &str = "fair-0";
 
-/// The nodes that begin as masters: a slot is moved among those that are masters.
+/// The number of nodes. A slot moves between those that are masters.
 const NODES: usize = 6;
 
 #[derive(Debug)]
 pub(crate) struct Cluster {
     nodes: Nodes,
-    /// Killed, and to be started again.
+    /// Killed nodes, to be restarted.
     dead: Vec<usize>,
 }
 
@@ -71,7 +71,7 @@ impl Deployment for Cluster {
             }
             Kind::ConnectionsKilled => kill_connections(&mut self.master_raw(), "normal"),
             Kind::InboxesKilled => {
-                // Which nodes carry them is the clients' choice.
+                // The clients choose which nodes carry their inboxes.
                 let killed =
                     (0..NODES).map(|node| kill_connections(&mut self.nodes.raw(node), "pubsub"));
                 killed.fold(false, |any, one| any | one)

@@ -1,4 +1,4 @@
-//! A file for all processes of this host, on a small disk of its own where that can be had.
+//! A host store file for all processes of this host, on a small disk of its own where possible.
 
 use super::Deployment;
 use crate::nemesis::{Kind, last};
@@ -12,12 +12,12 @@ use std::time::Duration;
 /// Far more than the locks of a run need.
 const DISK: &str = "16m";
 
-/// How long another program waits for its turn at the file.
+/// How long another program waits for its turn to use the file.
 const BUSY: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Host {
-    // Before the folder that it is mounted on.
+    // Declared before the folder it is mounted on, so that it is dropped first.
     disk: Option<Disk>,
     folder: TempDir,
 }

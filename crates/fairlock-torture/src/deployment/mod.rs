@@ -1,4 +1,4 @@
-//! What the locks are on: a topology, and the faults that it can play.
+//! Where the locks are stored: a topology, and the faults it can play.
 
 mod cluster;
 mod host;
@@ -17,20 +17,20 @@ use std::time::{Duration, Instant};
 /// A topology.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Topology {
-    /// One server, with its log: the baseline.
+    /// One server with its log: the baseline.
     Single,
-    /// A master, two replicas, three Sentinels.
+    /// A master, two replicas and three Sentinels.
     Sentinel,
-    /// Three masters with a replica each.
+    /// Three masters with one replica each.
     Cluster,
-    /// A file of this host, and no server.
+    /// A file on this host, without a server.
     Host,
 }
 
 impl Topology {
     pub(crate) const ALL: [Self; 4] = [Self::Single, Self::Sentinel, Self::Cluster, Self::Host];
 
-    /// Those with servers.
+    /// The topologies with servers.
     pub(crate) const WITH_SERVERS: [Self; 3] = [Self::Single, Self::Sentinel, Self::Cluster];
 
     pub(crate) fn name(self) -> &'static str {
@@ -42,8 +42,8 @@ impl Topology {
         }
     }
 
-    /// What holds are renewed to: longer than a failover where there are some, else short, so that many
-    /// run out.
+    /// The lease to which holds are renewed: longer than a failover on topologies that have one,
+    /// else short, so that many holds expire.
     pub(crate) fn lease(self) -> Duration {
         match self {
             Self::Single | Self::Host => Duration::from_secs(3),
@@ -51,7 +51,7 @@ impl Topology {
         }
     }
 
-    /// Starts it; `None`, loudly, when a server is not installed.
+    /// Starts the topology. Returns `None`, with a message, when a server is not installed.
     pub(crate) fn start(self) -> Option<Box<dyn Deployment>> {
         Some(match self {
             Self::Single => Box::new(single::Single::start()?),
@@ -62,8 +62,8 @@ impl Topology {
     }
 }
 
-/// When the last hold of somebody who was killed is over, also one whose TTL an operator took away: a waiter gave
-/// it 30 s.
+/// When the last hold of a killed client has expired, including one whose TTL an operator removed:
+/// a waiter gave it 30 s.
 const HOLDS_OVER: Duration = Duration::from_secs(40);
 
 /// All keys of a server.
@@ -73,7 +73,7 @@ fn keys(raw: &mut Raw) -> Vec<Left> {
     for key in found.array() {
         let key = key.text().to_owned();
         let ttl = raw.call(&["PTTL", &key]).int();
-        // Over since.
+        // Expired meanwhile.
         if ttl != -2 {
             let ttl = u64::try_from(ttl).ok().map(Duration::from_millis);
             left.push(Left { key, ttl });
@@ -82,43 +82,44 @@ fn keys(raw: &mut Raw) -> Vec<Left> {
     left
 }
 
-/// Servers, or a file, with locks on it.
+/// The stores of a topology.
 pub(crate) trait Deployment: Send {
-    /// For clients.
+    /// The URL for clients.
     fn url(&self) -> String;
 
-    /// The kinds that it plays itself.
+    /// The kinds of fault that this deployment plays itself.
     fn kinds(&self) -> Vec<Kind>;
 
-    /// Those of them that are about the topology.
+    /// Those that are specific to the topology.
     fn own_kinds(&self) -> Vec<Kind> {
         self.kinds()
     }
 
-    /// Plays a fault, and waits until it has happened: whether it took effect.
+    /// Plays a fault, waits until it has happened, and returns whether it took effect.
     fn inject(&mut self, kind: Kind, rng: &mut Rng) -> bool;
 
-    /// Puts right what the fault broke, and waits until all is as it was.
+    /// Repairs what the fault broke, and waits until everything is as before.
     fn heal(&mut self);
 
-    /// From now on the checker hears what the server carried out; false where no one log has all of it.
+    /// From now on sends the checker what the server carries out. Returns false if no single log
+    /// has all of it.
     fn attach(&mut self, _checker: Sender<Input>) -> bool {
         false
     }
 
-    /// The checker has heard all of it.
+    /// Stops following the log, once the checker has received all of it.
     fn detach(&mut self) {}
 
-    /// A connection to a server that takes writes at present, where there are servers.
+    /// A connection to a server that currently accepts writes, if there are servers.
     fn raw(&self) -> Option<Raw>;
 
-    /// Connections to all servers that take writes at present.
+    /// Connections to all servers that currently accept writes.
     fn raws(&self) -> Vec<Raw> {
         self.raw().into_iter().collect()
     }
 
-    /// The keys that are left when everybody has gone, and all holds of those who were killed are over.
-    /// `lost_registry`: see [`rest::check`].
+    /// The keys that remain when all clients have left and all holds of killed clients have
+    /// expired. `lost_registry`: see [`rest::check`].
     fn left(&self, lost_registry: bool) -> Vec<Left> {
         let began = Instant::now();
         let mut raws = self.raws();
@@ -131,10 +132,10 @@ pub(crate) trait Deployment: Send {
         }
     }
 
-    /// Where its servers have their logs and their data.
+    /// The folders with the servers' logs and data.
     fn folders(&self) -> Vec<PathBuf>;
 
-    /// Takes locks away and says nothing: the checker has to find it.
+    /// Deletes locks without telling the checker, which must find it.
     fn sabotage(&self) {
         let Some(mut raw) = self.raw() else { return };
         for name in ["fair-0", "fair-1", "fair-2", "kept-0", "kept-1"] {

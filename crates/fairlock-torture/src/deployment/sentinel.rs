@@ -1,4 +1,4 @@
-//! A Sentinel set.
+//! A master with replicas and Sentinels.
 
 use super::Deployment;
 use crate::nemesis::{Kind, kill_connections};
@@ -9,13 +9,13 @@ use fairlock_testkit::topology::SentinelSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long the master may take to be told something that no replica hears of.
+/// How long the master may take to receive writes that no replica gets.
 const TAIL: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct Sentinel {
     set: SentinelSet,
-    /// Killed, and to be started again.
+    /// Killed nodes, to be restarted.
     dead: Vec<Dead>,
     killed: usize,
 }
@@ -36,14 +36,15 @@ impl Sentinel {
         Server::client(&self.set.data()[self.set.master()])
     }
 
-    /// Kills the master; whether another took over.
+    /// Kills the master. Returns whether another one took over.
     fn kill_master(&mut self) -> bool {
         let old = self.set.master();
         self.dead.push(Dead::Data(old));
         self.set.kill_master() != old
     }
 
-    /// Waits until the master, without replicas, has written something: whether it has.
+    /// Waits until the master, cut off from its replicas, has written something. Returns whether it
+    /// has.
     fn has_a_tail(&self) -> bool {
         let mut raw = self.master_raw();
         let offset = |raw: &mut Raw| {
@@ -53,7 +54,7 @@ impl Sentinel {
             line.unwrap().parse::<u64>().unwrap()
         };
         let (cut, began) = (offset(&mut raw), Instant::now());
-        // Far more than one lock's operations.
+        // Far more than the operations of one lock.
         while offset(&mut raw) < cut + 20_000 {
             if began.elapsed() > TAIL {
                 return false;

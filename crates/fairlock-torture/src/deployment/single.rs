@@ -1,4 +1,4 @@
-//! One server that keeps its data, behind a proxy, under a clock of our own.
+//! One server with persistence, behind a proxy, with a clock we control.
 
 use super::Deployment;
 use crate::log::Input;
@@ -21,7 +21,7 @@ pub(crate) struct Single {
     asked: Option<Asked>,
 }
 
-/// What a single server is asked for by the campaign of all topologies.
+/// The faults that the campaign over all topologies plays on a single server.
 const OWN: [Kind; 6] = [
     Kind::ConnectionsKilled,
     Kind::InboxesKilled,
@@ -74,12 +74,12 @@ impl Single {
         let server = Server::builder(Generation::Redis70)
             .clock_shim(true)
             .persist(true)
-            // What is killed here is the process, not the machine: written is enough.
+            // Faults here kill the process, not the machine, so a write is enough.
             .arg("--appendfsync", "no")
-            // A log of commands from the first one on: what is loaded from anything else is without the
-            // keys that have expired meanwhile, and nobody is told.
+            // The log has every command from the start. Loading any other format omits keys that
+            // have expired meanwhile, without a record of it.
             .arg("--aof-use-rdb-preamble", "no")
-            // Short, so that a restart is.
+            // A short log makes restarts short.
             .arg("--auto-aof-rewrite-min-size", "16mb")
             .arg("--busy-reply-threshold", "150")
             .start()?;
@@ -87,7 +87,7 @@ impl Single {
         Some(Self { server, proxy, tail: None, asked: None })
     }
 
-    /// Kills the server and removes what it had written.
+    /// Kills the server and deletes its data.
     fn restart_empty(&mut self) -> bool {
         let keys = self.server.client().call(&["DBSIZE"]).int();
         self.server.kill9();

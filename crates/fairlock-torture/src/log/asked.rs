@@ -1,4 +1,4 @@
-//! How often a server was asked for a script, several times a second.
+//! Samples how often a server is asked to run a script, several times a second.
 
 use super::Input;
 use fairlock_testkit::history::now_ns;
@@ -11,13 +11,14 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What a sample covers: several of them lie between two faults.
+/// The length of a sample: several of them fit between two faults.
 const SAMPLE: Duration = Duration::from_millis(250);
 
-/// How long a server may take to answer; it counts as gone then.
+/// How long a server may take to answer before it counts as gone.
 const ANSWERED: Duration = Duration::from_secs(5);
 
-/// A thread that asks a server for its counts. One that is gone, or has begun anew, is no sample.
+/// A thread that polls a server's command counts. A server that is gone or was restarted gives no
+/// sample.
 #[derive(Debug)]
 pub(crate) struct Asked {
     stop: Arc<AtomicBool>,
@@ -38,7 +39,7 @@ impl Drop for Asked {
         self.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // Whoever panicked has said so, and the run goes on without its samples.
+            // The panic was already printed, and the run continues without its samples.
             let _ = thread.join();
         }
     }
@@ -53,7 +54,7 @@ fn sample(server: SocketAddr, stop: &AtomicBool, to: &Sender<Input>) {
         let now = now_ns();
         match (last, count) {
             (Some((from, before)), Some(scripts)) if scripts >= before => {
-                // Nobody listens any more at the very end.
+                // At the very end the receiver is gone.
                 let _ = to.send(Input::Asked { from, until: now, scripts: scripts - before });
             }
             (_, None) => raw = None,
@@ -64,10 +65,10 @@ fn sample(server: SocketAddr, stop: &AtomicBool, to: &Sender<Input>) {
     }
 }
 
-/// The scripts since the server was started.
+/// The number of scripts since the server started.
 fn count(raw: &mut Raw) -> Option<u64> {
     raw.send_bytes(&resp::encode(&["INFO", "commandstats"])).ok()?;
-    // It refuses while it loads, or runs a script that does not end.
+    // The server refuses while it loads its data or runs a script that does not end.
     let Value::Bulk(reply) = raw.read_within(ANSWERED).ok()?? else { return None };
     calls(std::str::from_utf8(&reply).ok()?)
 }

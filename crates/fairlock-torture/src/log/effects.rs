@@ -1,11 +1,12 @@
-//! The commands in a server's append-only file, and which of them belong together.
+//! The commands in a server's append-only file, and how they are grouped.
 
 use fairlock_testkit::resp::{self, Value};
 
 /// A command as the server carried it out, with absolute times.
 pub(crate) type Command = Vec<Vec<u8>>;
 
-/// Cuts the bytes of an append-only file into groups of commands that were carried out at once.
+/// Splits the bytes of an append-only file into groups of commands that were carried out
+/// atomically.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     unread: Vec<u8>,
@@ -14,11 +15,11 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// The groups that these bytes complete.
+    /// Returns the groups that these bytes complete.
     ///
     /// # Errors
     ///
-    /// For what cannot be a command.
+    /// If the bytes cannot be a command.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<Vec<Vec<Command>>, resp::Malformed> {
         self.unread.extend_from_slice(bytes);
         let (mut groups, mut from) = (Vec::new(), 0);
@@ -45,7 +46,7 @@ impl Reader {
         }
     }
 
-    /// Forgets what is not whole: the server was killed while it wrote that.
+    /// Discards an incomplete command: the server was killed while it wrote it.
     pub(crate) fn forget_the_torn(&mut self) {
         self.unread.clear();
         self.open = None;
@@ -74,7 +75,7 @@ mod tests {
         .iter()
         .flat_map(|command| resp::encode(command))
         .collect();
-        // Whatever the pieces are in which it is read.
+        // The result does not depend on how the bytes are split.
         for piece in [1, 7, all.len()] {
             let mut reader = Reader::default();
             let groups: Vec<_> =

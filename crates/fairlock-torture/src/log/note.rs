@@ -1,14 +1,14 @@
-//! What a worker tells: a line for each thing that it saw, written before it goes on, so that nothing is
-//! lost with a worker that is killed.
+//! The output of a worker: one line for each thing that it saw, written before it goes on, so that
+//! nothing is lost when it is killed.
 
 use std::fmt;
 
 /// How a place in a queue, or a hold, ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum End {
-    /// About to be released.
+    /// It is about to be released.
     Released,
-    /// The guard said Lost; the time is the last one at which it was seen valid.
+    /// The guard reported Lost; the time is the last at which it was seen valid.
     Lost,
     /// The place is about to be given up.
     GaveUp,
@@ -21,21 +21,21 @@ pub(crate) enum Note {
     Client {
         id: String,
     },
-    /// `owner` stands in the queue; it was asked for at `asked`.
+    /// `owner` is in the queue; the request was sent at `asked`.
     Placed {
         at: u64,
         asked: u64,
         lock: String,
         owner: String,
     },
-    /// The guard is in the user's hands.
+    /// The user has received the guard.
     Granted {
         at: u64,
         asked: u64,
         lock: String,
         owner: String,
         token: u64,
-        /// Until when it is valid, unless it is renewed.
+        /// Until when it is valid unless renewed.
         valid_until: u64,
     },
     Ended {
@@ -44,14 +44,14 @@ pub(crate) enum Note {
         owner: String,
         end: End,
     },
-    /// What a release said, if it was not Released.
+    /// The outcome of a release, if it was not `Released`.
     Said {
         at: u64,
         lock: String,
         owner: String,
         outcome: String,
     },
-    /// A write to the resource with this token; `valid`: the guard said so before and after.
+    /// A write to the resource with this token. `valid`: the guard was valid before and after it.
     Wrote {
         at: u64,
         lock: String,
@@ -66,17 +66,17 @@ pub(crate) enum Note {
         lock: String,
         kind: String,
     },
-    /// A place was given up, and the store has said so.
+    /// A place was given up, and the store confirmed it.
     Left {
         at: u64,
         lock: String,
         owner: String,
     },
-    /// What the nemesis had asked this process for was done: it spun, or blocked its tasks.
+    /// An order of the nemesis was carried out: the process spun, or blocked its tasks.
     Suffered {
         at: u64,
     },
-    /// A lock was not to be had in time.
+    /// A lock was not granted in time.
     Missed {
         at: u64,
     },
@@ -85,7 +85,7 @@ pub(crate) enum Note {
         from: u64,
         to: u64,
     },
-    /// All turns are over.
+    /// All turns have ended.
     Done,
 }
 
@@ -127,7 +127,7 @@ impl fmt::Display for Note {
 }
 
 impl Note {
-    /// When it happened; notes about the process itself have no place in the order.
+    /// When it happened. Notes about the process itself have no place in the order.
     pub(crate) fn at(&self) -> u64 {
         match self {
             Self::Placed { at, .. }
@@ -145,7 +145,7 @@ impl Note {
         }
     }
 
-    /// `None` for what is no whole line: the last one of a worker that was killed.
+    /// `None` for an incomplete line: the last one of a worker that was killed.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let words: Vec<_> = line.split(' ').collect();
         let number = |word: &str| word.parse::<u64>().ok();

@@ -1,4 +1,4 @@
-//! Reads a server's append-only file while it grows.
+//! Follows a server's append-only file while it grows.
 
 use super::Input;
 use super::effects::Reader;
@@ -11,10 +11,10 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Between two looks at a file that has not grown.
+/// Polling interval for a file that has not grown.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// A thread that follows the log from its beginning, over the files that the server makes of it.
+/// A thread that follows the log from its start, across the files into which the server splits it.
 #[derive(Debug)]
 pub(crate) struct Tail {
     stop: Arc<AtomicBool>,
@@ -30,7 +30,7 @@ impl Tail {
         Self { stop, thread: Some(thread) }
     }
 
-    /// Reads what there is, to the end, and stops.
+    /// Reads to the end, then stops.
     pub(crate) fn stop(mut self) {
         self.end();
     }
@@ -58,7 +58,7 @@ fn follow(folder: &Path, stop: &AtomicBool, to: &Sender<Input>) {
     let mut file: Option<File> = None;
     let mut buffer = vec![0; 1 << 18];
     loop {
-        // Asked before the read, so that what was written before the stop is read.
+        // Loaded before the read, so that everything written before the stop is read.
         let stopping = stop.load(Ordering::SeqCst);
         let Some(open) = &mut file else {
             file = File::open(path(folder, number)).ok();
@@ -70,13 +70,13 @@ fn follow(folder: &Path, stop: &AtomicBool, to: &Sender<Input>) {
             }
             continue;
         };
-        // Also asked before: the server writes nothing to a file once it has begun the next.
+        // Also checked before: the server writes nothing to a file once it has started the next.
         let next = path(folder, number + 1).exists();
         let length = open.read(&mut buffer).expect("the server's log");
         if length > 0 {
             let groups = reader.read(&buffer[..length]).expect("commands in the server's log");
             for commands in groups {
-                // Nobody listens any more at the very end.
+                // At the very end the receiver is gone.
                 let _ = to.send(Input::Effects { read_us: wall_us(), commands });
             }
         } else if next {
@@ -90,7 +90,7 @@ fn follow(folder: &Path, stop: &AtomicBool, to: &Sender<Input>) {
     }
 }
 
-/// The wall clock, which is the server's where nobody has moved that.
+/// The wall clock, which is also the server's unless a fault has moved that.
 pub(crate) fn wall_us() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     i64::try_from(now.as_micros()).expect("before the year 292 000")

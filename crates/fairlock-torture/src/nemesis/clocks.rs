@@ -1,22 +1,23 @@
-//! The server's wall clock, moved by the preloaded shim.
+//! Faults of the server's wall clock, moved by the preloaded shim.
 
 use super::{Kind, last};
 use fairlock_testkit::rng::Rng;
 use fairlock_testkit::server::Server;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Longer than a lease, and short, for as long tokens may fall if they are lost right after.
+/// Longer than a lease, and short: for as long as this, tokens may fall if they are lost right
+/// after.
 pub(crate) const FORWARD_US: i64 = 5_000_000;
 
 const BACKWARD_US: i64 = -3_600_000_000;
 
-/// Half of what the margin of a lease covers.
+/// Half of what the safety margin of a lease covers.
 const DRIFT_PPM: i64 = 5_000;
 
 /// What a step must show at least, or a drift after a second.
 const SEEN_STEP_US: i64 = 4_000_000;
 
-/// Plays it; `None` for a kind of another family.
+/// Plays the fault; `None` for a kind of another family.
 pub(crate) fn play(kind: Kind, server: &Server, rng: &mut Rng) -> Option<bool> {
     let clock = server.clock();
     let reads = clock.reads();
@@ -45,7 +46,7 @@ pub(crate) fn play(kind: Kind, server: &Server, rng: &mut Rng) -> Option<bool> {
     Some(seen && read)
 }
 
-/// How far the server's clock is before ours.
+/// How far the server's clock is ahead of ours.
 fn distance_us(server: &Server) -> i64 {
     let reply = server.client().call(&["TIME"]);
     let [seconds, micros] = reply.array() else { panic!("TIME says {reply:?}") };

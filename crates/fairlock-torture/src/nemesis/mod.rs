@@ -1,7 +1,8 @@
-//! What is done to the locks: the kinds of fault, and how each is played, a file for each family.
+//! The kinds of fault, and how each is played: one file for each family.
 //!
-//! A fault counts as effective only if its effect was seen: connections that were there, keys that were
-//! changed, replies that were lost, a clock that was read. So each function here says whether it was.
+//! A fault counts as effective only if its effect was observed: connections existed, keys were
+//! changed, replies were lost, a clock was read. Each function here therefore returns whether it
+//! was.
 //!
 //! A new kind is a variant of [`Kind`], a row of [`ROWS`], and a branch where its family is played.
 
@@ -15,13 +16,13 @@ use fairlock_testkit::raw::Raw;
 use fairlock_testkit::resp::Value;
 use std::time::Duration;
 
-/// What docs/guarantees.md says of exclusion and of holds under a fault.
+/// What docs/guarantees.md says about exclusion and holds under a fault.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Effect {
-    /// Nothing but delay. A hold is lost only if the delay outlasts what it was granted for.
+    /// Only delay. A hold is lost only if the delay outlasts its grant.
     Delay,
-    /// Writes may be lost, or leases end early: "exclusion broken until the old holder's next answer".
-    /// Order among those that wait, and rising tokens, are kept.
+    /// Writes may be lost, or leases may end early: "exclusion broken until the old holder's next
+    /// answer". The order of waiters and rising tokens are kept.
     StateLoss,
 }
 
@@ -73,9 +74,9 @@ pub(crate) enum Kind {
     InboxesSilenced,
     RequestsLate,
     RequestsReplayed,
-    /// The old master goes on until it hears of the new one.
+    /// The old master continues until it learns of the new one.
     OrderedFailover,
-    /// The old master stops, and the new one begins where it ended.
+    /// The old master stops, and the new one continues from its last write.
     AgreedFailover,
     MasterKilled,
     TailLost,
@@ -85,7 +86,7 @@ pub(crate) enum Kind {
     FileLocked,
 }
 
-/// A kind, what it is called, and what is promised under it.
+/// A kind, its name, and what is promised under it.
 struct Row(Kind, &'static str, Effect);
 
 use Effect::{Delay, StateLoss};
@@ -164,30 +165,30 @@ impl Kind {
         matches!(self, OrderedFailover | AgreedFailover | MasterKilled | TailLost)
     }
 
-    /// Whether order or records of a queue may be lost, and the queue itself not. A clock that was set back lets
-    /// them end early when it is right again.
+    /// Whether order or records of a queue may be lost but not the queue itself. A clock that was
+    /// set back lets them expire early once it is right again.
     pub(crate) fn loses_a_registry(self) -> bool {
         matches!(self, Self::RegistryDeleted | Self::ClockBackward)
     }
 
-    /// Whether tokens that it takes away are lost: with a clock that was set back before, they may fall.
+    /// Whether it deletes tokens: if a clock was set back before, they may then fall.
     pub(crate) fn loses_tokens(self) -> bool {
         matches!(self, Self::Flushed | Self::RestartedEmpty | Self::TokenDeleted)
     }
 }
 
-/// How long a fault that is a state lasts.
+/// Sleeps for the duration of a fault that is a state.
 pub(crate) fn last(millis: u64) {
-    // The length of the fault itself.
+    // The duration is the fault itself.
     std::thread::sleep(Duration::from_millis(millis));
 }
 
-/// Whether the server said OK.
+/// Whether the server replied OK.
 pub(crate) fn ok(reply: &Value) -> bool {
     *reply == Value::Simple("OK".into())
 }
 
-/// Kills connections of a type; whether there were any.
+/// Kills connections of a type. Returns whether there were any.
 pub(crate) fn kill_connections(raw: &mut Raw, kind: &str) -> bool {
     raw.call(&["CLIENT", "KILL", "TYPE", kind]).int() > 0
 }
@@ -210,7 +211,7 @@ mod tests {
         let kinds: BTreeSet<_> = ROWS.iter().map(|row| row.0).collect();
         let names: BTreeSet<_> = ROWS.iter().map(|row| row.1).collect();
         assert_eq!((kinds.len(), names.len()), (ROWS.len(), ROWS.len()));
-        // The last variant, whose number says how many there are.
+        // The last variant, whose discriminant gives their number.
         assert_eq!(Kind::FileLocked as usize + 1, ROWS.len());
     }
 }

@@ -1,4 +1,4 @@
-//! What a network does, by the proxy between clients and server.
+//! Network faults, played by the proxy between clients and server.
 
 use super::{Kind, last};
 use fairlock_testkit::proxy::{Counts, Proxy};
@@ -6,13 +6,13 @@ use fairlock_testkit::rng::Rng;
 use fairlock_testkit::wait;
 use std::time::Duration;
 
-/// How long something may take to meet a fault that lies in wait for it.
+/// How long to wait until an armed fault affects something.
 const MET_WITHIN: Duration = Duration::from_secs(3);
 
-/// Slow enough to be felt, and fast enough that heartbeats arrive.
+/// Slow enough to matter, and fast enough for heartbeats to arrive.
 const BYTE_PAUSE: Duration = Duration::from_micros(20);
 
-/// Plays it; `None` for a kind of another family.
+/// Plays the fault; `None` for a kind of another family.
 pub(crate) fn play(kind: Kind, proxy: &Proxy, rng: &mut Rng) -> Option<bool> {
     let before = proxy.counts();
     let short = rng.between(200, 900);
@@ -89,7 +89,7 @@ pub(crate) fn play(kind: Kind, proxy: &Proxy, rng: &mut Rng) -> Option<bool> {
         Kind::Silenced => {
             let connections = proxy.counts().connections;
             proxy.silence_open();
-            // Found by a ping: only then there are new ones.
+            // A ping finds the dead connections; only then are there new ones.
             until(|| proxy.counts().connections > connections)
         }
         Kind::InboxesSilenced => {

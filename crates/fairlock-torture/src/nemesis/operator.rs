@@ -1,17 +1,17 @@
-//! What people do to the keys of locks.
+//! What operators do to the keys of locks.
 
 use super::{Kind, last};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::rng::Rng;
 use std::time::{Duration, Instant};
 
-/// A lock is held for milliseconds at a time: how long one is looked for that is held just now.
+/// How long to look for a lock that is held right now: each is held for milliseconds at a time.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The locks that are looked at, contended ones.
+/// The contended locks among which it looks.
 const LOCKS: [&str; 5] = ["fair-0", "fair-1", "fair-2", "kept-0", "kept-1"];
 
-/// Plays it; `None` for a kind of another family.
+/// Plays the fault; `None` for a kind of another family.
 pub(crate) fn play(kind: Kind, url: &str, raw: &mut Raw, rng: &mut Rng) -> Option<bool> {
     Some(match kind {
         Kind::LockDeleted => once(raw, rng, |raw, lock| raw.call(&["DEL", lock]).int() == 1),
@@ -36,7 +36,7 @@ fn delete(raw: &mut Raw, rng: &mut Rng, prefix: &str) -> bool {
     once(raw, rng, |raw, lock| raw.call(&["DEL", &format!("{prefix}{{{lock}}}")]).int() == 1)
 }
 
-/// Tries it with one lock after the other until it takes effect.
+/// Tries one lock after another until the fault takes effect.
 fn once(raw: &mut Raw, rng: &mut Rng, mut act: impl FnMut(&mut Raw, &str) -> bool) -> bool {
     let began = Instant::now();
     while began.elapsed() < PATIENCE {
@@ -48,7 +48,7 @@ fn once(raw: &mut Raw, rng: &mut Rng, mut act: impl FnMut(&mut Raw, &str) -> boo
     false
 }
 
-/// The lock is a list for a while.
+/// Replaces the lock with a list for a while.
 fn overwrite(raw: &mut Raw, rng: &mut Rng) -> bool {
     let mut which = String::new();
     let done = once(raw, rng, |raw, lock| {
@@ -64,7 +64,7 @@ fn overwrite(raw: &mut Raw, rng: &mut Rng) -> bool {
     raw.call(&["DEL", &which]).int() == 1
 }
 
-/// As `fairlock unlock --force` does it.
+/// Like `fairlock unlock --force`.
 fn force(url: &str, rng: &mut Rng) -> bool {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {

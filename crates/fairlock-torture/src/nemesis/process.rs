@@ -1,4 +1,4 @@
-//! What becomes of worker processes.
+//! Faults of worker processes.
 
 use super::{Kind, last};
 use crate::fleet::Fleet;
@@ -6,15 +6,15 @@ use fairlock_testkit::rng::Rng;
 use rustix::process::Signal;
 use std::time::Duration;
 
-/// The kinds that need nothing but workers: each deployment has them.
+/// The kinds that need only workers; every deployment plays them.
 pub(crate) const KINDS: [Kind; 4] =
     [Kind::WorkerKilled, Kind::WorkerStopped, Kind::WorkerSpun, Kind::WorkerBlocked];
 
-/// How long a worker is stopped at most: its waiters are taken for dead, its leases go on.
+/// The longest stop of a worker: its waiters are judged dead, its leases continue.
 pub(crate) const STOPPED: Duration = Duration::from_millis(STOPPED_MS);
 const STOPPED_MS: u64 = 2_000;
 
-/// Plays it; `None` for a kind of another family.
+/// Plays the fault; `None` for a kind of another family.
 pub(crate) fn play(kind: Kind, fleet: &mut Fleet, rng: &mut Rng) -> Option<bool> {
     let which = rng.below(1 << 20) as usize;
     Some(match kind {

@@ -6,13 +6,13 @@ use fairlock_testkit::rng::Rng;
 use fairlock_testkit::server::Server;
 use std::time::{Duration, Instant};
 
-/// How long a stopped server stands still: pings find it, no lease ends.
+/// How long a server is stopped: pings notice it, no lease ends.
 const STOPPED_MS: u64 = 1_200;
 
-/// A script whose end nobody waits for is killed after this time.
+/// An endless script is killed after this time.
 const BUSY_MS: u64 = 300;
 
-/// Plays it; `None` for a kind of another family.
+/// Plays the fault; `None` for a kind of another family.
 pub(crate) fn play(kind: Kind, server: &Server, rng: &mut Rng) -> Option<bool> {
     let mut raw = server.client();
     Some(match kind {
@@ -59,23 +59,23 @@ pub(crate) fn play(kind: Kind, server: &Server, rng: &mut Rng) -> Option<bool> {
     })
 }
 
-/// Whether nobody was served for most of that time.
+/// Whether the server served no client for most of that time.
 fn pause(server: &Server, raw: &mut Raw, what: &str, millis: u64) -> bool {
     let began = Instant::now();
     if !ok(&raw.call(&["CLIENT", "PAUSE", &millis.to_string(), what])) {
         return false;
     }
-    // A write of our own waits for its end like everybody's.
+    // A write of our own waits for the end of the pause like any other.
     server.client().call(&["DEL", "nobody's"]);
     began.elapsed() >= Duration::from_millis(millis / 2)
 }
 
-/// A script that does not end keeps everybody waiting, until it is killed.
+/// An endless script blocks all clients until it is killed.
 fn busy(server: &Server) -> bool {
     let mut raw = server.client();
     raw.send(&["EVAL", "while true do end", "0"]);
     last(BUSY_MS);
-    // Refused until the server looks at anything but its script.
+    // Refused until the server handles anything besides its script.
     let began = Instant::now();
     loop {
         let killed = server.client().try_call(&["SCRIPT", "KILL"]);

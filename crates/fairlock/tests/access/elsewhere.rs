@@ -1,4 +1,5 @@
-//! The profiles for more than one server: replicas, Sentinels, Clusters. Whole, and without each rule.
+//! The profiles for more than one server (replicas, Sentinels, Clusters): complete, and without
+//! each rule in turn.
 
 use super::profiles::{Rule, allow, denied, names, nothing_is_left, profile, scenario};
 use crate::support::{SOON, soon, until};
@@ -9,12 +10,11 @@ use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::topology::{Replicated, slot};
 use std::time::Duration;
 
-/// The rules of these files.
 fn profiles(files: &[&str]) -> Vec<Rule> {
     files.iter().flat_map(|file| profile(file)).collect()
 }
 
-/// Where the user may do too little, and the client is connected, no lock is refused for another reason.
+/// Timeouts so long that a lock is only refused because the user lacks a right.
 fn patient(config: Config) -> Config {
     config
         .username("ann")
@@ -24,14 +24,14 @@ fn patient(config: Config) -> Config {
         .response_timeout(SOON)
 }
 
-/// No right was asked for that is not there, but to the records of clients: those are in records.acl.
+/// Nothing was denied, except for the records of clients: their rights are in records.acl.
 fn nothing_denied(raw: &mut Raw, context: &str) {
     let mut denied = denied(raw);
     denied.retain(|name| !name.starts_with("fairlock_client:"));
     assert_eq!(denied, [""; 0], "{context}");
 }
 
-/// All of the rules but each in turn: the rest, the one that is missing, and what to call it.
+/// The rules without each one in turn: the remaining ones, the missing one, and a description.
 fn each_missing(files: &[&str], generation: Generation) -> Vec<(Vec<Rule>, Rule, String)> {
     let rules = profiles(files);
     let without = |at: usize| {
@@ -65,7 +65,8 @@ async fn waiting_for_replicas() {
         for (rest, rule, context) in each_missing(&["replicas.acl"], generation) {
             allow(&mut raw, base.iter().chain(&rest));
             is_denied(scenario(&config).await, &rule, &context);
-            // What could not be confirmed was taken back, or is told; by hand, for this is about rights.
+            // A hold that could not be confirmed was taken back or reported; this test is about
+            // rights, so clear by hand.
             raw.call(&["FLUSHALL"]);
         }
     }
@@ -145,7 +146,7 @@ impl Pair {
         self.0.iter().for_each(|node| with(&mut node.client()));
     }
 
-    /// What `ann` may do, on both.
+    /// Gives `ann` these rules on both nodes.
     fn allow(&self, rules: &[Rule]) {
         self.each(|raw| {
             allow(raw, rules);
@@ -155,12 +156,12 @@ impl Pair {
         });
     }
 
-    /// Locks on both nodes, and one whose slot is just going from the one to the other.
+    /// Locks on both nodes, and one whose slot is being migrated.
     async fn scenario(&self) -> Result<(), Error> {
         scenario(&self.config()).await?;
         let client = Client::with_config(self.config()).await?;
         for name in ["billing:a", "billing:b", "billing:c", "billing:d"] {
-            // A waiter that gives up leaves its channel.
+            // A waiter that gives up unsubscribes its channel.
             let guard = client.plain_lock(name).lock().await?;
             let lock = client.plain_lock(name);
             assert!(lock.try_lock_for(Duration::from_millis(20)).await?.is_none());
@@ -192,7 +193,7 @@ impl Pair {
     }
 }
 
-/// On Redis 6.2 messages go to all nodes; later servers are tried both ways.
+/// On Redis 6.2 messages go to all nodes; on later servers both ways are tried.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clusters() {
     for generation in Generation::ALL {

@@ -1,4 +1,4 @@
-//! Where passwords come from, and that they are asked for again before each connection (F39).
+//! Where passwords come from, and that they are read again before each connection (F39).
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,10 +13,10 @@ use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 
-/// A variable that every test of cargo's has; its value is the password here.
+/// A variable that cargo sets for every test; its value is the password here.
 const VARIABLE: &str = "CARGO_PKG_NAME";
 
-/// Lets `ann` do everything, with this password and no other.
+/// Gives `ann` all rights, with this password and no other.
 fn let_in(raw: &mut Raw, password: &str) {
     let password = format!(">{password}");
     let rules = ["ACL", "SETUSER", "ann", "reset", "on", &password, "~*", "&*", "+@all"];
@@ -36,7 +36,8 @@ async fn state_is(guard: &Guard, state: GuardState) {
     until(&format!("{state:?}"), async || guard.state() == state).await;
 }
 
-/// Every source, changed between two connections. A new client of the old kind is refused meanwhile.
+/// Every source, changed between two connections. In between, a new client with the old password is
+/// refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_source_is_asked_before_each_connection() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -74,7 +75,8 @@ async fn every_source_is_asked_before_each_connection() {
             fs::write(&file, "second").unwrap();
             *said.lock().unwrap() = Ok("second".to_owned());
         }
-        // Nobody is let in until the loss was seen: on a busy machine it would be over before a look.
+        // Let nobody in until the loss of the connection was seen: on a busy machine it could be
+        // over before the test looks.
         let_in(&mut raw, "of nobody");
         cut(&mut raw);
         state_is(&guard, GuardState::Suspect).await;
@@ -87,7 +89,8 @@ async fn every_source_is_asked_before_each_connection() {
     *said.lock().unwrap() = Err("the vault is shut");
 }
 
-/// Sources without a password: the error says which, what is wrong, and nothing of what is in it.
+/// Sources that give no password: the error names the source and what is wrong, and shows nothing
+/// of the source's content.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sources_without_a_password_are_named() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -132,7 +135,7 @@ async fn sources_without_a_password_are_named() {
     }
 }
 
-/// A callback that hangs for ever is asked once, however often a connection is tried.
+/// A callback that hangs for ever is called once, however often the client tries to connect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_callback_that_hangs_costs_one_thread() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -142,7 +145,7 @@ async fn a_callback_that_hangs_costs_one_thread() {
     let held = Mutex::new(held);
     let hangs = move || -> Result<Credentials, String> {
         count.fetch_add(1, Ordering::SeqCst);
-        // Until the test is over.
+        // Blocks until the test is over.
         let _ = held.lock().unwrap().recv();
         Err("over".into())
     };
@@ -155,8 +158,8 @@ async fn a_callback_that_hangs_costs_one_thread() {
     drop(hold);
 }
 
-/// F39: a password is changed on the server, then in the file. Between the two nobody gets in: the
-/// holder is in doubt, not lost; waiters stand where they stood, and all are served in turn.
+/// F39: a password is changed on the server, then in the file. In between nobody can log in: the
+/// holder is Suspect, not Lost; waiters keep their places, and all are served in order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f39_a_password_is_rotated() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -180,14 +183,14 @@ async fn f39_a_password_is_rotated() {
     let_in(&mut raw, "second");
     cut(&mut raw);
     state_is(&guard, GuardState::Suspect).await;
-    // Until each has been refused with the old password, at least once.
+    // Until each connection has been refused with the old password at least once.
     until("the server has refused them", async || refusals(&mut server.client()) >= 6).await;
     assert_eq!(guard.state(), GuardState::Suspect);
     assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
 
     fs::write(&file, "second").unwrap();
     state_is(&guard, GuardState::Held).await;
-    // One that is not back yet would be overtaken, as after any loss of its connection.
+    // A client that is not back yet would be overtaken, as after any loss of its connection.
     for client in [&first, &second] {
         let inbox = format!("fairlock_inbox:{}", client.id());
         until("it is back", async || {
@@ -206,15 +209,15 @@ async fn f39_a_password_is_rotated() {
     }
 }
 
-/// How many logins the server has refused so far, at most 128: that long is its list.
+/// The number of refused logins in the server's list, which has at most 128 entries.
 fn refusals(raw: &mut Raw) -> i64 {
     let log = raw.call(&["ACL", "LOG", "128"]);
     let counts = log.array().iter().map(|entry| entry.array()[1].int());
     counts.sum()
 }
 
-/// F39: the user is removed. Nothing brings a fixed password back: the holder is lost at its own
-/// deadline and not later, waiters are told why, and new requests too.
+/// F39: the user is removed. Nothing restores a fixed password: the guard becomes Lost at its own
+/// deadline and not later, and waiters and new requests are told why.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f39_a_user_is_removed() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -232,13 +235,13 @@ async fn f39_a_user_is_removed() {
     let error = soon("the waiter", waiter).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     state_is(&guard, GuardState::Lost).await;
-    // It was renewed before the removal, so it lasts at most a lease from then.
+    // The last renewal came before the removal, so the guard lasts at most a lease from then.
     assert!(removed.elapsed() < lease + SOON / 2, "{:?}", removed.elapsed());
     let error = soon("a request", client.fair_lock("other").lock()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     let text = error.to_string();
     assert!(text.contains(&format!("127.0.0.1:{}", server.port())), "{text}");
 
-    // The server forgets what they left, by itself.
+    // What they left on the server expires by itself.
     until("the lock is free", async || raw.call(&["EXISTS", "job"]).int() == 0).await;
 }

@@ -1,4 +1,4 @@
-//! Who is let in, and with which rights: users of the server's ACL.
+//! Logins and rights: users of the server's ACL.
 
 mod elsewhere;
 mod logins;

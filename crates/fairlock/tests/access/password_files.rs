@@ -7,8 +7,8 @@ use fairlock::{Check, Client, Config, ErrorKind, Reaction};
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 
-/// What is judged is the file that a link leads to; a warning is the default, `Refuse` keeps the password at
-/// home, and what is put right is found right by the next connection.
+/// For a link the target's permissions count. A warning is the default; `Refuse` does not use the
+/// password; a corrected mode counts from the next connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_password_file_that_others_can_read_is_told() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -17,7 +17,7 @@ async fn a_password_file_that_others_can_read_is_told() {
     let dir = TempDir::new();
     let (file, link) = (dir.path().join("password"), dir.path().join("link"));
     fs::write(&file, "CANARY\n").unwrap();
-    // As Kubernetes lays secrets out.
+    // The way Kubernetes lays out secrets.
     symlink("password", &link).unwrap();
     let mode = |mode| fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
     let config = |reaction| {
@@ -50,7 +50,7 @@ async fn a_password_file_that_others_can_read_is_told() {
             assert!(error.to_string().contains("on-password-file=warn"), "{error}");
         }
     }
-    // Without a word in the settings: a warning.
+    // Without a setting: a warning.
     mode(0o644);
     let config = Config::tcp("127.0.0.1", server.port()).username("ann").password_file(&file);
     assert_eq!(Client::with_config(config).await.unwrap().warnings().len(), 1);

@@ -1,4 +1,4 @@
-//! The files in `docs/acl`: nothing is missing in them, and nothing is in them that is not needed.
+//! The files in `docs/acl`: they contain every rule that is needed, and no others.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,11 +14,11 @@ use fairlock_testkit::server::{Generation, Server};
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     pub(super) text: String,
-    /// Without it everything works, and something is said.
+    /// Without it everything works, but a warning or the server shows that it is missing.
     pub(super) optional: bool,
 }
 
-/// The rules of a file, in their order.
+/// The rules of a file, in order.
 pub(super) fn profile(name: &str) -> Vec<Rule> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/acl");
     let text = std::fs::read_to_string(folder.join(name)).unwrap();
@@ -39,7 +39,7 @@ pub(super) fn profile(name: &str) -> Vec<Rule> {
     rules
 }
 
-/// What a user of all names needs, as docs/acl/README.md says: key rules beside `~*` are an error.
+/// The rules for a user of all names, as in docs/acl/README.md: key rules beside `~*` are an error.
 #[cfg(feature = "tls")]
 pub(crate) fn for_all_names() -> Vec<String> {
     let files = ["locks.acl", "operate.acl", "records.acl"];
@@ -64,7 +64,8 @@ async fn connect(server: &Server) -> Result<Client, Error> {
     Client::with_config(ann(server)).await
 }
 
-/// What the rules are for: every kind of lock taken, waited for, handed on, looked at, given up.
+/// What the rules are for: every kind of lock is acquired, waited for, handed over, inspected and
+/// given up.
 pub(super) async fn scenario(config: &Config) -> Result<(), Error> {
     let one = Client::with_config(config.clone()).await?;
     let two = Client::with_config(config.clone()).await?;
@@ -95,7 +96,7 @@ pub(super) async fn scenario(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// No lock of the scenario's is there, and nothing without a TTL.
+/// No lock of the scenario remains, and no key without a TTL.
 pub(super) fn nothing_is_left(raw: &mut Raw, context: &str) {
     let keys = raw.call(&["KEYS", "*"]);
     for key in keys.array() {
@@ -118,8 +119,8 @@ pub(super) fn denied(raw: &mut Raw) -> Vec<String> {
     log.array().iter().map(object).collect()
 }
 
-/// Nothing is missing, and no right is asked for that is not there: the server's log of denials is
-/// empty, but for the records of clients where those are no part of it.
+/// No right is missing: the server's log of denials is empty, except for the records of clients
+/// where their rules are not included.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_missing() {
     for generation in Generation::ALL {
@@ -140,14 +141,14 @@ async fn nothing_is_missing() {
         raw.call(&["ACL", "LOG", "RESET"]);
         scenario(&ann(&server)).await.unwrap();
         operate(&server).await.unwrap();
-        // A listing looks for the twin `{x}` of each lock `x` as well: see operate.acl.
+        // A listing also looks for the twin `{x}` of each lock `x`: see operate.acl.
         let mut denied = denied(&mut raw);
         denied.retain(|key| !key.starts_with("{billing:"));
         assert_eq!(denied, [""; 0], "{}", generation.name());
     }
 }
 
-/// Clients that say who they are, and whoever looks at all locks.
+/// A client that announces itself, and an operator that lists all locks.
 async fn operate(server: &Server) -> Result<(), Error> {
     let holder = Client::with_config(ann(server).announce(true).label("nightly")).await?;
     let guard = holder.fair_lock("billing:job").lock().await?;
@@ -157,7 +158,7 @@ async fn operate(server: &Server) -> Result<(), Error> {
     let label = info.and_then(|info| info.label);
     let seen = listed(&operator).await?;
     guard.release().await?;
-    // Last: what is denied above shows itself.
+    // Last, so that a denied call above returns its error first.
     match label.as_deref() {
         Some("nightly") if seen.contains(&"billing:job".to_owned()) => Ok(()),
         other => panic!("the holder is {other:?}, the locks are {seen:?}"),
@@ -173,8 +174,9 @@ async fn listed(client: &Client) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Each rule of the operators' file is needed, by a typed error; each of the records' is courtesy:
-/// without one of them nobody knows who holds a lock, and nothing stays.
+/// Each rule of the operators' file is needed: without it there is a typed error. Those for the
+/// records are optional: without one of them a lock's holder is not identified, and no record
+/// stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_rule_besides_is_needed() {
     for generation in Generation::ALL {
@@ -207,7 +209,8 @@ async fn each_rule_besides_is_needed() {
     }
 }
 
-/// A selector shows the locks of others and lets nobody touch them; servers before 7.0 refuse it.
+/// With a selector the locks of others can be listed but not changed; servers before 7.0 refuse
+/// selectors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_locks_of_others_can_be_listed() {
     for generation in Generation::ALL {
@@ -240,7 +243,8 @@ async fn the_locks_of_others_can_be_listed() {
     }
 }
 
-/// Commands that scripts run, rules that allow them, and rights that are tried at connect: the same.
+/// The commands that scripts run, the rules that allow them, and the rights that are tried at
+/// connect are the same.
 #[test]
 fn the_rules_are_those_of_the_scripts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/redis/lua");
@@ -249,7 +253,7 @@ fn the_rules_are_those_of_the_scripts() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         match path.file_name().unwrap().to_str().unwrap() {
-            // Reads, and what it reads is shown where nothing else is.
+            // It only reads, and a denied read merely leaves a client's record out.
             "client.lua" => {}
             "rights.lua" => {
                 let quoted = text.split('\'').skip(1).step_by(2);
@@ -285,8 +289,8 @@ fn is_command(word: &str) -> bool {
     word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
-/// Each rule taken away alone: something is denied, the error names what, and nothing is left
-/// behind. What is optional is not denied: it is said, or seen on the server.
+/// Without each rule in turn: something is denied, the error names it, and nothing is left behind.
+/// A missing optional rule is not an error: a warning or the server shows it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_rule_is_needed() {
     for generation in Generation::ALL {
@@ -324,7 +328,7 @@ pub(super) fn names(error: &Error, rule: &str) -> bool {
     let text = error.to_string().to_lowercase();
     let name = rule[1..].trim_end_matches('*');
     match &rule[..1] {
-        // The command, and its container where the server knows no more.
+        // The command, or its container where the server says no more.
         "+" => text.contains(name.split('|').next().unwrap()),
         _ => text.contains(name),
     }

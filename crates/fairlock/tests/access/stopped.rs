@@ -1,4 +1,5 @@
-//! Rights that are taken from a client that is connected: its scripts stop half way. What they leave is mended.
+//! Rights that are revoked from a connected client: its scripts stop half way. What they leave
+//! behind is repaired.
 
 use super::profiles::{Rule, profile};
 use crate::support::{SOON, soon, until, wait_behind};
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::{JoinSet, LocalSet};
 
-/// Of holds that nobody can release: what is left of them ends with it.
+/// The lease of holds that nobody can release: their remains end with it.
 const LEASE: Duration = Duration::from_secs(2);
 
 fn rules(raw: &mut Raw, user: &str, rules: &[&str]) {
@@ -18,7 +19,7 @@ fn rules(raw: &mut Raw, user: &str, rules: &[&str]) {
     assert_eq!(reply, Value::Simple("OK".into()), "{user} {rules:?}");
 }
 
-/// Denied, or done: nothing else can come of a call whose script may not run a command.
+/// Denied or done: a call whose script may not run a command has no other outcome.
 fn known<T>(result: Result<T, Error>, context: &str) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -29,8 +30,9 @@ fn known<T>(result: Result<T, Error>, context: &str) -> Option<T> {
     }
 }
 
-/// One command is denied while a lock is released to a waiter, another one is taken and a third given up; then it
-/// is allowed again. Everybody gets on, and nothing stays.
+/// One command is denied while a lock is released to a waiter, another one is acquired and a third
+/// is given up; then the command is allowed again. All locks can be acquired again, and nothing
+/// remains.
 async fn taken_away(server: &Server, number: usize, all: &[Rule], rule: &Rule) -> Duration {
     let context = format!("without {}", rule.text);
     let user = format!("user{number}");
@@ -64,7 +66,7 @@ async fn taken_away(server: &Server, number: usize, all: &[Rule], rule: &Rule) -
         one.plain_lock(name("taken-plain")).try_lock().await,
         one.simple_lock(name("taken-simple")).try_lock().await,
     ];
-    // Those that did come are given back when the right is there again.
+    // Granted locks are released once the right is restored.
     let taken: Vec<_> =
         taken.into_iter().filter_map(|taken| known(taken, &context).flatten()).collect();
     rules(&mut raw, &user, &[&rule.text]);
@@ -73,8 +75,8 @@ async fn taken_away(server: &Server, number: usize, all: &[Rule], rule: &Rule) -
 
     let other = Client::connect(&server.url()).await.unwrap();
     if rule.text == "+pexpireat" {
-        // The one that leaves a hold without an end: whoever waits gives it one, of half a minute, which is too
-        // long for a test.
+        // Without this command a hold has no TTL; a waiter gives it one of half a minute, which is
+        // too long for a test.
         for kind in ["handed", "taken", "plain", "taken-plain"] {
             let lock = match kind.contains("plain") {
                 true => other.plain_lock(name(kind)),
@@ -90,7 +92,7 @@ async fn taken_away(server: &Server, number: usize, all: &[Rule], rule: &Rule) -
         assert!(next.token() > token, "{context}");
         drop(next);
     }
-    // Whoever comes now gets all of them, whatever is left.
+    // Everybody can acquire all of them now, whatever remains.
     for kind in ["handed", "taken"] {
         let lock = other.fair_lock(name(kind));
         let guard = tokio::time::timeout(4 * SOON, lock.lock()).await.expect(&context).unwrap();
@@ -115,7 +117,7 @@ async fn taken_away(server: &Server, number: usize, all: &[Rule], rule: &Rule) -
     for client in [one, two, other] {
         client.shutdown().await;
     }
-    // Queues and registries end by their TTLs.
+    // Queues and registries expire.
     until(&context, async || {
         let keys = raw.call(&["KEYS", &format!("*billing:{number}:*")]);
         keys.array().iter().all(|key| raw.call(&["PTTL", key.text()]).int() != -1)
@@ -133,7 +135,7 @@ async fn what_a_stopped_script_leaves_is_mended() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let server = Arc::new(server);
     let all = profile("locks.acl");
-    // Those of connections are looked at when one is made.
+    // Rules that connections need are checked when one is made.
     let scripts = all.iter().filter(|rule| rule.text.starts_with('+') && !rule.optional);
     let mut times = Vec::new();
     LocalSet::new()

@@ -1,5 +1,5 @@
-//! What stands at the port is another thing than the URL says, or the user may do less than is needed: said in words that
-//! name it (D40, D33).
+//! The program at the port is not what the URL says, or the user lacks rights: the error names the
+//! problem (D40, D33).
 
 use super::profiles::{Rule, allow, profile};
 use fairlock::{Check, Client, Config, Error, ErrorKind, Release};
@@ -21,7 +21,8 @@ fn says(error: &Error, kind: ErrorKind, words: &[&str]) {
     }
 }
 
-/// `redis://` at a Sentinel's port, `redis+sentinel://` at a server's: it was "unknown command; is it Redis 6.2?".
+/// D40: `redis://` at a Sentinel's port and `redis+sentinel://` at a server's gave "unknown
+/// command; is it Redis 6.2?".
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d40_a_sentinel_and_a_server_in_each_others_place() {
     for generation in Generation::ALL {
@@ -39,13 +40,13 @@ async fn d40_a_sentinel_and_a_server_in_each_others_place() {
     }
 }
 
-/// Somebody who says this to everybody.
+/// A program that sends this to everybody.
 fn stranger(greeting: &'static [u8]) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
-            // Who has left heard enough.
+            // A client that has already left has read enough.
             let _ = stream.write_all(greeting);
             std::thread::sleep(Duration::from_millis(200));
         }
@@ -53,7 +54,7 @@ fn stranger(greeting: &'static [u8]) -> u16 {
     port
 }
 
-/// A web server at the port was told as raw bytes.
+/// D40: a web server at the port was reported as raw bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d40_who_answers_is_named() {
     let web = stranger(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
@@ -71,7 +72,7 @@ async fn d40_who_answers_is_named() {
     says(&error, ErrorKind::Protocol, &["not UTF-8"]);
 }
 
-/// Without the password in it, and with all of our own words.
+/// D40: the error does not contain the password, but keeps our own words that are equal to it.
 #[tokio::test]
 async fn d40_a_password_that_is_a_word_of_ours() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -87,7 +88,7 @@ fn without(name: &str, files: &[&str]) -> Vec<Rule> {
     rules
 }
 
-/// Rights that nobody missed at connect, or that were named by halves.
+/// D40: missing rights that were not noticed at connect, or named only in part.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d40_what_is_missing_is_named_at_connect() {
     for generation in Generation::ALL {
@@ -112,8 +113,8 @@ async fn d40_what_is_missing_is_named_at_connect() {
     }
 }
 
-/// The channel of a lock has its name, so it is not known before there is one. Its release names it: it was Unknown, and
-/// nobody was told why.
+/// D40: a lock's channel contains the lock's name, so its rights cannot be checked before there is
+/// a lock. The release names the channel; it used to be Unknown without any reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d40_the_channel_of_a_lock_is_named_by_its_release() {
     for generation in Generation::ALL {

@@ -1,5 +1,5 @@
-//! F11: the application blocks its runtimes for longer than a lease, or takes all processors. The
-//! lock stays held, and nobody else gets it.
+//! F11: the application blocks its runtimes for longer than a lease, or keeps every processor busy.
+//! The lock stays held, and nobody else gets it.
 
 use crate::faults::fixture::{Fixture, HB, LEASE, client, measured, ms, steady};
 use fairlock::{Client, Guard, GuardState};
@@ -10,10 +10,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
-/// How long the application does not let its tasks run.
+/// How long the application keeps its tasks from running.
 const BLOCKED: Duration = Duration::from_millis(3_500);
 
-/// A thread that compares all the time what the guard says with what the server says.
+/// A thread that continuously compares the guard's state with the server's.
 struct Observer {
     over: Arc<AtomicBool>,
     thread: JoinHandle<Seen>,
@@ -34,7 +34,8 @@ impl Observer {
             let mut seen = Seen { looks: 0, least: Duration::MAX };
             while !is_over.load(Ordering::Relaxed) {
                 let held = is_held(&mut raw, &guard);
-                // Asked after the server: what was gone then, the guard must not claim now.
+                // Read after the server's answer: a hold that was gone then must not be claimed
+                // now.
                 let claims = guard.state() != GuardState::Lost;
                 assert!(held || !claims, "the guard claims a lock that the server has given up");
                 assert!(held, "the lock was lost");
@@ -57,11 +58,11 @@ fn is_held(raw: &mut Raw, guard: &Guard) -> bool {
     raw.call(&["HEXISTS", "job", &guard.owner().to_string()]).int() == 1
 }
 
-/// Runs `block` in place of the application, on a runtime of its own, while the lock is held.
+/// Runs `block` as the application, on a runtime of its own, while the lock is held.
 fn stays_held(what: &str, user: &Runtime, block: impl Fn(&Runtime)) {
     steady(|| async {
         let Some(fixture) = Fixture::redis70() else { return };
-        // Beside the runtime of the test, whose thread waits here.
+        // The application has a runtime of its own; the thread of the test's runtime waits here.
         tokio::task::block_in_place(|| {
             let (held, own): (Arc<Guard>, Client) = on(user, async {
                 let own = client(&fixture.server.url()).await;
@@ -82,7 +83,7 @@ fn stays_held(what: &str, user: &Runtime, block: impl Fn(&Runtime)) {
     });
 }
 
-/// On a runtime of the application, from a thread that is in none.
+/// Runs `work` on a runtime of the application, from a thread that is in no runtime.
 fn on<T: Send>(user: &Runtime, work: impl Future<Output = T> + Send) -> T {
     std::thread::scope(|scope| scope.spawn(|| user.block_on(work)).join().unwrap())
 }
@@ -100,7 +101,7 @@ fn f11_all_workers_of_a_runtime_are_blocked() {
     let user = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     stays_held("all workers", &user, |user| {
         on(user, async {
-            // One more than there are workers: each has one, and this thread waits.
+            // One task more than there are workers: one blocks each worker, and this thread waits.
             let tasks: Vec<_> =
                 (0..3).map(|_| tokio::spawn(async { std::thread::sleep(BLOCKED) })).collect();
             for task in tasks {
@@ -125,7 +126,7 @@ fn f11_busy_loops_take_all_processors() {
     });
 }
 
-/// A waiter of a blocked application keeps its place, and the grant that it cannot take yet.
+/// A waiter in a blocked application keeps its place, and the grant that it cannot accept yet.
 #[test]
 fn f11_a_blocked_waiter_keeps_its_place_and_its_grant() {
     steady(|| async {
@@ -140,7 +141,7 @@ fn f11_a_blocked_waiter_keeps_its_place_and_its_grant() {
                 let own = client(&url).await;
                 let lock = own.fair_lock("job");
                 let wait = tokio::spawn(async move { lock.lock().await });
-                // Until the request is in the hands of the client's thread.
+                // Long enough for the request to reach the client's thread.
                 tokio::time::sleep(HB).await;
                 std::thread::sleep(BLOCKED);
                 let guard = wait.await.unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! F20: a wait ends in the moment in which its turn comes. Either it holds the lock, or nothing is
-//! left of it; never both, never neither.
+//! F20: a wait times out at the moment of its grant. Either the waiter holds the lock, or nothing
+//! of it is left; never both, never neither.
 
 use crate::support::{At, Store, run, soon};
 use fairlock::{Client, GuardState, Release};
@@ -7,16 +7,16 @@ use fairlock_testkit::server::Generation;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// How long each waits.
+/// The timeout of each wait.
 const WAIT: Duration = Duration::from_millis(6);
 
-/// The lock comes so much before or after the end of the wait, at most.
+/// The release precedes or follows the end of the wait by at most this much.
 const SPREAD_US: u64 = 2_000;
 
-/// Locks on which this is played at once.
+/// Locks on which the race runs concurrently.
 const LOCKS: u64 = 40;
 
-/// A race that one side always wins is none: of all runs at least this part ends in each way.
+/// A race that one side always wins is no race: at least one run in this many must end each way.
 const EACH_WAY: u64 = 20;
 
 #[test]
@@ -37,7 +37,7 @@ async fn races(store: Store, runs: u64) {
         tasks.spawn(async move {
             let mut won = 0;
             for run in 0..runs / LOCKS {
-                // From 2 ms before to 2 ms after, in steps of its own for each lock.
+                // From 2 ms before to 2 ms after, in different steps for each lock.
                 let at_us = (run * 97 + lock * 211) % (2 * SPREAD_US + 1);
                 let offset = Duration::from_micros(at_us);
                 won += u64::from(race(&client, &format!("job{lock}"), offset).await);
@@ -75,7 +75,7 @@ async fn race(client: &Client, name: &str, offset: Duration) -> bool {
         assert_eq!(status.holder.unwrap().owner, *guard.owner(), "told that it holds the lock");
         assert_eq!(soon("the release", guard.release()).await.unwrap(), Release::Released);
     }
-    // Whoever comes next gets it at once, or as soon as what was given up is taken back.
+    // The next request gets the lock at once, or as soon as the abandoned one has been taken back.
     let next = lock.try_lock_for(Duration::from_secs(1)).await.unwrap();
     let next = next.expect("nothing is left behind");
     let status = lock.inspect().await.unwrap();

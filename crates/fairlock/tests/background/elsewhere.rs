@@ -1,11 +1,10 @@
-//! Guards that end in another runtime than the one in which they began, and requests of another
-//! task.
+//! Guards that are dropped in a different runtime, and requests from another task.
 
 use crate::faults::fixture::{Fixture, SLACK, eventually, steady};
 use crate::support::{At, Store, run, runtime, soon};
 use fairlock_testkit::server::Generation;
 
-/// F16: the guard goes into a task of another runtime, which ends with it, or is shut down under it.
+/// F16: the guard moves into another runtime's task, which ends, or whose runtime is shut down.
 #[test]
 fn f16_a_guard_ends_in_another_runtime() {
     steady(|| async {
@@ -31,7 +30,7 @@ fn f16_a_guard_ends_in_another_runtime() {
     });
 }
 
-/// F80: another task of the same process, with the same client, is somebody else.
+/// F80: another task of the same process, with the same client, is a different owner.
 #[test]
 fn f80_another_task_is_another_owner() {
     for at in [At::Memory, At::Server(Generation::Redis70)] {

@@ -1,4 +1,4 @@
-//! Many holds of one client, and a server that hangs: each is told of its loss in time.
+//! Many holds of one client, and a server that hangs: every guard reports its loss in time.
 
 use crate::faults::fixture::{Fixture, LEASE, config, measured, ms, steady, within};
 use fairlock::{Client, ConnectionState, Guard, GuardState, Release};
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// From a guard's deadline to the moment at which its `lost()` is through, in a task of the
-/// application beside five hundred others. Well below what one unanswered call takes.
+/// From a guard's deadline until its `lost()` returns, in a task of the application beside five
+/// hundred others. Well below the time that one unanswered call takes.
 const LATE_MAX: Duration = Duration::from_millis(250);
 
 const HOLDS: usize = 500;
 
-/// For it an unanswered call takes several leases, and so does the verdict of a ping.
+/// A client that waits for several leases before it gives up on an unanswered call or ping.
 async fn patient(proxy: &Proxy, lease: Duration) -> Client {
     let config = config(&proxy.url())
         .watchdog_lease(lease)
@@ -24,7 +24,7 @@ async fn patient(proxy: &Proxy, lease: Duration) -> Client {
     Client::with_config(config).await.unwrap()
 }
 
-/// Many, and one that is never renewed and is due among them.
+/// Many renewed holds, and one that is never renewed and ends among them.
 async fn many_holds(client: &Client) -> Vec<Arc<Guard>> {
     let mut guards = Vec::new();
     for n in 0..HOLDS {
@@ -35,10 +35,10 @@ async fn many_holds(client: &Client) -> Vec<Arc<Guard>> {
     guards
 }
 
-/// The watchdog took a hundred due holds, began their renewals, and waited for all the answers
-/// before it looked at anything else. While these did not come, every other hold of the client was
-/// told of its loss up to a response timeout late, and the next hundred later still. Here all are
-/// due at once, because the connection was lost and is back, and then nothing is answered.
+/// The watchdog used to start the renewals of a hundred due holds and wait for all the replies
+/// before it looked at anything else. While these were missing, every other hold of the client
+/// learned of its loss up to a response timeout late, and the next hundred later still. Here all
+/// holds are due at once, because the connection was lost and restored, and then no reply arrives.
 #[test]
 fn unanswered_renewals_delay_no_loss() {
     steady(|| async {
@@ -52,14 +52,14 @@ fn unanswered_renewals_delay_no_loss() {
         proxy.cut_all();
         connection.wait_for(|state| *state == ConnectionState::Reconnecting).await.unwrap();
         connection.wait_for(|state| *state == ConnectionState::Connected).await.unwrap();
-        // The answers are on their way for another while.
+        // The replies are still in transit: the proxy delays them.
         proxy.black_hole_to_client(true);
         all_lost_in_time("unanswered renewals", &guards, lease).await;
         proxy.black_hole_to_client(false);
     });
 }
 
-/// The server is frozen. All are told in time.
+/// The server is frozen; every guard reports its loss in time.
 #[test]
 fn a_server_that_hangs_delays_no_loss() {
     steady(|| async {
@@ -74,7 +74,7 @@ fn a_server_that_hangs_delays_no_loss() {
 }
 
 async fn all_lost_in_time(what: &str, guards: &[Arc<Guard>], lease: Duration) {
-    // What was answered before is read by then.
+    // Enough time to read the replies that were already sent.
     tokio::time::sleep(ms(200)).await;
     let mut losses = JoinSet::new();
     let held = guards.iter().filter(|guard| guard.state() != GuardState::Lost);
@@ -89,7 +89,7 @@ async fn all_lost_in_time(what: &str, guards: &[Arc<Guard>], lease: Duration) {
     assert!(latest < LATE_MAX, "told {latest:?} after the deadline");
 }
 
-/// How long after its deadline a guard's loss is told.
+/// How long after its deadline a guard reports the loss.
 async fn loss(guard: Arc<Guard>, valid_until: Instant) -> Duration {
     guard.lost().await;
     let now = Instant::now();
@@ -97,7 +97,7 @@ async fn loss(guard: Arc<Guard>, valid_until: Instant) -> Duration {
     now.saturating_duration_since(valid_until)
 }
 
-/// More holds than renewals may be under way at once: all are renewed, again and again.
+/// More holds than renewals that may be in flight at once: all of them are renewed, repeatedly.
 #[test]
 fn five_hundred_holds_are_renewed() {
     steady(|| async {
@@ -107,7 +107,7 @@ fn five_hundred_holds_are_renewed() {
         for n in 0..HOLDS {
             guards.push(client.fair_lock(format!("job{n}")).lock().await.unwrap());
         }
-        // Time is what this is about: several leases, so that each is renewed several times.
+        // This test is about time: several leases, so that each hold is renewed several times.
         tokio::time::sleep(3 * LEASE).await;
         let least = guards.iter().map(Guard::remaining).min().unwrap();
         measured("500 holds after three leases: the least that is left", least);
@@ -116,8 +116,8 @@ fn five_hundred_holds_are_renewed() {
     });
 }
 
-/// Holds that were released stayed in a watchdog's care in other libraries, which then asked for each again and
-/// again, or once more after its release.
+/// In other libraries the watchdog kept released holds, and went on renewing them, or renewed each
+/// once more after its release.
 #[test]
 fn what_is_released_is_not_renewed() {
     steady(|| async {
@@ -133,14 +133,15 @@ fn what_is_released_is_not_renewed() {
             .await;
         }
         let before = fixture.script_calls();
-        // Time is what this is about: each was due for its renewal after a third of the lease.
+        // This test is about time: each renewal would have been due after a third of the lease.
         tokio::time::sleep(LEASE).await;
         assert_eq!(fixture.script_calls() - before, 0, "nobody holds or wants anything");
     });
 }
 
-/// F79: renewals at once, by one way. As many more as are due wait until one of these is answered, so that a
-/// server which stood still, or has a hundred thousand holds of one client, is never given more than this at once.
+/// F79: the number of renewals in flight at once on one connection. Further due renewals wait until
+/// one of these is answered, so that a server that stood still, or has a hundred thousand holds of
+/// one client, never receives more than this at once.
 const RENEWALS_AT_ONCE: u64 = 100;
 
 /// All holds of a client are due at the same time, and nothing that it sends arrives.

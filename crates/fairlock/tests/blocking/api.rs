@@ -1,6 +1,6 @@
-//! The blocking API in the clothes of the async one, so that the contract's cases run on it: every
-//! acquisition has a thread of its own, on which its guards stay. Dropping a future interrupts the
-//! thread, and waits until that has come to its end.
+//! Adapts the blocking API to the async one, so that the contract's cases run on it: every
+//! acquisition has its own thread, on which its guards stay. Dropping a future interrupts the
+//! thread and waits until it ends.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use fairlock::{
 };
 use tokio::sync::{oneshot, watch};
 
-/// A thousand waiters are a thousand threads.
+/// A thousand waiters need a thousand threads.
 const STACK_BYTES: usize = 256 * 1024;
 
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl Client {
     }
 }
 
-/// Taken out while a thread walks.
+/// `None` while a thread walks.
 pub(crate) struct Locks(Option<blocking::Locks>);
 
 impl Locks {
@@ -157,12 +157,12 @@ impl Lock {
         self.away(blocking::Lock::force_unlock).await
     }
 
-    /// For cases about its errors: a turn stays on its thread.
+    /// For cases about its errors only: a turn stays on its thread.
     pub(crate) async fn enqueue(&self) -> Result<(), Error> {
         self.away(|lock| lock.enqueue().map(drop)).await
     }
 
-    /// For cases about its errors: a future does not run on the thread.
+    /// For cases about its errors only: a future cannot run on the thread.
     pub(crate) async fn with<Fut>(
         &self,
         _: impl FnOnce(fairlock::Held) -> Fut,
@@ -200,14 +200,14 @@ impl Guards {
 
 type Job = Box<dyn FnOnce(&mut Guards) + Send>;
 
-/// A thread that holds guards, and does with them what it is told.
+/// A thread that holds guards and runs jobs on them.
 struct Thread {
     id: ThreadId,
     jobs: mpsc::Sender<Job>,
 }
 
 impl Thread {
-    /// Goes wrong only if a test looks at a guard that it has given away.
+    /// Panics only if a test uses a guard that it has given away.
     fn ask<T: Send + 'static>(&self, job: impl FnOnce(&mut Guards) -> T + Send + 'static) -> T {
         let (reply, answer) = mpsc::channel();
         self.jobs.send(Box::new(move |guards| reply.send(job(guards)).unwrap())).unwrap();
@@ -215,7 +215,7 @@ impl Thread {
     }
 }
 
-/// Interrupts a thread that nobody waits for any more.
+/// Interrupts the thread when the acquisition is dropped.
 struct Acquiring {
     interrupt: Interrupt,
     thread: Option<JoinHandle<()>>,
@@ -235,12 +235,12 @@ async fn acquire(
 ) -> Result<Option<Guard>, Error> {
     let interrupt = Interrupt::new();
     let lock = lock.clone().interruptible(&interrupt);
-    // Dropped after the receiver: what came too late finds nobody.
+    // Declared before the receiver, so dropped after it: a late result finds no receiver.
     let mut acquiring = Acquiring { interrupt, thread: None };
     let (done, result) = oneshot::channel();
     let work = move || {
         let acquired = how(&lock);
-        // From here on only its guards keep the client.
+        // From here on only the guards keep the client alive.
         drop(lock);
         let (jobs, work) = mpsc::channel::<Job>();
         let thread = Arc::new(Thread { id: std::thread::current().id(), jobs });
@@ -255,7 +255,7 @@ async fn acquire(
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(work).unwrap();
     acquiring.thread = Some(thread);
     let result = result.await.unwrap();
-    // It goes on by itself.
+    // The thread continues on its own.
     drop(acquiring.thread.take());
     result
 }
@@ -314,7 +314,7 @@ impl Guard {
         self.look(blocking::Guard::ensure_valid)
     }
 
-    /// The thread cannot wait for it: it is asked for other things meanwhile.
+    /// Polls, because the thread must stay free for other jobs.
     pub(crate) async fn state_changed(&self, from: GuardState) -> GuardState {
         loop {
             let state = self.state();
@@ -331,7 +331,7 @@ impl Guard {
         }
     }
 
-    /// Goes on when the future is dropped; what comes of it is dropped then.
+    /// The job continues when the future is dropped; its result is dropped then.
     async fn go<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Guards) -> T + Send + 'static,

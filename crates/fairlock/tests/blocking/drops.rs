@@ -1,4 +1,4 @@
-//! The end of a guard, at the end of its thread and of the process.
+//! How guards end with their thread, and with the process.
 
 use std::cell::RefCell;
 use std::process::Command;
@@ -16,12 +16,12 @@ thread_local! {
     static LAST: RefCell<Option<AtTheEnd>> = const { RefCell::new(None) };
 }
 
-/// In the destructor of a thread-local that is older than the thread's owners.
+/// Locks in the destructor of a thread-local that is older than the thread's owners.
 struct AtTheEnd(Client);
 
 impl Drop for AtTheEnd {
     fn drop(&mut self) {
-        // Whether the thread is still an owner depends on the order: it works, or it is refused.
+        // The order of destructors decides whether the thread is still an owner, or is refused.
         let held = self.0.fair_lock("at the end").try_lock_for(Duration::from_secs(5));
         if let Err(error) = held {
             assert_eq!(error.kind(), ErrorKind::Misuse);
@@ -57,7 +57,7 @@ fn in_the_destructor_of_a_thread_local() {
 const URL: &str = "FAIRLOCK_TEST_BLOCKING_URL";
 const EXIT: &str = "FAIRLOCK_TEST_BLOCKING_EXIT";
 
-/// Not a test of its own: what `at_the_end_of_the_process` starts.
+/// Not a test of its own: `at_the_end_of_the_process` runs it in a child process.
 #[test]
 fn child() {
     let Ok(url) = std::env::var(URL) else { return };
@@ -95,7 +95,7 @@ fn at_the_end_of_the_process() {
         if !exits {
             let client = Client::connect(&server.url()).unwrap();
             for name in ["job", "other"] {
-                // What was dropped by the last handle's end was released before that.
+                // Guards dropped no later than the last handle of the client have been released.
                 assert!(!client.fair_lock(name).is_locked().unwrap(), "{name}");
             }
         }

@@ -1,4 +1,4 @@
-//! Waits that another thread ends.
+//! Waits that another thread interrupts.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use super::threads::on_stores;
 use fairlock::ErrorKind;
 use fairlock::blocking::{Client, Interrupt, Lock};
 
-/// What an interrupt may take: a thread has to wake up, and to send a message. It takes about 1 ms,
+/// The most that an interrupt may take: a thread wakes up and sends a message. It takes about 1 ms,
 /// and was seen to take 240 ms beside the cancellation driver; the heartbeats are a minute apart.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
@@ -55,12 +55,12 @@ fn a_blocked_wait_ends_at_once_and_leaves_the_queue() {
         );
         assert!(slowest < AT_ONCE && left < AT_ONCE, "{slowest:?}, {left:?}");
         guard.release().unwrap();
-        // Nobody is left to whom it could have been handed.
+        // No waiter is left that could have received the lock.
         assert!(!lock.is_locked().unwrap());
     });
 }
 
-/// Threads behind one switch end together, others go on waiting.
+/// Waits that share one switch end together; others keep waiting.
 #[test]
 fn others_keep_their_places() {
     on_stores(|client, _| {
@@ -101,7 +101,7 @@ fn one_that_comes_before_the_wait_ends_it_until_it_is_cleared() {
         interrupt.interrupt();
         assert!(interrupt.is_interrupted());
         for _ in 0..2 {
-            // Also on a free lock, and without a trace on the store.
+            // Also for a free lock, and without a trace in the store.
             assert_eq!(lock.lock().unwrap_err().kind(), ErrorKind::Interrupted);
             assert_eq!(lock.try_lock().unwrap_err().kind(), ErrorKind::Interrupted);
             let timed = lock.try_lock_for(Duration::from_secs(5));
@@ -111,7 +111,7 @@ fn one_that_comes_before_the_wait_ends_it_until_it_is_cleared() {
         assert!(interrupt.clear());
         assert!(!interrupt.clear() && !interrupt.is_interrupted());
         let guard = lock.lock().unwrap();
-        // What holds the lock is not touched by it.
+        // Existing holds are not affected.
         interrupt.interrupt();
         guard.ensure_valid().unwrap();
         let again = guard.reenter().unwrap();
@@ -158,7 +158,7 @@ fn a_turn_keeps_its_place() {
     });
 }
 
-/// Whatever wins, grant or interrupt: the lock is free in the end, and nobody waits.
+/// Whichever wins, grant or interrupt: the lock is free in the end, and nobody waits.
 #[test]
 fn it_races_with_the_grant() {
     on_stores(|client: &Client, _| {

@@ -1,5 +1,5 @@
-//! The blocking API: who owns a lock, how waits end, where it refuses to wait; and the whole
-//! contract once more, through threads.
+//! The blocking API: who owns a lock, how waits end, where it refuses to wait. The whole contract
+//! runs once more on it, with threads.
 
 mod api;
 mod drops;

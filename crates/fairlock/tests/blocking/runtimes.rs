@@ -1,4 +1,5 @@
-//! F81: a blocking call on a thread that runs tasks is an error, not a deadlock; and nothing else is.
+//! F81: a blocking call on a thread that runs tasks is an error, not a deadlock; others are
+//! allowed.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -41,7 +42,7 @@ fn is_refused(client: &Client) {
         assert_eq!(error.kind(), ErrorKind::Misuse, "{error}");
         assert!(error.to_string().contains("spawn_blocking"), "{error}");
     }
-    // Again, and again: looking does not use the task's budget up.
+    // Repeatedly: the check does not use up the task's budget.
     for _ in 0..300 {
         assert_eq!(client.ping().unwrap_err().kind(), ErrorKind::Misuse);
     }
@@ -55,7 +56,7 @@ fn works(client: &Client) {
     assert_eq!(guard.release().unwrap(), Release::Released);
 }
 
-/// Runs `test` with a lock `job` that another thread holds, with a bound on its time.
+/// Runs `test`, with a bound on its time, while another thread holds the lock `job`.
 fn while_held(test: impl FnOnce(Client) + Send + 'static) {
     let client = client();
     let guard = client.fair_lock("job").lock().unwrap();
@@ -112,7 +113,7 @@ fn in_a_local_set() {
     });
 }
 
-/// After an `await`, behind other tasks, and with nearly nothing left of its budget.
+/// After an `await`, behind other tasks, and with hardly any of its budget left.
 #[test]
 fn late_in_a_task() {
     while_held(|client| {
@@ -142,7 +143,7 @@ fn in_a_drop_while_polled() {
         let own = InDrop(client.clone());
         let task = runtime.spawn(async move { drop(own) });
         runtime.block_on(task).unwrap();
-        // Aborted: dropped by the worker.
+        // Aborted: a worker drops it.
         let own = InDrop(client);
         let task = runtime.spawn(async move {
             let _own = own;
@@ -171,7 +172,7 @@ fn where_blocking_is_meant_it_works() {
         let single = one_thread();
         let own = client.clone();
         single.block_on(single.spawn_blocking(move || works(&own))).unwrap();
-        // Having a runtime is not to be inside of a task.
+        // To have entered a runtime is not to be inside a task.
         let entered = runtime.enter();
         works(&client);
         drop(entered);
@@ -179,8 +180,8 @@ fn where_blocking_is_meant_it_works() {
     });
 }
 
-/// Guards never wait when they are dropped, so they may end anywhere; a release that is refused
-/// happens in the background.
+/// Guards never wait when they are dropped, so they may be dropped anywhere; a release that is
+/// refused happens in the background.
 #[test]
 fn guards_end_inside_of_tasks() {
     let client = client();

@@ -1,4 +1,4 @@
-//! The thread is the owner.
+//! A thread as the owner of its locks.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ fn a_thread_enters_its_own_locks_again() {
             assert_eq!((inner.token(), inner.owner()), (outer.token(), outer.owner()));
             assert_eq!(tried.release().unwrap(), Release::StillHeld(3));
             drop(outer);
-            // Others are others.
+            // Other threads and owners are refused.
             assert!(elsewhere(|| lock.try_lock().unwrap().is_none()));
             assert!(elsewhere(|| {
                 lock.try_lock_for(Duration::from_millis(10)).unwrap().is_none()
@@ -52,7 +52,7 @@ fn a_thread_enters_its_own_locks_again() {
             let count = timed.hold_count();
             assert_eq!((count, timed.release().unwrap()), (1, Release::Released));
             assert!(!lock.is_locked().unwrap());
-            // The next thread is another owner, though it may have the same number for the system.
+            // Each thread is a new owner, even if the system reuses its thread id.
             let owner = elsewhere(|| lock.lock().unwrap().owner().clone());
             let next = elsewhere(|| lock.lock().unwrap().owner().clone());
             assert_ne!(owner, next);
@@ -73,7 +73,7 @@ fn an_owner_of_ones_own_replaces_the_thread() {
             (guard.token(), guard.hold_count())
         });
         assert_eq!((token, count), (guard.token(), 2));
-        // The thread itself does not hold it.
+        // The thread itself is not the holder.
         assert!(client.fair_lock("job").try_lock().unwrap().is_none());
     });
 }
@@ -91,7 +91,7 @@ fn the_value_of_the_work_is_kept() {
         assert_eq!(done.release, Release::Released);
         assert_eq!(done.value.unwrap().state(), GuardState::Lost, "the closure is over");
         assert!(!lock.is_locked().unwrap());
-        // Although the release finds that the lock was taken away, and the switch is on.
+        // Even if the release finds the lock taken away, and the interrupt is set.
         let interrupt = Interrupt::new();
         let done = lock.clone().interruptible(&interrupt).with(|held| {
             interrupt.interrupt();
@@ -124,7 +124,7 @@ fn the_rest_of_the_client() {
         assert_eq!(again.release().unwrap(), Release::StillHeld(1));
         guard.detach().unwrap();
         assert!(lock.force_unlock().unwrap());
-        // Both sides of a program share one client.
+        // The async and the blocking part of a program share one client.
         let same = Client::from(client.as_async().clone());
         let guard = same.fair_lock("shared").lock().unwrap();
         assert!(client.fair_lock("shared").try_lock().unwrap().is_some(), "the same thread");

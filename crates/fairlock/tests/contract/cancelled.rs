@@ -1,4 +1,4 @@
-//! A future that is dropped leaves nothing behind. `cancel.rs` drops them after every poll.
+//! A dropped future leaves nothing behind. `cancel.rs` drops futures after every poll.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(super) async fn an_unpolled_future_does_nothing(store: Store) {
         drop(lock.lock());
         drop(lock.try_lock());
         drop(lock.try_lock_for(Duration::from_secs(1)));
-        // What was sent before this answer was carried out before it.
+        // Everything sent before this ping was carried out before its reply.
         client.ping().await.unwrap();
         let status = lock.inspect().await.unwrap();
         assert!(status.holder.is_none() && status.queue_len == 0 && status.token.is_none());
@@ -46,8 +46,8 @@ pub(super) async fn the_last_waiter_and_the_next(store: Store) {
     guard.release().await.unwrap();
 }
 
-/// The release and the cancellation race: whoever wins, the one behind gets the lock, and it is
-/// free in the end.
+/// The release and the cancellation race. Whichever wins, the next waiter gets the lock, and the
+/// lock is free in the end.
 pub(super) async fn a_grant_nobody_takes_is_passed_on(store: Store) {
     let lock = store.client_with(no_beats).await.fair_lock("job");
     let other = store.client_with(no_beats).await.fair_lock("job");
@@ -62,7 +62,7 @@ pub(super) async fn a_grant_nobody_takes_is_passed_on(store: Store) {
             soon("the release", releasing).await.unwrap().unwrap();
         }
         gone.abort();
-        // It may have got its guard before it was aborted: dropped with the task's result.
+        // It may have got its guard before the abort: the guard is dropped with the task's result.
         drop(gone.await);
         granted(next).await.release().await.unwrap();
     }
@@ -70,8 +70,8 @@ pub(super) async fn a_grant_nobody_takes_is_passed_on(store: Store) {
     assert_eq!(lock.inspect().await.unwrap().queue_len, 0);
 }
 
-/// The guard lay ready for a future that was dropped before it was polled again. Nobody released
-/// it, and the watchdog renewed it for as long as the client lived.
+/// The guard was ready for a future that was dropped before its next poll. Nobody released it, and
+/// the watchdog renewed it for as long as the client lived.
 pub(super) async fn a_guard_on_its_way_is_released(store: Store) {
     let client = store.client_with(no_beats).await;
     let client_of_waiter = store.client_with(no_beats).await;
@@ -87,7 +87,7 @@ pub(super) async fn a_guard_on_its_way_is_released(store: Store) {
         assert!(poll_once(&mut waiting).await.is_none());
         guard.release().await.unwrap();
         until("the grant", async || lock.inspect().await.unwrap().token > Some(token)).await;
-        // Whatever its client had to do for it is done.
+        // By then the client has finished its work for the grant.
         for _ in 0..5 {
             client_of_waiter.ping().await.unwrap();
         }

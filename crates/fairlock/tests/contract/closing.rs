@@ -51,7 +51,7 @@ pub(super) async fn waiters_end(store: Store) {
     let error = soon("the end of the wait", timed).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
     if let Some(look) = look {
-        // They left the queue: shutdown waits for that.
+        // Shutdown waits until they have left the queue.
         queue_is(&look, 0).await;
         assert_eq!(guard.release().await.unwrap(), Release::Released);
         assert_eq!(plain_guard.release().await.unwrap(), Release::Released);
@@ -59,7 +59,7 @@ pub(super) async fn waiters_end(store: Store) {
     }
 }
 
-/// Nothing renews it after the shutdown; the guard says so in time, and can still be released.
+/// After the shutdown nothing renews the hold; the guard is Lost in time, and can be released.
 pub(super) async fn a_held_guard_ends_with_its_lease(store: Store) {
     let short = |config: Config| config.watchdog_lease(Duration::from_secs(3));
     let client = store.client_with(short).await;

@@ -1,4 +1,4 @@
-//! Many at once, every way of asking and of giving up mixed; afterwards the history is judged.
+//! Many requests at once, with every way of asking and giving up; then the history is checked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ const MIX: Duration = Duration::from_secs(2);
 
 const TASKS: usize = 12;
 
-/// A counter that loses increments unless one at a time reads and writes it.
+/// A counter that loses increments unless only one task at a time reads and writes it.
 pub(super) async fn count_unprotected(store: &Store, lock: impl Fn(&Client) -> Lock) {
     const ROUNDS: u64 = 25;
     let clients = [store.client_with(no_beats).await, store.client_with(no_beats).await];
@@ -98,19 +98,19 @@ async fn mix(store: &Store, lock: impl Fn(&Client) -> Lock) {
     queue_is(&lock, 0).await;
 }
 
-/// One way of asking after the other.
+/// Cycles through the ways of asking for the lock.
 async fn attempt(lock: &Lock, round: usize) -> Option<Guard> {
     let short = Duration::from_micros(200 + (round as u64 * 137) % 3_000);
     match round % 5 {
         0 | 1 => Some(soon("a grant", lock.lock()).await.unwrap()),
         2 => lock.try_lock_for(short).await.unwrap(),
         3 => lock.try_lock().await.unwrap(),
-        // Dropped in the middle.
+        // Dropped while it waits.
         _ => tokio::time::timeout(short, lock.lock()).await.ok().map(Result::unwrap),
     }
 }
 
-/// A plain and a fair lock are one if they have one name: whoever holds it keeps the other out.
+/// A plain and a fair lock with the same name exclude each other.
 pub(super) async fn fair_and_plain_names_do_not_touch(store: Store) {
     let client = store.client_with(no_beats).await;
     for (held, tried) in [
@@ -120,7 +120,8 @@ pub(super) async fn fair_and_plain_names_do_not_touch(store: Store) {
         let guard = held.lock().await.unwrap();
         assert!(tried.try_lock().await.unwrap().is_none());
         let elsewhere = client.plain_lock("two").try_lock().await.unwrap();
-        // Dropped, it would be released in the background, on a Cluster by another node than the next attempt's.
+        // If it were dropped, it would be released in the background, on a Cluster by a different
+        // node than the one that the next attempt asks.
         elsewhere.expect("free").release().await.unwrap();
         guard.release().await.unwrap();
         assert!(tried.try_lock().await.unwrap().is_some());

@@ -1,4 +1,4 @@
-//! Locks that are left to the store.
+//! Locks that are detached from their guards.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ pub(super) async fn it_stays_until_its_lease_ends(store: Store) {
         until("it ends", async || {
             let holder = lock.holder().await.unwrap();
             assert!(holder.as_ref().is_none_or(|holder| holder.owner == owner));
-            // What is held for sure after the question was held when it was answered.
+            // If the lock is certainly still held now, it was held when the store answered.
             assert!(holder.is_some() || detached.remaining().is_zero(), "over too early");
             holder.is_none()
         })
@@ -55,12 +55,12 @@ pub(super) async fn the_next_is_served_at_its_end(store: Store) {
     }
 }
 
-/// To the whole lease, however much of it was used.
+/// Detaching renews to the whole lease, however much of it was used up.
 pub(super) async fn it_is_renewed_once(store: Store) {
     let client = store.client_with(short_lease).await;
     for lock in each_kind(&client) {
         let guard = lock.lock().await.unwrap();
-        // Before the first renewal is due, at a third.
+        // Before the first renewal, which is due after a third of the lease.
         tokio::time::sleep(LEASE / 4).await;
         let began = Instant::now();
         let detached = guard.detach().await.unwrap();
@@ -70,10 +70,10 @@ pub(super) async fn it_is_renewed_once(store: Store) {
     }
 }
 
-/// An explicit lease and a longest hold end when they would have ended anyway.
+/// Detaching does not move the end of an explicit lease or of a longest hold.
 pub(super) async fn an_end_is_not_moved(store: Store) {
     let client = store.client_with(short_lease).await;
-    // Two are enough for what the client alone decides.
+    // Two kinds are enough for what the client alone decides.
     let [fair, plain, _] = each_kind(&client);
     for lock in [fair, plain] {
         let most = 2 * LEASE;
@@ -93,10 +93,10 @@ pub(super) async fn an_end_is_not_moved(store: Store) {
     }
 }
 
-/// For a time of its own, longer or shorter than any lease; nothing renews it to something else.
+/// The lock stays for the given time, longer or shorter than any lease; no renewal changes that.
 pub(super) async fn d24_it_stays_for_the_time_that_was_named(store: Store) {
     let client = store.client_with(short_lease).await;
-    // The client alone decides what becomes of a lease: one kind is enough for all of them.
+    // The client alone computes the lease: it is enough to test all the cases with one kind.
     for (lock, number) in each_kind(&client).into_iter().zip([4, 1, 1]) {
         let cases = [
             (lock.clone(), 2 * LEASE),
@@ -134,7 +134,7 @@ pub(super) async fn d24_it_stays_for_the_time_that_was_named(store: Store) {
     }
 }
 
-/// The other guards count on renewals, which would give the lease again in place of the time.
+/// Other guards rely on renewals, which would replace the given time with the lease.
 pub(super) async fn d24_not_for_a_time_beside_other_guards(store: Store) {
     let client = store.client_with(no_beats).await;
     for lock in each_kind(&client) {
@@ -144,15 +144,14 @@ pub(super) async fn d24_not_for_a_time_beside_other_guards(store: Store) {
         assert_eq!(error.kind(), ErrorKind::Misuse, "{error}");
         assert_eq!(stays.hold_count(), 1);
         stays.ensure_valid().unwrap();
-        // It is renewed as before, and may be entered.
+        // It is still renewed, and can be entered again.
         drop(stays.reenter().await.unwrap());
         assert_eq!(stays.release().await.unwrap(), Release::Released);
         is_free(&lock).await;
     }
 }
 
-/// Who looks can tell that the work is done, from the owner's number and from what is left of the time: whether the
-/// client is known or not.
+/// Owner number and remaining time show whether the work is done, even if the client is unknown.
 pub(super) async fn d24_what_was_left_for_a_time_is_done(store: Store) {
     if store.is_memory() {
         // The store ends with the client.
@@ -200,7 +199,7 @@ pub(super) async fn others_do_not_free_it(store: Store) {
     }
 }
 
-/// Nothing is renewed any more, for nobody.
+/// Detaching stops the renewals for all guards of the hold.
 pub(super) async fn others_are_lost_at_its_end(store: Store) {
     let client = store.client_with(short_lease).await;
     for lock in each_kind(&client) {
@@ -215,7 +214,7 @@ pub(super) async fn others_are_lost_at_its_end(store: Store) {
         assert_eq!(again.state(), GuardState::Lost);
         is_free(&lock).await;
         assert_eq!(stays.release().await.unwrap(), Release::Lost);
-        // A second one finds that out too.
+        // The second guard reports the loss too.
         assert_eq!(again.detach().await.unwrap_err().kind(), ErrorKind::Lost);
     }
 }
@@ -227,7 +226,8 @@ pub(super) async fn a_lost_lock_is_not_detached(store: Store) {
         let owner = guard.owner().clone();
         assert!(lock.force_unlock().await.unwrap());
         let next = lock.lock().await.unwrap();
-        // It was told, or the store says so. Who has the lock is known unless that was before the next one had it.
+        // The guard was told of the loss, or the store reports it. The error names the new holder,
+        // unless the guard was told before that one had the lock.
         let error = guard.detach().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Lost);
         assert_eq!((error.lock(), error.owner()), (Some(next.name()), Some(&owner)));
@@ -251,7 +251,7 @@ pub(super) async fn not_after_the_shutdown(store: Store) {
     }
 }
 
-/// Nobody of its process is needed for it to stay, and to end.
+/// The lock stays, and ends, without its client.
 pub(super) async fn it_outlives_its_client(store: Store) {
     if store.is_memory() {
         // The store ends with the client.

@@ -43,7 +43,7 @@ pub(super) async fn after_the_runtime_is_gone(store: Store) {
     }
 }
 
-/// Nothing but the guard keeps the client alive; with it goes the client's thread.
+/// The guard alone keeps the client alive; the client's thread ends with it.
 pub(super) async fn then_the_client_at_once(store: Store) {
     let look = store.client_with(no_beats).await.fair_lock("job");
     for _ in 0..20 {
@@ -51,7 +51,7 @@ pub(super) async fn then_the_client_at_once(store: Store) {
         let guard = client.fair_lock("job").lock().await.unwrap();
         drop(client);
         drop(guard);
-        // Dropping does not wait; the client's thread ends when it is released.
+        // Dropping does not wait; the client's thread ends once the lock is released.
         is_free(&look).await;
     }
 }
@@ -65,7 +65,7 @@ pub(super) async fn a_cancelled_wait_then_the_client_at_once(store: Store) {
         drop(client);
         task.abort();
         assert!(task.await.unwrap_err().is_cancelled());
-        // Dropping does not wait; the client's thread ends when the place was given up.
+        // Dropping does not wait; the client's thread ends once the place in the queue is given up.
         queue_is(&look, 0).await;
     }
     guard.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! Places in the queue as values: kept, asked for, given up.
+//! Places in the queue as values: kept, awaited, given up.
 
 use std::future::Future;
 use std::pin::pin;
@@ -20,7 +20,7 @@ pub(super) async fn a_free_lock_is_granted_at_once(store: Store) {
     let guard = soon("what is there", turn.wait()).await.unwrap();
     assert_eq!((guard.owner(), guard.name()), (turn.owner(), turn.name()));
     guard.ensure_valid().unwrap();
-    // There is only one guard.
+    // A turn gives only one guard.
     for error in [
         turn.wait().await.unwrap_err(),
         turn.wait_for(Duration::from_secs(1)).await.unwrap_err(),
@@ -69,7 +69,7 @@ pub(super) async fn a_dropped_wait_keeps_the_place(store: Store) {
     }
     assert_eq!(lock.inspect().await.unwrap().queue[0].owner, *turn.owner());
     first.release().await.unwrap();
-    // The wait is dropped again and again while the grant comes in, too.
+    // The wait is also dropped repeatedly while the grant arrives.
     let guard = loop {
         if let Some(guard) = poll_once(&mut pin!(turn.wait())).await {
             break guard.unwrap();
@@ -99,7 +99,7 @@ pub(super) async fn a_timed_wait_keeps_the_place(store: Store) {
     granted(behind).await.release().await.unwrap();
 }
 
-/// Nobody polls the turn when its time comes: the lock is held for it, and renewed.
+/// Nobody polls the turn when its grant arrives: the lock is held for it, and renewed.
 pub(super) async fn a_granted_turn_is_renewed(store: Store) {
     const LEASE: Duration = Duration::from_millis(600);
     let client = store.client_with(|config| config.watchdog_lease(LEASE)).await;
@@ -117,7 +117,7 @@ pub(super) async fn a_granted_turn_is_renewed(store: Store) {
     .await;
 }
 
-/// The guard was granted and lost while nobody asked for it: that is said, and nothing is given.
+/// The grant came and was lost while nobody waited for the turn: an error, and no guard.
 pub(super) async fn a_granted_turn_ends_with_its_longest_hold(store: Store) {
     let short = |config: Config| config.watchdog_lease(Duration::from_millis(300));
     let lock = store.client_with(short).await.fair_lock("job");
@@ -149,7 +149,7 @@ pub(super) async fn leaving_is_confirmed(store: Store) {
         first.release().await.unwrap();
         granted(stays).await.release().await.unwrap();
     }
-    // Granted at once, granted later, and granted in the moment of leaving.
+    // Granted at once, granted later, and granted while leaving.
     soon("the release", other.enqueue().await.unwrap().leave()).await.unwrap();
     assert!(!lock.is_locked().await.unwrap());
     for round in 0..40_u64 {
@@ -186,7 +186,7 @@ pub(super) async fn dropped_turns_leave(store: Store) {
     first.release().await.unwrap();
     granted(stays).await.release().await.unwrap();
     until("the grant", async || lock.is_locked().await.unwrap()).await;
-    // A leaving that nobody polls.
+    // A call to `leave` that is never polled.
     drop(turn.leave());
     is_free(&lock).await;
 }
@@ -250,14 +250,14 @@ pub(super) async fn positions(store: Store) {
         }
         guard.release().await.unwrap();
         let mut turn = turns.remove(0);
-        // The grant may not be here yet: it is waited for.
+        // The grant may not have arrived yet: `wait` waits for it.
         assert_eq!(soon("its place", turn.position()).await.unwrap(), 0);
         guard = soon("its turn", turn.wait()).await.unwrap();
     }
     guard.release().await.unwrap();
 }
 
-/// One request of an owner stands in the queue at a time; the others enter what it gets.
+/// At most one request of an owner stands in the queue; its other requests enter the same hold.
 pub(super) async fn turns_of_one_owner(store: Store) {
     let client = store.client_with(no_beats).await;
     let lock = client.fair_lock("job");
@@ -273,14 +273,14 @@ pub(super) async fn turns_of_one_owner(store: Store) {
     assert_eq!(two.owner(), guard.owner());
     let again = soon("what is there", two.wait()).await.unwrap();
     assert_eq!((again.token(), again.hold_count()), (guard.token(), 2));
-    // Leaving gives back its own part, not that of the others.
+    // Leaving gives back its own re-entry, not those of the others.
     soon("the confirmation", owned.enqueue().await.unwrap().leave()).await.unwrap();
     assert_eq!(lock.holder().await.unwrap().unwrap().count, 2);
     assert_eq!(again.release().await.unwrap(), Release::StillHeld(1));
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// Enough of an executor to poll futures on a thread that has no runtime.
+/// A minimal executor, to poll futures on a thread that has no runtime.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(std::thread::Thread);
     impl Wake for Unpark {

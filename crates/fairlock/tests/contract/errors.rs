@@ -1,4 +1,4 @@
-//! Errors name the lock, who asked, and who holds it instead.
+//! Errors name the lock, the owner that asked, and the current holder.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::super::api::{Guard, Lock};
 use super::super::support::{Store, granted, no_beats, soon, wait_behind};
 use fairlock::{Config, Error, ErrorKind, Owner, Release};
 
-/// What a lock answers that nothing can be done with, whatever is asked.
+/// The error of each call on a lock that cannot be used.
 pub(super) async fn of_every_call(lock: &Lock) -> [Error; 6] {
     [
         lock.lock().await.unwrap_err(),
@@ -27,7 +27,7 @@ fn names(error: &Error, guard: &Guard) {
     assert!(text.contains(&guard.owner().to_string()), "{text}");
 }
 
-/// Taken away and handed on at once; found out by a renewal, a re-entry, a release.
+/// Taken away and handed on at once; noticed by a renewal, a re-entry, a release.
 pub(super) async fn a_lost_lock_names_its_new_holder(store: Store) {
     let short = |config: Config| config.watchdog_lease(Duration::from_millis(1_500));
     let client = store.client_with(short).await;
@@ -80,7 +80,7 @@ fn all_name(errors: &[Error], kinds: &[ErrorKind], owner: Option<&Owner>) {
     }
 }
 
-/// In memory the store cannot go.
+/// A store in memory cannot disappear.
 pub(super) async fn a_store_that_is_gone(store: Store) {
     let Some(server) = store.server() else { return };
     let quick = |config: Config| no_beats(config).store_timeout(Duration::from_millis(200));
@@ -102,14 +102,14 @@ pub(super) async fn a_store_that_is_gone(store: Store) {
     names(&error, &held);
     let (name, by) = (detaching.name().clone(), detaching.owner().clone());
     let error = detaching.detach().await.unwrap_err();
-    // Where replicas are waited for it is their acknowledgement that is missing.
+    // With replicas it is their acknowledgement that is missing.
     let missing = error.kind() == ErrorKind::NotReplicated;
     assert!(kinds.contains(&error.kind()) || missing, "{error:?}");
     assert_eq!((error.lock(), error.owner()), (Some(&name), Some(&by)));
     assert_eq!(held.release().await.unwrap(), Release::Unknown);
 }
 
-/// In memory nobody can write them.
+/// In memory nobody else can write keys.
 pub(super) async fn keys_of_another_type(store: Store) {
     let Some(mut raw) = store.raw() else { return };
     let client = store.client_with(no_beats).await;

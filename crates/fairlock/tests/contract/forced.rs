@@ -1,20 +1,20 @@
-//! A lock that is taken away by force, and what its holder hears of it.
+//! A lock that is taken away by force, and how its holder learns of it.
 
 use std::time::{Duration, Instant};
 
 use super::super::support::{Store, soon};
 use fairlock::{Config, ErrorKind, GuardState, LostReason, Release, ShardedPubSub};
 
-/// No renewal comes in so long: with the lease that is the default the first one comes after 10 s.
+/// Shorter than the time to the first renewal, which comes after 10 s with the default lease.
 const BEFORE_A_RENEWAL: Duration = Duration::from_secs(7);
 
-/// Where messages are sharded the holder of a lock does not listen for it.
+/// With sharded messages a holder does not listen on its lock's channel.
 fn told(config: Config) -> Config {
     config.sharded_pubsub(ShardedPubSub::Off)
 }
 
-/// D15: the holder heard of it 9 s later, at its next renewal, and with an explicit lease never, while the next
-/// one held the lock.
+/// D15: the holder learned of the loss only 9 s later, at its next renewal, and with an explicit
+/// lease never, while the next holder had the lock.
 pub(super) async fn d15_the_holder_is_told(store: Store) {
     let client = store.client_with(told).await;
     let operator = store.client_with(told).await;

@@ -1,4 +1,4 @@
-//! What a guard says and does while it is held.
+//! What a guard reports and does while the lock is held.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) async fn reentry(store: Store) {
     assert_eq!(second.release().await.unwrap(), Release::StillHeld(2));
     assert_eq!(other.inspect().await.unwrap().holder.unwrap().count, 2);
     assert_eq!(first.release().await.unwrap(), Release::StillHeld(1));
-    // Another `lock()` of the same handle is another owner.
+    // Every `lock()` is a new owner, even through the same handle.
     assert!(lock.try_lock().await.unwrap().is_none());
     assert_eq!(third.state(), GuardState::Held);
     let token = third.token();
@@ -35,7 +35,7 @@ pub(super) async fn hold_counts(store: Store) {
         assert_eq!((first.hold_count(), second.hold_count()), (2, 2));
         drop(first);
         assert_eq!(second.hold_count(), 1);
-        // A re-entry that failed does not count.
+        // A failed re-entry does not count.
         lock.force_unlock().await.unwrap();
         assert!(second.reenter().await.is_err());
         assert_eq!(second.hold_count(), 1);
@@ -79,7 +79,7 @@ async fn drop_in_order(store: &Store, outer_first: bool) {
         let inner = outer.reenter().await.unwrap();
         let (goes, stays) = if outer_first { (outer, inner) } else { (inner, outer) };
         drop(goes);
-        // Sent after the release and on the same connection: the count tells of it.
+        // Sent after the release on the same connection, so the count already reflects it.
         let again = stays.reenter().await.unwrap();
         assert_eq!(lock.inspect().await.unwrap().holder.unwrap().count, 2);
         drop(stays);
@@ -94,7 +94,7 @@ pub(super) async fn a_cancelled_reentry_is_taken_back(store: Store) {
     let lock = store.client_with(no_beats).await.fair_lock("job");
     let guard = lock.lock().await.unwrap();
     for _ in 0..50 {
-        // Polled once: it is sent, and nobody takes the answer.
+        // Polled once: the request is sent, and nobody takes the answer.
         tokio::select! {
             biased;
             _ = guard.reenter() => {}
@@ -102,7 +102,7 @@ pub(super) async fn a_cancelled_reentry_is_taken_back(store: Store) {
         }
     }
     let again = guard.reenter().await.unwrap();
-    // On threads a call that nobody waits for ends whenever its thread has run.
+    // On threads, an abandoned call ends only once its thread has run.
     until("they are taken back", async || lock.inspect().await.unwrap().holder.unwrap().count == 2)
         .await;
     assert_eq!(again.release().await.unwrap(), Release::StillHeld(1));
@@ -136,7 +136,7 @@ pub(super) async fn tokens_rise(store: Store) {
     }
 }
 
-/// An operator deletes the key that the tokens are counted in. In memory nobody can.
+/// An operator deletes the key of the token counter. In memory nobody can.
 pub(super) async fn tokens_rise_without_their_key(store: Store) {
     let Some(mut raw) = store.raw() else { return };
     let client = store.client_with(no_beats).await;
@@ -147,7 +147,7 @@ pub(super) async fn tokens_rise_without_their_key(store: Store) {
         assert!(guard.token().get() > last, "round {round}");
         last = guard.token().get();
         if round % 2 == 0 {
-            // Under a holder: the release brings back what it knows.
+            // While the lock is held: the release restores the counter from the holder's token.
             assert_eq!(raw.call(&["DEL", "redisson_lock_token:{job}"]).int(), 1);
             assert_eq!(guard.release().await.unwrap(), Release::Released);
             assert_eq!(lock.inspect().await.unwrap().token.unwrap().get(), last);
@@ -170,7 +170,7 @@ pub(super) async fn release_after_force_is_lost(store: Store) {
         let again = guard.reenter().await.unwrap();
         assert!(other.force_unlock().await.unwrap());
         let next = soon("a free lock", other.lock()).await.unwrap();
-        // Neither a partial nor a full release touches the next holder.
+        // Neither a partial nor a full release affects the next holder.
         assert_eq!(guard.release().await.unwrap(), Release::Lost);
         assert_eq!(again.state(), GuardState::Lost);
         assert_eq!(again.release().await.unwrap(), Release::Lost);

@@ -1,4 +1,4 @@
-//! Which locks there are.
+//! How the client lists locks.
 
 use super::super::api::Client;
 use super::super::support::{SOON, Store, granted, no_beats, until, wait_behind};
@@ -6,7 +6,7 @@ use fairlock::{Check, Config, ErrorKind, Kind, LockEntry, Locks, Reaction};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Everything, as fast as it goes. No name may come twice, in no page too many.
+/// Lists everything at the highest pace. No name may appear twice, on whatever pages.
 async fn all(client: &Client) -> BTreeMap<String, LockEntry> {
     let mut locks = client.locks().keys_per_second(Locks::KEYS_PER_SECOND_MAX);
     let mut found = BTreeMap::new();
@@ -16,7 +16,7 @@ async fn all(client: &Client) -> BTreeMap<String, LockEntry> {
             assert!(again.is_none(), "{again:?} comes twice");
         }
     }
-    // The end stays the end.
+    // After its end the walk returns nothing more.
     assert!(locks.next_page().await.unwrap().is_none());
     found
 }
@@ -42,7 +42,7 @@ pub(super) async fn held_waited_for_and_free(store: Store) {
     };
     let row = |name: &str, kind, held, waiting| (name.to_owned(), kind, held, waiting);
     let mut found = all(&client).await;
-    // A server remembers it by its token, and other stores may.
+    // A server still lists it because of its token; other stores may.
     let free = found.remove("free");
     assert!(free.is_some() || store.server().is_none());
     assert!(free.is_none_or(|free| (free.kind, free.held, free.waiting) == (None, false, 0)));
@@ -55,7 +55,7 @@ pub(super) async fn held_waited_for_and_free(store: Store) {
             row("simple", Some(Kind::Simple), true, 0),
         ]
     );
-    // A shorter look than at the whole queue.
+    // An inspection can show less than the whole queue.
     let status = fair.inspect_first(1).await.unwrap();
     assert_eq!((status.queue.len(), status.queue_len), (1, 2));
     assert!(status.client(&status.holder.as_ref().unwrap().owner).is_some());
@@ -66,7 +66,7 @@ pub(super) async fn held_waited_for_and_free(store: Store) {
     for waiter in waiters {
         granted(waiter).await.release().await.unwrap();
     }
-    // Releases of dropped guards are under way.
+    // Dropped guards are still being released.
     until("all are free", async || {
         let found = all(&client).await;
         assert!(store.server().is_none() || found.len() == 5);
@@ -75,7 +75,7 @@ pub(super) async fn held_waited_for_and_free(store: Store) {
     .await;
 }
 
-/// More locks than fit into a page, among keys that are none.
+/// More locks than fit on a page, among keys that belong to no lock.
 pub(super) async fn each_once(store: Store) {
     const LOCKS: usize = 1_234;
     let client = store.client_with(no_beats).await;
@@ -91,7 +91,7 @@ pub(super) async fn each_once(store: Store) {
         guards.push(client.fair_lock(format!("job:{number}")).lock().await.unwrap());
     }
     if let Some(mut raw) = store.raw() {
-        // Found by the queue as well as by the token, in different steps.
+        // Found by their queue as well as by their token, in different steps of the scan.
         for number in 0..LOCKS / 4 {
             raw.call(&["RPUSH", &format!("redisson_lock_queue:{{job:{number}}}"), "java"]);
         }
@@ -118,13 +118,13 @@ pub(super) async fn odd_names(store: Store) {
         b"redisson_lock",
         b" ",
     ];
-    // Redisson's rule puts the keys of these into different slots.
+    // Redisson's rule puts the keys of these names into different slots.
     let apart: [&[u8]; 3] = [b"{}", b"{", b"}"];
     let names = names.into_iter().filter(|name| !store.is_cluster() || !apart.contains(name));
     let names: Vec<&[u8]> = names.collect();
     let mut guards = Vec::new();
     for name in &names {
-        // Twins share a token, and the plain lock has no other use for the shared keys.
+        // Twin names share a token, and the plain lock does not use the other shared keys.
         guards.push(client.plain_lock(name).lock().await.unwrap());
     }
     let found = all(&client).await;
@@ -135,7 +135,8 @@ pub(super) async fn odd_names(store: Store) {
     assert_eq!(found, expected);
 }
 
-/// What Java leaves: a queue is seen, and who only holds is not. Another program's keys do no harm.
+/// Java's locks: one with a queue is listed, one that is only held is not. Keys of other programs
+/// do no harm.
 pub(super) async fn foreign_ones(store: Store) {
     const JAVA: &str = "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51";
     let Some(mut raw) = store.raw() else { return };
@@ -154,7 +155,7 @@ pub(super) async fn foreign_ones(store: Store) {
     assert!(!found["odd"].held && !found["no queue"].held);
 }
 
-/// A user sees the locks whose keys he may look at; one that may not look at all is told so.
+/// A user sees the locks whose keys the ACL allows; a user without the right to list gets an error.
 pub(super) async fn only_what_may_be_seen(store: Store) {
     let Some(mut raw) = store.raw() else { return };
     for name in ["mine:1", "mine:2", "theirs"] {
@@ -173,7 +174,7 @@ pub(super) async fn only_what_may_be_seen(store: Store) {
     for command in ["-scan", "-type", "-llen"] {
         raw.call(&["ACL", "SETUSER", "bob", "reset", "on", ">right", "allchannels", "allkeys"]);
         raw.call(&["ACL", "SETUSER", "bob", "+@all", command]);
-        // What locks need as well would be refused when the client connects.
+        // Locks need some of these commands too: without this, connecting would fail.
         let config = config("bob").on_check(Check::Rights, Reaction::Ignore);
         let client = Client::with_config(config).await.unwrap();
         let error = client.locks().next_page().await.unwrap_err();
@@ -181,7 +182,7 @@ pub(super) async fn only_what_may_be_seen(store: Store) {
     }
 }
 
-/// How often the server was asked to do this.
+/// How often the server ran `command`.
 fn calls(raw: &mut fairlock_testkit::raw::Raw, command: &str) -> u64 {
     let stats = raw.call(&["INFO", "commandstats"]);
     let line = stats.text().lines().find(|line| line.starts_with(&format!("cmdstat_{command}:")));
@@ -189,7 +190,7 @@ fn calls(raw: &mut fairlock_testkit::raw::Raw, command: &str) -> u64 {
     calls.map_or(0, |(calls, _)| calls.parse().unwrap())
 }
 
-/// A walk takes the time that its pace says, in small steps, and nothing goes on after it.
+/// A walk takes as long as its pace demands, in small steps, and stops when it is dropped.
 pub(super) async fn the_pace_is_kept(store: Store) {
     const KEYS: u32 = 600;
     let client = store.client_with(no_beats).await;
@@ -209,17 +210,18 @@ pub(super) async fn the_pace_is_kept(store: Store) {
         steps += 1;
     }
     let took = began.elapsed();
-    // 100 keys a step; the last one need not be waited for. Redis may look at some more in a step.
+    // 100 keys a step; the walk need not wait after the last one. Redis may look at a few more keys
+    // in a step.
     assert!((4..=u64::from(KEYS) / 50).contains(&steps), "{steps} steps");
     assert!(took >= Duration::from_millis(100) * (steps as u32 - 1), "{steps} steps in {took:?}");
     assert!(took < SOON, "{took:?}");
     assert_eq!((calls(&mut raw, "scan"), calls(&mut raw, "keys")), (steps, 0));
 
-    // Dropped in the middle: it stops there.
+    // A walk that is dropped halfway stops there.
     let mut locks = client.locks().keys_per_second(Locks::KEYS_PER_SECOND_MAX / 10_000);
     locks.next_page().await.unwrap();
     drop(locks);
-    // Time is what this is about: five steps would fit into it.
+    // This test is about time: five steps would fit into it.
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(calls(&mut raw, "scan"), steps + 1);
 }
@@ -236,7 +238,8 @@ pub(super) async fn a_bad_pace_is_refused(store: Store) {
     }
 }
 
-/// A store that is gone is an error, after which the walk can go on; so is the client's end.
+/// If the store is gone, the walk returns an error and can go on later; after a shutdown it returns
+/// an error too.
 pub(super) async fn without_the_store(store: Store) {
     if let (Some(mut raw), Some(_)) = (store.raw(), store.server()) {
         let timeout = Duration::from_millis(400);

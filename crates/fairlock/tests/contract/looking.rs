@@ -1,4 +1,4 @@
-//! What a look at a lock shows: places, times, who is who.
+//! What an inspection of a lock shows: places, times, owners and clients.
 
 use super::super::api::Client;
 use super::super::support::{Store, granted, no_beats, until, wait_behind};
@@ -24,7 +24,7 @@ pub(super) async fn places_and_times(store: Store) {
     assert_eq!(first.queue.iter().map(|waiter| waiter.place).collect::<Vec<_>>(), [1, 2, 3]);
     assert!(first.queue.iter().all(|waiter| waiter.ours && waiter.alive == Some(true)));
 
-    // Time is what this is about: ages grow, and the moments stay.
+    // This test is about time: ages grow, and the points in time stay the same.
     tokio::time::sleep(Duration::from_millis(30)).await;
     guard.release().await.unwrap();
     let mut waiters = waiters.into_iter();
@@ -44,7 +44,7 @@ pub(super) async fn places_and_times(store: Store) {
     }
 }
 
-/// Foreign clients have a place and an id. What is not known of them is not made up.
+/// Foreign clients have a place and an id. What is unknown about them is not made up.
 pub(super) async fn foreign_waiters(store: Store) {
     let Some(mut raw) = store.raw() else { return };
     let client = store.client_with(no_beats).await;
@@ -64,7 +64,7 @@ pub(super) async fn foreign_waiters(store: Store) {
         assert!(waiter.owner.to_string().chars().all(|c| c.is_ascii_graphic() || c == ' '));
     }
 
-    // A Java thread holds: its count shows, since when it does is not known.
+    // A Java thread holds the lock: its count is shown, the start of its hold is unknown.
     drop(ours);
     raw.call(&["DEL", "job"]);
     raw.call(&[b"HSET".as_slice(), b"job", FOREIGN[0], b"2"]);
@@ -110,7 +110,7 @@ pub(super) async fn clients_are_named(store: Store) {
     drop(granted(waiter).await);
 }
 
-/// A client that does not want to be known writes nothing, and locks as any other.
+/// A client that does not announce itself writes no record, and locks like any other.
 pub(super) async fn a_silent_client_is_unknown(store: Store) {
     let client = store.client_with(|config| config.label("secret").announce(false)).await;
     let lock = client.fair_lock("job");
@@ -124,8 +124,8 @@ pub(super) async fn a_silent_client_is_unknown(store: Store) {
     guard.release().await.unwrap();
 }
 
-/// The record belongs to the client: it has a TTL, comes back with the connection, and goes with
-/// the client, by shutdown or with the last handle.
+/// The record belongs to the client: it has a TTL, is written again after a reconnect, and is
+/// deleted when the client ends, by shutdown or with the last handle.
 pub(super) async fn a_record_lives_as_long_as_its_client(store: Store) {
     let Some(mut raw) = store.raw() else { return };
     let client = store.client().await;
@@ -150,8 +150,8 @@ pub(super) async fn a_record_lives_as_long_as_its_client(store: Store) {
     until("the record is gone", async || records(&mut raw) == 0).await;
 }
 
-/// Who may write to the store can write anything into a record: then the client is unknown, and
-/// the look at the lock is none the worse.
+/// Anyone who can write to the store can write anything into a record. The client is unknown then,
+/// and inspecting the lock still works.
 pub(super) async fn odd_records_are_unknown(store: Store) {
     let Some(mut raw) = store.raw() else { return };
     let client = store.client_with(no_beats).await;
@@ -187,7 +187,7 @@ pub(super) async fn odd_records_are_unknown(store: Store) {
         }
         assert_eq!(lock.inspect().await.unwrap().clients.len(), 2, "{field} is mended");
     }
-    // Fields that no client writes are not looked at.
+    // Fields that no client writes are ignored.
     raw.call(&["HSET", &key, "motto", &long]);
     assert_eq!(lock.inspect().await.unwrap().clients.len(), 2);
     for odd in [
@@ -205,7 +205,7 @@ pub(super) async fn odd_records_are_unknown(store: Store) {
     drop(granted(waiter).await);
 }
 
-/// A server that allows the keys of locks and no others: locks work, and clients are unknown.
+/// The server allows only the keys of locks: locks work, and clients are unknown.
 pub(super) async fn records_may_be_denied(store: Store) {
     let Some(mut raw) = store.raw() else { return };
     let mut rule = vec!["ACL", "SETUSER", "ann", "on", ">right", "allchannels", "+@all"];

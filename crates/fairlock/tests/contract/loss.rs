@@ -1,4 +1,4 @@
-//! Leases: kept, ended, taken away; and how the holder hears of it.
+//! Leases: kept, ended, taken away; and how the holder learns of it.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,8 @@ fn short_lease(config: Config) -> Config {
     config.watchdog_lease(SHORT)
 }
 
-/// A machine that pauses for longer than two thirds of the lease loses the lock, and should: then
-/// this is tried again.
+/// A machine that pauses for longer than two thirds of the lease rightly loses the lock; the test
+/// then tries again.
 pub(super) async fn the_watchdog_keeps_a_lock(store: Store) {
     const LEASE: Duration = Duration::from_millis(600);
     const HELD: Duration = Duration::from_millis(2_400);
@@ -57,7 +57,7 @@ pub(super) async fn signals_of_a_taken_lock(store: Store) {
         assert!(guard.remaining() > Duration::ZERO);
         guard.ensure_valid().unwrap();
         lock.force_unlock().await.unwrap();
-        // Found out by a renewal, long before the clock would say so.
+        // A renewal discovers it, long before the clock would.
         let state = soon("the loss", guard.state_changed(GuardState::Held)).await;
         assert_eq!(state, GuardState::Lost);
         soon("the loss", guard.lost()).await;
@@ -70,8 +70,8 @@ pub(super) async fn signals_of_a_taken_lock(store: Store) {
     }
 }
 
-/// The holder stops being renewed and never releases; whoever is behind gets the lock at the end
-/// of the lease, by the waiter's own early heartbeat and not by the regular one.
+/// The holder stops being renewed and never releases. The next waiter gets the lock at the end of
+/// the lease, by its own early heartbeat and not by the regular one.
 pub(super) async fn an_expired_lock_goes_to_the_next(store: Store) {
     let holder = store.client_with(no_beats).await.fair_lock("job");
     let other = store.client_with(no_beats).await.fair_lock("job");
@@ -84,7 +84,7 @@ pub(super) async fn an_expired_lock_goes_to_the_next(store: Store) {
     let after = began.elapsed();
     assert!(after >= lease - Duration::from_millis(1), "{after:?}");
     assert!(next.token() > guard.token());
-    // Not valid at the same time: lost before the next one was granted.
+    // Never valid at the same time: the guard was lost before the next grant.
     assert_eq!(guard.state(), GuardState::Lost);
     assert_eq!(guard.release().await.unwrap(), Release::Lost);
     next.ensure_valid().unwrap();
@@ -96,11 +96,11 @@ pub(super) async fn a_lost_guard_does_not_reenter(store: Store) {
     let lock = store.client_with(no_beats).await.fair_lock("job");
     let guard = lock.lock().await.unwrap();
     lock.force_unlock().await.unwrap();
-    // It does not know yet: the store says so.
+    // The guard does not know of the loss yet: the store reports it.
     let error = guard.reenter().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert_eq!(guard.state(), GuardState::Lost);
-    // Now it knows, and asks nobody.
+    // Now the guard knows, and does not ask the store.
     assert_eq!(guard.reenter().await.unwrap_err().kind(), ErrorKind::Lost);
     let next = lock.lock().await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Release::Lost);

@@ -1,4 +1,4 @@
-//! The longest hold: nothing renews a guard beyond it.
+//! The longest hold: no guard is renewed beyond it.
 
 use std::time::{Duration, Instant};
 
@@ -12,26 +12,27 @@ const LEASE: Duration = Duration::from_millis(600);
 
 const MOST: Duration = Duration::from_millis(1_500);
 
-/// From the end of a hold until its guard's future has been polled.
+/// From the end of a hold until the guard's future has been polled.
 const PUSHED_WITHIN: Duration = Duration::from_millis(100);
 
 fn short_lease(config: Config) -> Config {
     config.watchdog_lease(LEASE)
 }
 
-/// The guard is renewed until shortly before `MOST`, and Lost by then. `since` is a moment after
-/// the grant; `last` a moment before it.
+/// Checks that the guard is renewed until shortly before `MOST`, and Lost by then. `since` is a
+/// moment after the grant, `last` a moment before it.
 async fn ends_in_time(guard: &Guard, last: Instant, since: Instant) -> Result<(), Duration> {
     let pauses = Pauses::watch();
     soon("the end of the hold", guard.lost()).await;
     let (least, most) = (last.elapsed(), since.elapsed());
-    // Also for what a thread of the client, of a server or of a replica waited: nothing of that stops them all.
+    // Waits of single threads of the client, of a server or of a replica count too: such a wait
+    // does not stop all threads.
     let paused = pauses.longest().max(pauses.together());
-    // Two threads are on the way of a push, one after the other.
+    // A push passes through two threads, one after the other.
     assert!(most <= MOST + PUSHED_WITHIN + 2 * paused, "{most:?}, pauses of {paused:?}");
     assert_eq!(guard.state(), GuardState::Lost);
     assert_eq!(guard.ensure_valid().unwrap_err().kind(), ErrorKind::Lost);
-    // A machine that pauses for longer than two thirds of the lease loses the lock before.
+    // A machine that pauses for longer than two thirds of the lease loses the lock earlier.
     if least < MOST - LEASE / 4 {
         assert!(paused > LEASE / 4, "lost after {least:?} without a pause ({paused:?})");
         return Err(paused);
@@ -48,7 +49,7 @@ pub(super) async fn renewals_end_with_it(store: Store) {
             let guard = soon("a free lock", lock.lock()).await.unwrap();
             assert_eq!(guard.lease(), LEASE);
             let in_time = ends_in_time(&guard, began, Instant::now()).await;
-            // The store has let go as well, without a word from the guard.
+            // The store has let go as well, without a request from the guard.
             until("it ends on the store", async || !lock.is_locked().await.unwrap()).await;
             if in_time.is_ok() {
                 break;
@@ -58,8 +59,8 @@ pub(super) async fn renewals_end_with_it(store: Store) {
     }
 }
 
-/// F18: nobody will ever release this guard, and its client renews for as long as the process
-/// lives. The longest hold gives the lock to the next one.
+/// F18: nobody ever releases this guard, and its client would renew it for as long as the process
+/// lives. The longest hold passes the lock to the next request.
 pub(super) async fn a_leaked_guard_ends_with_it(store: Store) {
     let client = store.client_with(short_lease).await;
     let other = store.client_with(short_lease).await;
@@ -68,13 +69,13 @@ pub(super) async fn a_leaked_guard_ends_with_it(store: Store) {
         (client.plain_lock("plain"), other.plain_lock("plain")),
     ] {
         let lock = lock.max_hold(MOST);
-        // A machine that pauses for longer than a hold lasts makes it end too early, or of no use.
+        // If the machine pauses for longer than a hold, the hold ends too early, or proves nothing.
         unless_it_pauses(LEASE / 4, async || {
             let told = |error: Error| error.to_string();
             let guard = lock.lock().await.map_err(told)?;
             let (since, token) = (Instant::now(), guard.token());
             std::mem::forget(guard);
-            // Renewed beyond its first lease.
+            // Until it must have been renewed beyond its first lease.
             tokio::time::sleep(LEASE + LEASE / 4).await;
             let left = other.remaining_ttl().await.map_err(told)?;
             if left.is_none() && since.elapsed() <= MOST {
@@ -118,7 +119,7 @@ pub(super) async fn a_shorter_lease_counts(store: Store) {
     }
 }
 
-/// The time in the queue does not count, and the hold that came by a message ends in time too.
+/// The time in the queue does not count, and a hold that was granted by message ends in time too.
 pub(super) async fn a_hand_over_counts_from_the_grant(store: Store) {
     let client = store.client_with(short_lease).await;
     let lock = client.fair_lock("job").max_hold(MOST);

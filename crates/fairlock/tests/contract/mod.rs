@@ -1,4 +1,4 @@
-//! What every store must do, each case on every store: a server of its own for each.
+//! What every store must do. Each case runs on every store, with a server of its own for each.
 
 mod cancelled;
 mod closing;
@@ -39,7 +39,7 @@ macro_rules! tests {
     };
 }
 
-/// On `$store`: what both APIs can, and `with futures` what needs those.
+/// The cases on `$store` that both APIs can run; `with futures` lists those that need futures.
 macro_rules! on {
     ($store:ident, $at:expr; with futures) => {
         on! {
@@ -146,5 +146,5 @@ macro_rules! on {
     };
 }
 
-// The parent says on which stores.
+// The parent module names the stores.
 contract_stores!(on);

@@ -1,11 +1,11 @@
-//! Any bytes are a name; what cannot work is refused before anything is sent.
+//! Any bytes are a name; a name that cannot work is refused before anything is sent.
 
 use std::time::Duration;
 
 use super::super::support::{Store, granted, no_beats, soon, until, wait_behind};
 use fairlock::ErrorKind;
 
-/// Each can be used beside all others.
+/// Names that can all be used beside each other.
 fn odd_names(store: &Store) -> Vec<Vec<u8>> {
     let texts: [&[u8]; 28] = [
         b"\0",
@@ -40,7 +40,7 @@ fn odd_names(store: &Store) -> Vec<Vec<u8>> {
     let mut names: Vec<_> = texts.iter().map(|text| text.to_vec()).collect();
     names.push(vec![b'x'; 4096]);
     names.push(vec![0xff; 4096]);
-    // Redisson's rule puts the keys of these into different slots.
+    // Redisson's rule puts the keys of these names into different slots.
     let apart: [&[u8]; 6] = [b"b2{", b"b3}", b"}b4{", b"{}b7", b"{", b"}"];
     names.retain(|name| !store.is_cluster() || !apart.contains(&&name[..]));
     names
@@ -88,8 +88,8 @@ pub(super) async fn odd_names_wait(store: Store) {
     }
 }
 
-/// Redisson derives the same queue for the locks `n` and `{n}`. A hand-over of the one must never
-/// go to a waiter of the other: it would work beside the holder of its own lock.
+/// Redisson derives the same queue for the locks `n` and `{n}`. A hand-over of one must never go to
+/// a waiter of the other, which would work beside the holder of its own lock.
 pub(super) async fn names_that_share_a_queue_do_not_share_grants(store: Store) {
     let client = store.client_with(no_beats).await;
     let other = store.client_with(no_beats).await;
@@ -171,7 +171,7 @@ pub(super) async fn the_shortest_and_the_longest_lease(store: Store) {
         let guard = lock.clone().lease(Duration::from_millis(100)).lock().await.unwrap();
         soon("its end", guard.lost()).await;
         let guard = soon("a free lock", lock.clone().lease(ten_years).lock()).await.unwrap();
-        // It may have come by message: then the whole lease is asked for a moment later.
+        // If the grant came by message, the client asks for the whole lease a moment later.
         until("the whole lease", async || {
             let ttl = lock.inspect().await.unwrap().ttl.unwrap();
             assert!(ttl <= ten_years, "{ttl:?}");

@@ -1,4 +1,4 @@
-//! Explicit owners: what holds a lock once may enter it again, and nobody else.
+//! Explicit owners: the owner that holds a lock may enter it again, and nobody else may.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ fn each_kind(client: &Client) -> [Lock; 3] {
     KINDS.map(|kind| of_kind(client, kind))
 }
 
-/// The store knows how often a lock is held, unless it is a simple one.
+/// The store knows the hold count, except that of a simple lock.
 async fn count_is(lock: &Lock, count: u32) {
     let known = if lock.kind() == Kind::Simple { 1 } else { count };
     assert_eq!(lock.inspect().await.unwrap().holder.unwrap().count, known);
@@ -42,7 +42,7 @@ pub(super) async fn reentry(store: Store) {
         assert_eq!((second.token(), third.token()), (first.token(), first.token()));
         assert_eq!(fourth.hold_count(), 4);
         count_is(&lock, 4).await;
-        // Neither nobody in particular nor another owner is let in.
+        // Neither a request without an owner nor another owner gets in.
         assert!(lock.try_lock().await.unwrap().is_none());
         assert!(lock.clone().owned_by(&client.owner()).try_lock().await.unwrap().is_none());
         assert_eq!(first.release().await.unwrap(), Release::StillHeld(3));
@@ -52,7 +52,7 @@ pub(super) async fn reentry(store: Store) {
         let token = second.token();
         assert_eq!(second.release().await.unwrap(), Release::Released);
         assert!(!lock.is_locked().await.unwrap());
-        // The hold is over: the next one is new.
+        // The hold is over: the next one gets a new token.
         let next = own.lock().await.unwrap();
         assert!(next.token() > token);
         drop(next);
@@ -60,7 +60,7 @@ pub(super) async fn reentry(store: Store) {
     }
 }
 
-/// Inner calls may wait with a time of their own, and may be far away from the outer guard.
+/// Inner calls may be far away from the outer guard; others wait until all guards are gone.
 pub(super) async fn others_wait_for_all_of_them(store: Store) {
     let client = store.client_with(no_beats).await;
     let (owner, other) = (client.owner(), client.owner());
@@ -76,7 +76,7 @@ pub(super) async fn others_wait_for_all_of_them(store: Store) {
     };
     queue_is(&lock, 1).await;
     assert_eq!(lock.inspect().await.unwrap().queue[0].owner, *other.id());
-    // With a queue behind it too.
+    // Re-entry also works while somebody waits.
     let third = lock.clone().owned_by(&owner).lock().await.unwrap();
     drop(outer);
     drop(third);
@@ -89,7 +89,7 @@ pub(super) async fn others_wait_for_all_of_them(store: Store) {
     assert_eq!(next.release().await.unwrap(), Release::Released);
 }
 
-/// Ten requests of one owner are one waiter, and in the end ten guards of one hold.
+/// Ten concurrent requests of one owner are one waiter, and end as ten guards of one hold.
 pub(super) async fn requests_at_once_are_one_waiter(store: Store) {
     const REQUESTS: u32 = 10;
     for kind in KINDS {
@@ -123,7 +123,7 @@ pub(super) async fn requests_at_once_are_one_waiter(store: Store) {
     }
 }
 
-/// The second request waits for the first: for as long as it may, and it may go at any time.
+/// The second request waits behind the first, with its own time limit, and can be dropped any time.
 pub(super) async fn a_request_behind_another_has_its_own_end(store: Store) {
     let client = store.client_with(no_beats).await;
     let owner = client.owner();
@@ -147,7 +147,7 @@ pub(super) async fn a_request_behind_another_has_its_own_end(store: Store) {
         tokio::spawn(async move { own.lock().await })
     };
     queue_is(&lock, 1).await;
-    // The one that asked goes: the one behind it asks for itself.
+    // When the request that stands in the queue goes, the one behind it asks for itself.
     first.abort();
     assert!(soon("its end", first).await.unwrap_err().is_cancelled());
     holder.release().await.unwrap();
@@ -157,8 +157,8 @@ pub(super) async fn a_request_behind_another_has_its_own_end(store: Store) {
     is_free(&lock).await;
 }
 
-/// Requests come and go as fast as they can: whatever their fate, the lock is free in the end, and
-/// in between nobody gets a hold that another request is about to give up.
+/// Requests come and go as fast as they can. Whatever happens to them, the lock is free in the end,
+/// and meanwhile no request gets a hold that another request is about to give up.
 pub(super) async fn nothing_that_is_given_up_is_taken_over(store: Store) {
     const ROUNDS: u32 = 60;
     for kind in KINDS {
@@ -187,9 +187,9 @@ pub(super) async fn nothing_that_is_given_up_is_taken_over(store: Store) {
     }
 }
 
-/// Two threads each count one guard down, and send what they counted in the other order: the one
-/// that was not the last met a lock that was free already, and called it lost. Found by the
-/// cancellation driver, with a re-entry that was dropped while the outer guard was released.
+/// Two threads each counted one guard down, and sent their counts in the opposite order: the
+/// release that was not the last met a lock that was already free, and reported it as lost. Found
+/// by the cancellation driver, with a re-entry that was dropped while the outer guard was released.
 pub(super) async fn a_dropped_reentry_beside_a_release_loses_nothing(store: Store) {
     const ROUNDS: u32 = 400;
     let client = store.client_with(no_beats).await;
@@ -213,8 +213,9 @@ pub(super) async fn a_dropped_reentry_beside_a_release_loses_nothing(store: Stor
     }
 }
 
-/// The server knows a hold of this owner that the client does not: of a request that it gave up
-/// and could not take back yet. It is waited for, not taken over.
+/// The server has a hold of this owner that the client does not know: that of a request which the
+/// client gave up and could not take back yet. The next request waits for its end, and does not
+/// take it over.
 pub(super) async fn an_unknown_hold_of_ones_own_is_waited_for(store: Store) {
     let Some(mut raw) = store.raw() else { return };
     let client = store.client().await;
@@ -250,17 +251,17 @@ pub(super) async fn a_lost_hold_is_not_entered(store: Store) {
     let owner = client.owner();
     for lock in each_kind(&client) {
         let own = lock.clone().owned_by(&owner);
-        // Known to be lost.
+        // The loss is known.
         let lost = own.clone().lease(Duration::from_millis(150)).lock().await.unwrap();
         soon("the end of the lease", lost.lost()).await;
         let next = soon("a free lock", own.lock()).await.unwrap();
         assert!(next.token() > lost.token());
         assert_eq!(lost.release().await.unwrap(), Release::Lost);
         if lock.kind() == Kind::Simple {
-            // Its re-entries do not ask the store: they find out with the next renewal.
+            // Re-entries of a simple lock do not ask the store: the next renewal reveals the loss.
             continue;
         }
-        // Taken away, which the re-entry finds out.
+        // Taken away; the re-entry discovers it.
         assert!(of_kind(&operator, lock.kind()).force_unlock().await.unwrap());
         let after = soon("a free lock", own.lock()).await.unwrap();
         assert!(after.token() > next.token());
@@ -272,7 +273,7 @@ pub(super) async fn a_lost_hold_is_not_entered(store: Store) {
     }
 }
 
-/// In Java the lease of the re-entry replaces the first one; here the hold keeps its own.
+/// In Java the lease of a re-entry replaces the first one; here the hold keeps its lease.
 pub(super) async fn a_hold_keeps_its_lease(store: Store) {
     let client = store.client_with(no_beats).await;
     let owner = client.owner();
@@ -305,11 +306,11 @@ pub(super) async fn errors_name_lock_owner_and_holder(store: Store) {
     }
     assert!(!lock.is_locked().await.unwrap());
 
-    // Somebody else holds it by now: the error says who.
+    // Somebody else holds the lock by now: the error names the holder.
     let owner = client.owner();
     let lock = client.fair_lock("job").owned_by(&owner);
     let guard = lock.lock().await.unwrap();
-    // Waiting for it: the holder is told as soon as it is taken away.
+    // A waiter, which gets the lock as soon as it is taken away.
     let waits = wait_behind(&operator.fair_lock("job"), 1).await;
     assert!(operator.fair_lock("job").force_unlock().await.unwrap());
     let next = granted(waits).await;

@@ -1,4 +1,4 @@
-//! The plain lock: one holder, no order, and still no polling.
+//! The plain lock: one holder, no order, and no polling.
 
 use super::super::api::{Client, Lock};
 use super::super::support::{Store, is_free, no_beats};
@@ -26,7 +26,7 @@ pub(super) async fn a_release_wakes(store: Store) {
     }
     guard.release().await.unwrap();
     for task in tasks {
-        // Whoever got it gives it back, so that all are served.
+        // Each gives the lock back, so that all are served.
         tokio::spawn(async move { task.await.unwrap().release().await.unwrap() });
     }
     is_free(&job(&client)).await;

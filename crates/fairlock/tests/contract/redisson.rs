@@ -1,5 +1,5 @@
-//! What Redisson's own tests ask of its plain and fair locks, in our words. The table in
-//! docs/redisson-tests.md says which test stands for which of Redisson's.
+//! What Redisson's own tests demand of its plain and fair locks, in our words. The table in
+//! docs/redisson-tests.md maps our tests to Redisson's.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ fn both_kinds(client: &Client) -> [Lock; 2] {
     [client.fair_lock("fair"), client.plain_lock("plain")]
 }
 
-/// A timed wait ends when it should: not before, and hardly after.
+/// A timed wait ends in time: never early, and hardly late.
 pub(super) async fn a_timed_wait_is_exact(store: Store) {
     const WAIT: Duration = Duration::from_millis(300);
     const LATE: Duration = Duration::from_millis(350);
@@ -33,8 +33,8 @@ pub(super) async fn a_timed_wait_is_exact(store: Store) {
     }
 }
 
-/// The time to live: an hour, nothing after the release, the watchdog's lease, and what is left of
-/// an explicit lease however often it was entered.
+/// The time to live: an hour, none after the release, the watchdog's lease, and the rest of an
+/// explicit lease however often it was entered.
 pub(super) async fn time_to_live(store: Store) {
     let client = store.client_with(no_beats).await;
     let second = Duration::from_secs(1);
@@ -63,8 +63,8 @@ pub(super) async fn time_to_live(store: Store) {
     }
 }
 
-/// An interrupt does not end `lock()` in Java. Here: a wait that loses a `select!` again and again
-/// goes on, keeps its place, and does not come back without the lock.
+/// In Java an interrupt does not end `lock()`. Here a wait that repeatedly loses a `select!`
+/// continues, keeps its place, and does not return without the lock.
 pub(super) async fn a_wait_that_is_looked_away_from_goes_on(store: Store) {
     let client = store.client_with(no_beats).await;
     let other = store.client_with(no_beats).await;
@@ -96,8 +96,8 @@ pub(super) async fn a_wait_that_is_looked_away_from_goes_on(store: Store) {
     }
 }
 
-/// Hundreds of tasks on a handful of names, through the one connection for messages that a client
-/// has: nobody fails, and no channel is left over.
+/// Hundreds of tasks share a few names, and each client's single connection for messages: no task
+/// fails, and no channel is left over.
 pub(super) async fn many_tasks_on_few_names(store: Store) {
     const TASKS: usize = 400;
     const NAMES: usize = 5;
@@ -126,7 +126,7 @@ pub(super) async fn many_tasks_on_few_names(store: Store) {
         let reply = raw.call(&["PUBSUB", "CHANNELS", "*"]);
         let mut channels: Vec<_> =
             reply.array().iter().map(|channel| channel.text().to_owned()).collect();
-        // A Sentinel's own, on the servers that it watches.
+        // Sentinels use this channel on the servers that they watch.
         channels.retain(|channel| channel != "__sentinel__:hello");
         channels.sort();
         channels == inboxes
@@ -138,8 +138,8 @@ fn short_lease(config: Config) -> Config {
     config.watchdog_lease(Duration::from_millis(600))
 }
 
-/// Whoever holds the lock is renewed, whatever others did with it before: taken and given back by
-/// many at once, entered twice and left twice. Held for more than two leases.
+/// A hold is renewed whatever happened to the lock before: taken and released by many tasks at
+/// once, entered twice and left twice. It is held for more than two leases.
 pub(super) async fn a_hold_is_renewed_after_whatever_came_before(store: Store) {
     let clients = [store.client_with(short_lease).await, store.client_with(short_lease).await];
     let fair = is_renewed(clients.each_ref().map(|client| client.fair_lock("fair")));
@@ -179,8 +179,8 @@ async fn is_renewed(locks: [Lock; 2]) {
     .await;
 }
 
-/// Nobody ever releases: each lease ends by itself, and the next one in line gets the lock. A
-/// waiter looks early because of that, but not twice within a quarter of `Config::heartbeat`.
+/// Nobody ever releases: each lease expires, and the next waiter gets the lock. So a waiter looks
+/// early, but not twice within a quarter of `Config::heartbeat`.
 pub(super) async fn leases_that_nobody_ends(store: Store) {
     const WAITERS: u32 = 5;
     let lease = Duration::from_millis(300);
@@ -194,7 +194,7 @@ pub(super) async fn leases_that_nobody_ends(store: Store) {
         let lock = clients[number as usize % 2].fair_lock("job").lease(lease);
         let wait = Duration::from_secs(60);
         waiters.push(tokio::spawn(async move { lock.try_lock_for(wait).await }));
-        // The machine may be so slow that the first is over and another one served.
+        // On a slow machine the first lease may be over, and another waiter served.
         until("it stands in line", async || {
             let is_over = began.elapsed() >= lease;
             is_over || look.inspect().await.unwrap().queue_len == number as usize
@@ -216,8 +216,8 @@ pub(super) async fn leases_that_nobody_ends(store: Store) {
     }
 }
 
-/// Attempts without a wait stand in no queue, take nothing from anybody, and succeed as soon as
-/// the lease of the holder has ended.
+/// Attempts without a wait take no place in the queue, take nothing from anybody, and succeed as
+/// soon as the holder's lease has ended.
 pub(super) async fn attempts_leave_no_trace(store: Store) {
     let lease = Duration::from_millis(400);
     let clients = [store.client_with(no_beats).await, store.client_with(no_beats).await];
@@ -239,8 +239,8 @@ pub(super) async fn attempts_leave_no_trace(store: Store) {
     }
 }
 
-/// One holds, another tries for a moment and gives up; once the first has released, a third gets
-/// the lock at its first attempt: the place of the second is not in the way.
+/// One client holds the lock, another waits briefly and gives up. After the release a third gets
+/// the lock at its first attempt: the second's place is not in the way.
 pub(super) async fn trying_is_not_delayed(store: Store) {
     let clients = [
         store.client_with(no_beats).await,

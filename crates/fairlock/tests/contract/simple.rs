@@ -1,4 +1,4 @@
-//! The simple lock: one string, nothing else. Foreign clients of it are in `tests/simple`.
+//! The simple lock: one string, nothing else. Its foreign clients are in `tests/simple`.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(super) async fn zero_wait(store: Store) {
     unordered::zero_wait(&store, job).await;
 }
 
-/// The string has no count: the guards of one hold are counted in the client.
+/// The string has no count: the client counts the guards of a hold.
 pub(super) async fn guards_are_counted(store: Store) {
     let lock = store.client().await.simple_lock("job");
     let outer = lock.lock().await.unwrap();
@@ -68,12 +68,13 @@ pub(super) async fn a_cancelled_wait_leaves_nothing(store: Store) {
     unordered::a_cancelled_wait_leaves_nothing(&store, job).await;
     if let Some(mut raw) = store.raw() {
         let left = raw.call(&["KEYS", "*job*"]);
-        // What was given up while its call was under way may be on record for as long as a copy can come.
+        // A request that was given up while its call was in flight may stay on record for as long
+        // as a late copy can arrive.
         let is_record = |key: &str| key.starts_with("fairlock_buried:");
         let keys: Vec<_> = left.array().iter().map(Value::text).collect();
         assert_eq!(keys.iter().filter(|key| !is_record(key)).count(), 1, "the token: {keys:?}");
         for key in keys.into_iter().filter(|key| is_record(key)) {
-            // -2: it is over.
+            // -2: it has expired.
             assert_ne!(raw.call(&["PTTL", key]).int(), -1, "{key}");
         }
     }
@@ -90,7 +91,7 @@ pub(super) async fn the_watchdog_keeps_it(store: Store) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// One series for all kinds, so that whoever changes the kind of a lock need not change the resource.
+/// One token series for all kinds: the kind of a lock can change without a change to the resource.
 pub(super) async fn tokens_rise_across_kinds(store: Store) {
     let client = store.client().await;
     let kinds = [client.simple_lock("job"), client.fair_lock("job"), client.plain_lock("job")];
@@ -103,7 +104,7 @@ pub(super) async fn tokens_rise_across_kinds(store: Store) {
     }
 }
 
-/// One name, two kinds: told before anything is written, and the holder keeps what it has.
+/// One name, two kinds: refused before anything is written, and the holder keeps its lock.
 pub(super) async fn kinds_do_not_mix(store: Store) {
     let client = store.client().await;
     let (simple, fair, plain) =

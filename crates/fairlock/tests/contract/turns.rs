@@ -1,4 +1,4 @@
-//! Who gets a fair lock, and when.
+//! Which waiter gets a fair lock, and when.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -58,7 +58,7 @@ pub(super) async fn a_timed_wait_ends(store: Store) {
     assert!(began.elapsed() >= wait, "after {:?}", began.elapsed());
     queue_is(&lock, 0).await;
     guard.release().await.unwrap();
-    // Nobody stands in the way, and a wait that is long enough gets the lock.
+    // Nobody is in the way, and a wait that is long enough gets the lock.
     let guard = soon("a free lock", other.try_lock_for(wait)).await.unwrap().unwrap();
     let waiting = {
         let lock = lock.clone();
@@ -81,8 +81,8 @@ pub(super) async fn zero_wait(store: Store) {
     guard.release().await.unwrap();
 }
 
-/// The lock is given back and taken again and again, with waiters in line: whoever does not stand
-/// there never gets it.
+/// The lock is repeatedly released and handed on while waiters queue: a request that is not in the
+/// queue never gets it.
 pub(super) async fn no_barging(store: Store) {
     const WAITERS: usize = 10;
     let client = store.client_with(no_beats).await;

@@ -1,5 +1,5 @@
-//! What plain and simple locks do alike: they have one holder, no queue, and still no polling. `plain` and `simple`
-//! are these cases with a lock of theirs.
+//! What plain and simple locks have in common: one holder, no queue, and no polling. `plain` and
+//! `simple` run these cases with their kind of lock.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use super::super::support::{Store, is_free, no_beats, soon, until};
 use fairlock::{GuardState, Release};
 use tokio::task::JoinHandle;
 
-/// Makes the lock of the case, which is called `job`.
+/// Makes the lock of the case, named `job`.
 pub(super) type Make = fn(&Client) -> Lock;
 
-/// Where the server tells those who wait for it.
+/// The channel that wakes the lock's waiters.
 const CHANNEL: &str = "redisson_lock__channel:{job}";
 
-/// Begins to wait in a task; returns once it waits to be woken.
+/// Starts a wait in a task, and returns once it waits to be woken.
 pub(super) async fn wait(store: &Store, client: &Client, of: Make) -> JoinHandle<Guard> {
     let lock = of(client);
     let task = tokio::spawn(async move { lock.lock().await.unwrap() });
@@ -26,14 +26,14 @@ pub(super) async fn wait(store: &Store, client: &Client, of: Make) -> JoinHandle
         })
         .await;
     }
-    // Handled by the client's thread after what stood there before.
+    // The client's thread handles these after its earlier work.
     for _ in 0..3 {
         client.ping().await.unwrap();
     }
     task
 }
 
-/// While a client of ours holds it nobody polls: the next look by itself is a minute away.
+/// While one of our clients holds the lock nobody polls: the waiter's next look is a minute away.
 pub(super) async fn a_release_wakes(store: &Store, of: Make) {
     let client = store.client_with(no_beats).await;
     let other = store.client_with(no_beats).await;
@@ -70,8 +70,8 @@ pub(super) async fn zero_wait(store: &Store, of: Make) {
     assert!(other.try_lock().await.unwrap().is_some());
 }
 
-/// Nobody says anything when a lease ends: the waiter looks by itself, and not only after its
-/// heartbeat period of a minute.
+/// No message is sent when a lease ends: the waiter looks by itself, and earlier than its heartbeat
+/// period of a minute.
 pub(super) async fn expiry(store: &Store, of: Make) {
     let lock = of(&store.client_with(no_beats).await);
     let other = of(&store.client_with(no_beats).await);

@@ -32,12 +32,12 @@ pub(super) async fn closures_of_both_forms(store: Store) {
         let next = lock.with(|held| async move { (moved, held.token()) }).await.unwrap();
         assert_eq!(next.value.0, name);
         assert!(next.value.1 > done.value.1);
-        // A function is as good.
+        // A function works as well.
         async fn token(held: Held) -> u64 {
             held.token().get()
         }
         assert!(lock.with(token).await.unwrap().value > next.value.1.get());
-        // What the closure says is for the caller, also if it is an error.
+        // The closure's value is for the caller, even if it is an error.
         let failed = lock.with(async |_| Err::<(), _>("no")).await.unwrap();
         assert_eq!(failed.value, Err("no"));
         assert_eq!(calls, 1);
@@ -68,7 +68,7 @@ pub(super) async fn it_runs_in_a_task(store: Store) {
     }
 }
 
-/// Not atomic: two at a time would lose one.
+/// Not atomic: two at a time would lose an increment.
 async fn add_one(held: Held, count: &AtomicU32) {
     let seen = count.load(Ordering::SeqCst);
     tokio::task::yield_now().await;
@@ -98,7 +98,7 @@ pub(super) async fn the_lock_is_held_meanwhile(store: Store) {
     }
 }
 
-/// Says when it is dropped.
+/// Notes that it was dropped.
 struct Dropped(Arc<AtomicBool>);
 
 impl Drop for Dropped {
@@ -133,7 +133,7 @@ pub(super) async fn a_value_outlives_a_loss(store: Store) {
         let lock = lock.lease(lease);
         let done = lock
             .with(async |held| {
-                // Nobody can cancel this.
+                // Nothing can cancel this.
                 std::thread::sleep(2 * lease);
                 (held.state(), "dear")
             })
@@ -143,7 +143,7 @@ pub(super) async fn a_value_outlives_a_loss(store: Store) {
     }
 }
 
-/// Both are there at the same poll.
+/// Value and loss are ready at the same poll.
 pub(super) async fn a_value_wins_over_a_loss(store: Store) {
     let lease = Duration::from_secs(1);
     for lock in all(&store.client_with(no_beats).await) {
@@ -166,7 +166,7 @@ pub(super) async fn a_value_wins_over_a_loss(store: Store) {
     }
 }
 
-/// In memory the store cannot go.
+/// A store in memory cannot disappear.
 pub(super) async fn a_value_outlives_the_store(store: Store) {
     let Some(server) = store.server() else { return };
     let lock = store.client_with(no_beats).await.fair_lock("job").lease(Duration::from_secs(2));
@@ -201,7 +201,7 @@ pub(super) async fn a_panic_releases(store: Store) {
 }
 
 pub(super) async fn a_dropped_future_drops_the_closure_first(store: Store) {
-    /// Notes in which state the lock is when the closure's future goes.
+    /// Records the guard's state when the closure's future is dropped.
     struct Looks(Held, Arc<Mutex<Option<GuardState>>>);
     impl Drop for Looks {
         fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! Names of servers lead elsewhere, and names of locks are the same elsewhere.
+//! A server's name that leads to other addresses, and locks of the same name in two databases.
 
 use super::fixture::{Fixture, HB, LEASE, SLACK, client, eventually, measured, ms, steady, within};
 use super::worker::Worker;
@@ -8,19 +8,20 @@ use fairlock_testkit::tempdir::TempDir;
 use std::fs;
 use std::time::Instant;
 
-/// The addresses that have connections of a client with the server, by the server's list.
+/// How many connections the server's client list shows at `address`.
 fn reached_by(fixture: &Fixture, address: &str) -> usize {
     let list = fixture.call(&["CLIENT", "LIST"]);
     let wanted = format!("laddr={address}:");
     list.text().lines().filter(|line| line.contains(&wanted)).count()
 }
 
-/// F60: the name of the server is resolved anew for each connection. It leads to another address after
-/// the connections are lost, to none for a while, and back: the holder is in doubt and holds on.
+/// F60: the server's name is resolved anew for each connection. After the connections are lost it
+/// leads to no address for a while, then to another one, and back: the guard becomes Suspect, and
+/// Held again.
 #[test]
 fn f60_the_name_leads_elsewhere() {
     steady(|| async {
-        // For a hosts file of its own.
+        // A mount namespace, for a hosts file of its own.
         let Some(mut starter) = unshare(&["--mount"]) else { return };
         let Some(fixture) = Fixture::redis70() else { return };
         fixture.call(&["CONFIG", "SET", "bind", "127.0.0.1 127.0.0.2"]);
@@ -39,7 +40,7 @@ fn f60_the_name_leads_elsewhere() {
         let next = fixture.enter(&other, "job").await;
 
         for address in ["127.0.0.2", "127.0.0.1"] {
-            // For a while to nowhere.
+            // To no address for a while.
             fs::write(&hosts, "").unwrap();
             fixture.call(&["CLIENT", "KILL", "TYPE", "normal"]);
             fixture.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
@@ -63,8 +64,8 @@ fn f60_the_name_leads_elsewhere() {
     });
 }
 
-/// F50: two databases of a server have locks of the same names, and share their channels. They are two
-/// locks: each excludes and serves its own, and a message of the other wakes in vain.
+/// F50: two databases of one server have locks of the same name, and share their channels. They are
+/// two locks: each excludes and serves its own clients; messages of the other wake in vain.
 #[test]
 fn f50_the_same_name_in_two_databases() {
     steady(|| async {
@@ -104,7 +105,7 @@ fn f50_the_same_name_in_two_databases() {
             near.release().await.unwrap();
             let next = within("the next here", HB + SLACK, near_wait).await.unwrap();
             assert!(next.token() > token);
-            // Longer than any heartbeat: the other one would have had it by then.
+            // Longer than any heartbeat: the other waiter would have been granted the lock by then.
             tokio::time::sleep(3 * HB).await;
             assert!(!far_wait.is_finished(), "the lock there is held");
             far.ensure_valid().unwrap();
@@ -115,7 +116,8 @@ fn f50_the_same_name_in_two_databases() {
             assert!(next.token() > token);
             next.release().await.unwrap();
         }
-        // A grant that a heartbeat's reply brought first is over when its message comes; nothing else is odd.
+        // If the reply to a heartbeat brought a grant first, its message comes too late; no other
+        // message is dropped.
         for [holder, waiter] in [&here, &there] {
             assert_eq!(holder.dropped_messages(), 0);
             assert!(waiter.dropped_messages() <= 1, "{}", waiter.dropped_messages());

@@ -1,5 +1,5 @@
-//! The clocks jump: the client's wall clock, which nothing depends on, and the server's, which ends
-//! leases early but takes nobody's place.
+//! The clocks jump: the client's wall clock, on which nothing depends, and the server's, which ends
+//! leases early but costs nobody a place.
 
 use super::fixture::{
     D, Fixture, HB, LEASE, SLACK, all_in_turn, assert_ordered, eventually, key, measured, ms,
@@ -21,8 +21,8 @@ fn shimmed(generation: Generation) -> Option<Fixture> {
     Fixture::with(Server::builder(generation).clock_shim(true))
 }
 
-/// The wall clock of a client is a day off, and jumps by two while it holds and while it waits:
-/// nothing happens.
+/// The wall clock of a client is a day off, and jumps by two days while the client holds and while
+/// it waits: nothing happens.
 #[test]
 fn f63_the_clients_wall_clock_jumps() {
     steady(|| async {
@@ -37,7 +37,7 @@ fn f63_the_clients_wall_clock_jumps() {
             assert!(clock.reads() > 0, "the worker's clock is not ours");
             let next = fixture.enter(&client, name).await;
             clock.set_offset(to * HOUR_US);
-            // Longer than the lease: it has been renewed since.
+            // Longer than the lease: the hold has been renewed since.
             tokio::time::sleep(LEASE + LEASE / 2).await;
             assert_eq!(
                 worker.hear("state", ms(0)).map(|line| line.words),
@@ -65,7 +65,7 @@ fn f63_the_clients_wall_clock_jumps() {
 }
 
 /// The server's clock jumps forward, by ten seconds and by an hour: beyond every lease. The holder
-/// is told at its next renewal; no waiter is taken for dead, and their order stays.
+/// learns of the loss at its next renewal; no waiter is taken for dead, and their order stays.
 #[test]
 fn f64_the_servers_clock_jumps_forward() {
     steady(|| async {
@@ -93,7 +93,7 @@ fn f64_the_servers_clock_jumps_forward() {
 }
 
 /// a11: the server's clock jumps beyond D, and the release is read before any heartbeat. By age
-/// everybody in the queue is dead then; but nobody was heard, so age says nothing.
+/// every client in the queue is dead then; but since no client has been heard, age proves nothing.
 #[test]
 fn a11_the_release_comes_first_after_a_jump() {
     steady(|| async {
@@ -115,8 +115,8 @@ fn a11_the_release_comes_first_after_a_jump() {
     });
 }
 
-/// The server's clock jumps back by an hour. The next renewal sets the lease right, waiters live
-/// and keep their order, tokens go on rising.
+/// The server's clock jumps back by an hour. The next renewal corrects the lease, waiters live and
+/// keep their order, and tokens keep rising.
 #[test]
 fn f65_the_servers_clock_jumps_back() {
     steady(|| async {
@@ -144,12 +144,12 @@ fn f65_the_servers_clock_jumps_back() {
     });
 }
 
-/// The server's clock runs a percent too fast, or too slow. The margin covers it: when the next one gets a
-/// lock whose lease has run out by the server's clock, the guard of the last one is lost by its own. Holds
-/// that are renewed stay held, and waiters live.
+/// The server's clock runs one percent too fast, or too slow. The margin covers it: when the next
+/// waiter gets a lock whose lease has run out by the server's clock, the previous guard is already
+/// lost by its own clock. Renewed holds stay held, and waiters live.
 #[test]
 fn f67_the_servers_clock_runs_fast_or_slow() {
-    /// A hundredth of it is more than the ten milliseconds that the margin is at least.
+    /// One percent of it is more than the minimum margin of ten milliseconds.
     const FIXED: Duration = Duration::from_secs(4);
     steady(|| async {
         for generation in Generation::ALL {
@@ -163,7 +163,7 @@ fn f67_the_servers_clock_runs_fast_or_slow() {
                 let next = fixture.enter(&two, "fixed").await;
                 let began = Instant::now();
                 let next = next.granted(FIXED + HB + SLACK).await;
-                // The state is what the guard's own clock says, whenever its task runs.
+                // The state follows the guard's own clock, whenever its task runs.
                 assert_eq!(fixed.guard.state(), GuardState::Lost, "both are valid");
                 let name = generation.name();
                 measured(&format!("f67 {name} {ppm:+} ppm: a lease of 4 s"), began.elapsed());
@@ -182,14 +182,14 @@ fn f67_the_servers_clock_runs_fast_or_slow() {
     });
 }
 
-/// Three waiters of two clients wait behind a hold of more than eleven minutes, which is longer
-/// than Redisson's five minutes for a waiter; then a Java client arrives, with the server's time.
-/// It finds nobody stale but perhaps the youngest, which nobody vouches for before it is the
-/// oldest of its client; that one returns to its place.
+/// Three waiters of two clients wait behind a hold of more than eleven minutes, longer than the
+/// five minutes that Redisson gives a waiter; then a Java client arrives, with the server's time.
+/// It takes none of them for stale except perhaps the youngest, which nobody vouches for until it
+/// is the oldest of its client; that one returns to its place.
 #[test]
 fn three_waiters_behind_an_eleven_minute_hold() {
     steady(|| async {
-        // Shorter than our own keys live without a heartbeat.
+        // Shorter than the TTL of our own keys without a heartbeat.
         const STEP_S: i64 = 50;
         const STEPS: i64 = 14;
         let Some(fixture) = shimmed(Generation::Redis70) else { return };
@@ -222,7 +222,7 @@ fn three_waiters_behind_an_eleven_minute_hold() {
         let [first, second, third] = places;
         first.granted(SLACK).await.release().await;
         let held = second.granted(SLACK).await;
-        // A second Java client, in the moment in which the third is at the head for the first time.
+        // A second Java client arrives at the moment when the third waiter first becomes the head.
         assert!(java.acquire("job", 2, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
         let back = eventually("the third is at the head", HB + SLACK, || {
             fixture.queue("job").first() == Some(&third.owner)

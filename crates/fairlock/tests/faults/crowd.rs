@@ -15,14 +15,14 @@ const WAITERS: usize = CLIENTS * WAITERS_OF_EACH;
 
 const BEAT: Duration = Duration::from_secs(2);
 
-/// The server is away so long that everybody has been refused several times.
+/// Long enough for every client to be refused several times.
 const AWAY: Duration = Duration::from_millis(1_500);
 
-/// For a crowd on a busy machine.
+/// A bound for a crowd on a busy machine.
 const ALL_OF_THEM: Duration = Duration::from_secs(60);
 
-/// Commands of all kinds that the server has carried out since it was started, those within scripts and
-/// all but the look of this test itself (`PUBSUB CHANNELS`).
+/// Commands of all kinds that the server has carried out since its start, including those within
+/// scripts, but without this test's own `PUBSUB CHANNELS`.
 fn commands(raw: &mut Raw) -> u64 {
     let info = raw.call(&["INFO", "commandstats"]);
     let theirs = info.text().lines().filter(|line| !line.contains("pubsub|channels"));
@@ -30,9 +30,9 @@ fn commands(raw: &mut Raw) -> u64 {
     theirs.filter_map(calls).sum()
 }
 
-/// F62: a server with a thousand waiters (of a hundred clients) dies and comes back with its log. They
-/// return spread over the pauses between attempts and not in one instant, cost at most twice
-/// what they cost while they wait, and are served in their old order.
+/// F62: a server with a thousand waiters (of a hundred clients) dies and comes back with its log.
+/// They return spread over the pauses between attempts and not all at once, cost at most twice what
+/// they cost while they wait, and are served in their old order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f62_a_thousand_waiters_reconnect() {
     let Some(fixture) = Fixture::with(Server::builder(Generation::Redis70).persist(true)) else {
@@ -40,7 +40,7 @@ async fn f62_a_thousand_waiters_reconnect() {
     };
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
-        // The times of one client are too short for a crowd.
+        // The usual short times are too short for a crowd.
         let config = config(&fixture.server.url())
             .heartbeat(BEAT)
             .watchdog_lease(60 * LEASE)
@@ -72,7 +72,7 @@ async fn f62_a_thousand_waiters_reconnect() {
 
     let mut raw = fixture.server.client();
     let before = commands(&mut raw);
-    // Time is what this is about: what the crowd costs in three heartbeats.
+    // This test is about time: the cost of the crowd in three heartbeats.
     tokio::time::sleep(3 * BEAT).await;
     let usual = commands(&mut raw) - before;
 
@@ -82,7 +82,7 @@ async fn f62_a_thousand_waiters_reconnect() {
     fixture.server.restart();
     let began = Instant::now();
     let mut raw = fixture.server.client();
-    // When each inbox was back: on which channel somebody listens.
+    // When each inbox came back, by its channel's first subscriber.
     let mut arrived = Vec::new();
     let mut seen = BTreeSet::new();
     eventually("all inboxes are back", ALL_OF_THEM, || {
@@ -101,10 +101,10 @@ async fn f62_a_thousand_waiters_reconnect() {
     let returning = commands(&mut raw);
     println!("measured: f62 {usual} commands in three heartbeats, {returning} while they return");
     assert!(usual >= 2 * CLIENTS as u64, "{usual}: no heartbeats");
-    // It was 2.5 times when all rights were looked at twice for each client, and each asked for its oldest
-    // waiter before it asked for all.
+    // It was 2.5 times as many when each client had all its rights checked twice, and asked for its
+    // oldest waiter before it asked for all.
     assert!(returning <= 2 * usual, "{returning} commands, usually {usual}");
-    // Pauses between attempts were a second and more by then, and half of a pause is random.
+    // By then the pauses between attempts were a second and more, and half of each pause is random.
     let spread = arrived[CLIENTS * 9 / 10] - arrived[CLIENTS / 10];
     assert!(spread > Duration::from_millis(200), "all in one instant: {spread:?}");
 

@@ -1,5 +1,5 @@
-//! What the tests here share: a server, clients with short times, and places in a queue whose
-//! story is written down.
+//! What these tests share: a server, clients with short times, and places in the queue whose
+//! history is recorded.
 
 use crate::support::Pauses;
 use fairlock::{Client, Config, Error, Guard, GuardState, Lock, Release};
@@ -20,31 +20,31 @@ pub(crate) use fairlock_testkit::wait::until as eventually;
 /// The heartbeat of most tests here.
 pub(crate) const HB: Duration = Duration::from_millis(200);
 
-/// Silent for longer, a client is dead.
+/// A client that is silent for longer is dead.
 pub(crate) const D: Duration = Duration::from_millis(600);
 
-/// Heartbeats so far apart that what comes at once cannot have waited for one, nor for D.
+/// Heartbeats so far apart that what happens at once cannot have waited for one, nor for D.
 pub(crate) const SELDOM: Duration = Duration::from_secs(5);
 
 /// The watchdog lease of most tests here.
 pub(crate) const LEASE: Duration = Duration::from_secs(1);
 
-/// Added to every upper bound: the machine has other things to do as well.
+/// Added to every upper bound: the machine is busy with other things as well.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
 
-/// What must not happen, if it has not happened by then, is taken not to happen.
+/// What has not happened by then is taken never to happen.
 const NEVER_WITHIN: Duration = Duration::from_secs(15);
 
-/// A machine that stops for longer takes more than a tenth of the 600 ms after which a client is
-/// dead here, and may do so several times on the way of one message.
+/// A longer stop takes more than a tenth of the 600 ms after which a client is dead here, and may
+/// happen several times on the way of one message.
 const PAUSE: Duration = Duration::from_millis(60);
 
-/// How often a test is tried on a machine that stops again and again.
+/// How often a test runs on a machine that stops repeatedly.
 const ATTEMPTS: u32 = 4;
 
-/// Runs a test with a thread for its tasks beside its own, which may block. When it fails and the
-/// process had stood still meanwhile, or one of its threads had waited for a processor for as long
-/// in all, it proves nothing: then it runs once more.
+/// Runs a test on its own thread, which may block, with a second thread for its tasks. A failure
+/// proves nothing if the process stood still meanwhile, or one of its threads waited as long in all
+/// for a processor: then the test runs again.
 pub(crate) fn steady<F: Future<Output = ()>>(test: impl Fn() -> F) {
     for attempt in 1.. {
         let pauses = Pauses::watch();
@@ -55,7 +55,7 @@ pub(crate) fn steady<F: Future<Output = ()>>(test: impl Fn() -> F) {
             .unwrap();
         let run = || runtime.block_on(test());
         let Err(failure) = catch_unwind(AssertUnwindSafe(run)) else { return };
-        // Before the runtime's threads are gone, and what is known of them.
+        // Before the runtime's threads end, and their records with them.
         let longest = pauses.longest();
         drop(runtime);
         if longest < PAUSE || attempt == ATTEMPTS {
@@ -69,7 +69,7 @@ pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Short times, so that a test of ten times of them is still short.
+/// Short times, so that even a test that takes ten times as long is short.
 pub(crate) fn config(url: &str) -> Config {
     Config::from_url(url)
         .unwrap()
@@ -81,7 +81,7 @@ pub(crate) fn config(url: &str) -> Config {
         .connect_timeout(ms(500))
 }
 
-/// Everything but the exclusion, which nobody can keep when the lock itself is taken away, or when a
+/// Checks everything but exclusion, which cannot hold when the lock itself is taken away, or when a
 /// clock that jumps forward ends leases early.
 pub(crate) fn assert_ordered(fixture: &Fixture) {
     let records = fixture.history.records();
@@ -95,7 +95,7 @@ pub(crate) async fn client(url: &str) -> Client {
     Client::with_config(config(url)).await.unwrap()
 }
 
-/// Waits for a future that must not take longer.
+/// Waits for a future, with a time limit.
 pub(crate) async fn within<T>(what: &str, limit: Duration, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(limit, work).await {
         Ok(value) => value,
@@ -103,12 +103,12 @@ pub(crate) async fn within<T>(what: &str, limit: Duration, work: impl Future<Out
     }
 }
 
-/// Says what was measured; shown by `--nocapture` and with a failure.
+/// Prints a measurement; shown by `--nocapture` and with a failure.
 pub(crate) fn measured(what: &str, took: Duration) {
     println!("measured: {what}: {:.1} ms", took.as_secs_f64() * 1_000.0);
 }
 
-/// A server, a look past the library at what it holds, and the history of the test.
+/// A server, direct access to what it stores, and the history of the test.
 pub(crate) struct Fixture {
     pub(crate) server: Server,
     pub(crate) history: History,
@@ -134,14 +134,14 @@ impl Fixture {
         client(&self.server.url()).await
     }
 
-    /// A client whose heartbeats come seldom, and whose leases end late: that is no reason to ask
-    /// early either.
+    /// A client whose heartbeats are far apart, and whose leases end late, so that they cause no
+    /// early heartbeat either.
     pub(crate) async fn seldom(&self) -> Client {
         let config = config(&self.server.url()).heartbeat(SELDOM).watchdog_lease(60 * LEASE);
         Client::with_config(config).await.unwrap()
     }
 
-    /// A command past the library; over a new connection after the old one was lost.
+    /// Runs a command past the library, on a new connection if the old one was lost.
     #[track_caller]
     pub(crate) fn call(&self, args: &[&str]) -> Value {
         let mut raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
@@ -177,7 +177,7 @@ impl Fixture {
         ms(u64::try_from(self.call(&["PTTL", name]).int()).unwrap_or(0))
     }
 
-    /// Scripts that the server was asked for so far.
+    /// How many scripts the server was asked for so far.
     #[track_caller]
     pub(crate) fn script_calls(&self) -> u64 {
         self.server.script_calls()
@@ -193,7 +193,7 @@ impl Fixture {
         Held::new(guard, &self.history)
     }
 
-    /// Waits in the queue from now on.
+    /// Enters the queue, and waits in a task.
     pub(crate) async fn enter(&self, client: &Client, name: &str) -> Place {
         self.enter_lock(client.fair_lock(name), name).await
     }
@@ -209,7 +209,7 @@ impl Fixture {
         Place { owner, task }
     }
 
-    /// The owner that stands in the queue and did not before; its place is written down.
+    /// Returns the owner that has joined the queue since `before`, and records its place.
     #[track_caller]
     pub(crate) fn joined(&self, name: &str, before: &[String]) -> String {
         let mut joined = None;
@@ -222,7 +222,7 @@ impl Fixture {
         owner
     }
 
-    /// Waits until the server knows that each client hears its messages.
+    /// Waits until the server has the subscription of each client's inbox.
     #[track_caller]
     pub(crate) fn inboxes_are_back(&self, clients: &[Client]) {
         eventually("the inboxes are back", SLACK, || {
@@ -231,7 +231,7 @@ impl Fixture {
     }
 
     /// Waits until the server has noticed that the connections of a killed client are closed: it
-    /// may read a request that came later first.
+    /// may read a later request first.
     #[track_caller]
     pub(crate) fn notices_the_death_of(&self, owner: &str) {
         let (client, _) = owner.split_once(':').unwrap();
@@ -239,7 +239,7 @@ impl Fixture {
         eventually("the server notices the closed inbox", SLACK, || self.listeners(&inbox) == 0);
     }
 
-    /// Writes down the order number of a waiter.
+    /// Records the order number of a waiter.
     #[track_caller]
     pub(crate) fn note_place(&self, name: &str, owner: &str) {
         let number = self.call(&["ZSCORE", &key("fairlock_order", name), owner]);
@@ -265,7 +265,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Its turn, which must come in time.
+    /// Waits for the grant, which must come in time.
     pub(crate) async fn granted(self, limit: Duration) -> Held {
         let what = format!("the turn of {}", self.owner);
         within(&what, limit, self.task).await.unwrap().unwrap()
@@ -290,7 +290,7 @@ impl Place {
     }
 }
 
-/// A hold whose story is written down.
+/// A hold whose history is recorded.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) guard: Arc<Guard>,
@@ -326,7 +326,7 @@ impl Held {
         within("the release", NEVER_WITHIN, guard.release()).await.unwrap()
     }
 
-    /// Waits until the guard says that it is lost; returns how long that took.
+    /// Waits until the guard reports its loss; returns how long that took.
     pub(crate) async fn lost(&self, limit: Duration) -> Duration {
         let began = Instant::now();
         within("the guard is told of its loss", limit, self.guard.lost()).await;
@@ -348,7 +348,7 @@ impl Held {
     }
 }
 
-/// All of them in this order, each within `limit` after the one before; nobody keeps the lock.
+/// All get the lock in this order, each within `limit` after the one before, and release it.
 pub(crate) async fn all_in_turn(places: Vec<Place>, limit: Duration) -> Vec<u64> {
     let mut tokens = Vec::new();
     for place in places {

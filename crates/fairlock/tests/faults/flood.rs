@@ -1,6 +1,6 @@
-//! F86: messages flood every channel of a lock, ten thousand a second. None is a grant, each waiter
-//! asks the server at most once in 50 ms but for the first few, memory stays as it was, and the real
-//! grants arrive.
+//! F86: messages flood every channel of a lock, ten thousand a second. None counts as a grant, each
+//! waiter asks the server at most once in 50 ms except for the first few times, memory does not
+//! grow, and the real grants arrive.
 
 use super::fixture::{Fixture, SLACK, eventually, inbox, measured, steady};
 use super::worker::Worker;
@@ -15,17 +15,17 @@ use std::time::{Duration, Instant};
 /// Messages a second, all channels together.
 const RATE: u64 = 10_000;
 
-/// How long each flood is looked at.
+/// How long each flood is observed.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// A waiter asks at most this often a second.
+/// How many times a second a waiter asks, at most.
 const ASKS_MAX: f64 = 20.0;
 
-/// What else may ask while it is looked at: heartbeats 5 s apart, renewals 20 s apart, and what a
-/// plain waiter asks before it knows that it is woken for nothing.
+/// What else may be asked during `LOOK`: heartbeats 5 s apart, renewals 20 s apart, and what a
+/// plain waiter asks before it notices that it is woken for nothing.
 const OTHER_MAX: f64 = 14.0;
 
-/// A flood; it ends on drop.
+/// A flood; it ends when it is dropped.
 struct Flood {
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
@@ -63,7 +63,7 @@ impl Flood {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// A flood that was none proves nothing.
+    /// Checks the rate: a flood that was too slow proves nothing.
     fn was_one(&self) {
         let rate = self.sent() as f64 / self.began.elapsed().as_secs_f64();
         assert!(rate > 0.5 * RATE as f64, "only {rate:.0} messages a second");
@@ -79,10 +79,10 @@ impl Drop for Flood {
     }
 }
 
-/// Scripts a second that the server was asked for while the flood went on.
+/// How many scripts the server was asked for during `LOOK` of the flood.
 fn asked(fixture: &Fixture, what: &str, flood: &Flood) -> f64 {
     let (calls, sent, began) = (fixture.script_calls(), flood.sent(), Instant::now());
-    // Time is what this is about.
+    // This test is about time.
     std::thread::sleep(LOOK);
     let calls = fixture.script_calls() - calls;
     let sent = flood.sent() - sent;
@@ -95,8 +95,8 @@ fn allowed(waiters: f64) -> f64 {
     waiters * ASKS_MAX * LOOK.as_secs_f64() * 1.1 + OTHER_MAX
 }
 
-/// The inbox of a client in a process of its own, so that its memory can be seen: messages of every
-/// form, well-formed grants among them.
+/// Floods the inbox of a client in a process of its own, so that its memory can be measured:
+/// messages of every form, including well-formed grants.
 #[test]
 fn f86_a_flooded_inbox_asks_nothing_and_keeps_nothing() {
     steady(|| async {
@@ -117,7 +117,7 @@ fn f86_a_flooded_inbox_asks_nothing_and_keeps_nothing() {
             (channel.clone(), text)
         };
         let flood = Flood::begin(&fixture.server, (0..1_000).map(message).collect());
-        // The first ones make buffers grow to their size.
+        // The first messages make buffers grow to their final size.
         eventually("the flood has begun", 5 * SLACK, || flood.sent() > RATE);
         let before = worker.memory_kib();
         let calls = asked(&fixture, "inbox", &flood);
@@ -126,7 +126,7 @@ fn f86_a_flooded_inbox_asks_nothing_and_keeps_nothing() {
         println!("measured: f86 inbox: the flooded process grew by {grown} KiB");
         assert!(grown < 1_024, "{grown} KiB");
         assert_eq!(fixture.holder("job"), Some(held.owner()));
-        // The real one comes in the middle of it.
+        // The real grant arrives during the flood.
         let released = Instant::now();
         held.release().await;
         let line = worker.granted(&fixture, "job", SLACK);
@@ -138,8 +138,8 @@ fn f86_a_flooded_inbox_asks_nothing_and_keeps_nothing() {
     });
 }
 
-/// The channels on which everybody may wake: that of a fair waiter behind a Java client, and that of
-/// a lock with plain waiters, of two clients.
+/// The channels that wake waiters: that of a fair waiter behind a Java client, and that of a lock
+/// with plain waiters, of two clients.
 #[test]
 fn f86_flooded_wake_ups_are_paced() {
     steady(|| async {
@@ -157,7 +157,7 @@ fn f86_flooded_wake_ups_are_paced() {
         let plain = one.plain_lock("plain").lock().await.unwrap();
         let waits = [&one, &two].map(|client| {
             let lock = client.plain_lock("plain");
-            // Each lets go by itself: a plain lock has no order.
+            // Each releases by itself: a plain lock has no order.
             tokio::spawn(async move { lock.lock().await.unwrap().release().await.unwrap() })
         });
         listens(&channel("plain"), 2);
@@ -180,7 +180,7 @@ fn f86_flooded_wake_ups_are_paced() {
         assert!(!place.is_over() && !waits.iter().any(|wait| wait.is_finished()));
         assert_eq!(fixture.holder("job"), Some(held.owner()));
 
-        // The real ones, while it goes on.
+        // The real wake-ups arrive during the flood.
         let released = Instant::now();
         plain.release().await.unwrap();
         for wait in waits {

@@ -1,5 +1,5 @@
-//! The heartbeat of the connection: every kind of silence is found in time, everybody who watches is
-//! told, and whoever stood in the queue still stands there afterwards.
+//! The heartbeat of the connection: every kind of silence is noticed in time, everyone who watches
+//! is told, and all waiters keep their places.
 
 use super::fixture::{
     D, Fixture, HB, LEASE, SLACK, all_in_turn, client, config, eventually, key, measured, ms,
@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use ConnectionState::{Closed, Connected, Reconnecting};
 
-/// Interval and timeout of the pings in `config`: what finds a silence.
+/// Interval plus timeout of the pings in `config`: the time to notice a silence.
 const FOUND: Duration = Duration::from_millis(100 + 200);
 
-/// So long that no renewal comes within a test: what finds the silence is a ping.
+/// Long enough that no renewal comes within a test: a ping notices the silence.
 const LONG: Duration = Duration::from_secs(60);
 
-/// One way in which a connection stays open and is of no use.
+/// A way in which a connection stays open but useless.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Silence {
     /// Nothing reaches the server.
@@ -28,9 +28,9 @@ enum Silence {
     ToClient,
     /// Nothing passes. New connections are accepted, and are not answered either.
     Both,
-    /// The other side has forgotten the open connections; new ones work.
+    /// The peer has forgotten the open connections; new ones work.
     HalfOpen,
-    /// The other side does not read: buffers fill, and a write does not finish.
+    /// The peer does not read: buffers fill, and a write does not finish.
     Unread,
 }
 
@@ -58,7 +58,7 @@ impl Silence {
     }
 }
 
-/// Every state that a client's connection has from now on.
+/// Records every state of a client's connection from now on.
 fn recorded(client: &Client) -> Arc<Mutex<Vec<ConnectionState>>> {
     let mut states = client.connection();
     let seen = Arc::new(Mutex::new(vec![*states.borrow_and_update()]));
@@ -71,10 +71,10 @@ fn recorded(client: &Client) -> Arc<Mutex<Vec<ConnectionState>>> {
     seen
 }
 
-/// Asks so much that what is not read fills every buffer on the way, until a write waits.
+/// Sends so many requests that the unread ones fill every buffer on the way, until a write blocks.
 fn fill_the_buffers(client: &Client, proxy: SocketAddr) {
     // The name is in seven keys: 28 KiB a call, and buffers on this machine take a few MiB. No more
-    // than needed: each of them is asked again after the reconnect.
+    // calls than needed, because each of them is repeated after the reconnect.
     let lock = client.fair_lock("x".repeat(4_096));
     eventually("a write waits for the other side to read", 5 * SLACK, || {
         for _ in 0..10 {
@@ -87,7 +87,7 @@ fn fill_the_buffers(client: &Client, proxy: SocketAddr) {
 
 /// A socket of this process.
 struct Socket {
-    /// Bytes that the other side has not taken.
+    /// Bytes that the peer has not accepted.
     unsent: u64,
 }
 
@@ -114,9 +114,9 @@ fn beats_again(fixture: &Fixture, client: &Client) {
     });
 }
 
-/// Five kinds of silence that end before the lease: the holder is in doubt after a ping without an
-/// answer, and certain again after the reconnect; the watch tells the same; the waiters behind the
-/// silence stand where they stood; and no socket is left over.
+/// Five kinds of silence that end before the lease: the guard is Suspect after an unanswered ping,
+/// and Held again after the reconnect; the connection watch agrees; the waiters behind the silence
+/// keep their places; and no socket is left over.
 #[test]
 fn f55_every_silence_is_found_and_gets_over() {
     steady(|| async {
@@ -143,12 +143,12 @@ fn f55_every_silence_is_found_and_gets_over() {
             held.guard.ensure_valid().unwrap();
             if silence != Silence::HalfOpen {
                 assert_eq!(*silent.connection().borrow(), Reconnecting);
-                // Time is what this is about: the waiters' heartbeats are missed.
+                // This test is about time: the waiters miss their heartbeats.
                 tokio::time::sleep(D + HB).await;
                 assert_eq!(held.guard.state(), GuardState::Suspect);
             }
             Silence::end(&proxy);
-            // A connection that was begun in the silence may have to time out first.
+            // A connection attempt that began during the silence may have to time out first.
             let took = held.becomes(GuardState::Held, ms(500) + SLACK).await;
             measured(&format!("{silence:?} healed to Held"), took);
             assert_eq!(*silent.connection().borrow(), Connected);
@@ -170,8 +170,8 @@ fn f55_every_silence_is_found_and_gets_over() {
     });
 }
 
-/// Silences that do not end: the guard is lost at its deadline, by itself for whoever waits for
-/// that, and at once for whoever looks.
+/// Silences that do not end: the guard is lost at its deadline. A task that waits for the loss is
+/// woken, and a look at the guard shows it at once.
 #[test]
 fn f51_f55_the_deadline_is_kept_in_every_silence() {
     steady(|| async {
@@ -182,7 +182,7 @@ fn f51_f55_the_deadline_is_kept_in_every_silence() {
             let held = fixture.take(&silent, "job").await;
             silence.begin(&proxy);
             held.becomes(GuardState::Suspect, LEASE).await;
-            // No answer is under way any more, so this is the deadline.
+            // No reply is in flight any more, so the deadline is final.
             let deadline = Instant::now() + held.guard.remaining();
             let pushed = {
                 let guard = Arc::clone(&held.guard);
@@ -192,7 +192,7 @@ fn f51_f55_the_deadline_is_kept_in_every_silence() {
                 })
             };
             assert_ne!(held.guard.state(), GuardState::Lost, "{silence:?}");
-            // Time is what this is about; a thread's sleep is never too short.
+            // This test is about time; a thread never sleeps too briefly.
             std::thread::sleep(deadline.saturating_duration_since(Instant::now()) + ms(1));
             assert_eq!(held.guard.state(), GuardState::Lost, "{silence:?}");
             assert_eq!(held.guard.ensure_valid().unwrap_err().kind(), ErrorKind::Lost);
@@ -211,11 +211,11 @@ fn f51_f55_the_deadline_is_kept_in_every_silence() {
     });
 }
 
-/// A server that accepts connections and never says a word: nothing waits for ever.
+/// A server that accepts connections and never replies: no call waits forever.
 #[test]
 fn f55_a_server_that_accepts_and_never_answers() {
     steady(|| async {
-        // The system accepts for it, as many as fit into the backlog.
+        // The kernel accepts connections for it, up to the backlog.
         let mute = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("redis://{}", mute.local_addr().unwrap());
         let began = Instant::now();
@@ -231,15 +231,15 @@ fn f55_a_server_that_accepts_and_never_answers() {
         let error =
             within("an error", 3 * SLACK, client.fair_lock("job").lock()).await.unwrap_err();
         measured("mute server: lock with a store timeout of 700 ms", began.elapsed());
-        // Nothing was sent, so nothing can have come of it.
+        // Nothing was sent, so nothing can have happened.
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert_eq!(*client.connection().borrow(), Reconnecting);
         within("the end", SLACK, client.shutdown()).await;
     });
 }
 
-/// The inbox alone goes silent, open and useless: nobody is in doubt, and each hand-over takes a
-/// heartbeat instead of a message. The grants are what the heartbeat finds.
+/// Only the inbox goes silent, open and useless: no guard becomes Suspect, and each hand-over takes
+/// a heartbeat instead of a message. The heartbeats find the grants.
 #[test]
 fn f58_a_silent_inbox_costs_heartbeats_and_no_grant() {
     steady(|| async {
@@ -253,7 +253,7 @@ fn f58_a_silent_inbox_costs_heartbeats_and_no_grant() {
             places.push(fixture.enter(&clients[(n + 1) % 2], "job").await);
         }
         proxy.silence_inboxes();
-        // Time is what this is about: long enough for pings to find what they would find.
+        // This test is about time: long enough for pings to find a silence.
         tokio::time::sleep(2 * FOUND).await;
         assert_eq!(held.guard.state(), GuardState::Held);
         let mut released = Instant::now();
@@ -273,8 +273,8 @@ fn f58_a_silent_inbox_costs_heartbeats_and_no_grant() {
     });
 }
 
-/// The connection is cut again and again. Whoever watches sees each state that lasts, in turn, and
-/// `Closed` comes last and stays. A reader that slept through a cut is told that something was.
+/// The connection is cut repeatedly. A watcher sees each lasting state, in turn, and `Closed` comes
+/// last and stays. A reader that slept through a cut still learns that something changed.
 #[test]
 fn the_connection_watch_through_twenty_cuts() {
     steady(|| async {
@@ -285,7 +285,7 @@ fn the_connection_watch_through_twenty_cuts() {
         let mut sleepy = client.connection();
         sleepy.borrow_and_update();
         for cut in 1..=20 {
-            // One that lasts: nobody is let in until the watch has told.
+            // A lasting cut: no connection is accepted until the watch has reported the loss.
             proxy.refuse(true);
             proxy.cut_all();
             eventually("the loss is told", SLACK, || states.lock().unwrap().len() == 2 * cut);
@@ -303,13 +303,13 @@ fn the_connection_watch_through_twenty_cuts() {
         client.clone().shutdown().await;
         let last = sleepy.wait_for(|state| *state == Closed).await.map(|state| *state);
         assert_eq!(last.unwrap(), Closed);
-        // The store goes on losing and finding its server; nobody is told any more.
+        // The store keeps losing and finding its server; no watcher is told any more.
         proxy.cut_all();
         tokio::time::sleep(ms(300)).await;
         assert_eq!(*client.connection().borrow(), Closed);
         assert_eq!(states.lock().unwrap()[alternating.len()..], [Closed]);
 
-        // The end without a word, as well.
+        // Dropping the client without a shutdown, as well.
         let client = super::fixture::client(&proxy.url()).await;
         let mut states = client.connection();
         drop(client);
@@ -318,8 +318,8 @@ fn the_connection_watch_through_twenty_cuts() {
     });
 }
 
-/// A server is away for so long that the pauses between attempts have grown, comes back, and is cut
-/// off once more, shortly: that second cut costs milliseconds, not the pause of the first.
+/// A server is away until the pauses between attempts have grown, comes back, and is briefly cut
+/// off again: the second cut costs milliseconds, not the pause of the first.
 #[test]
 fn f54_a_second_short_cut_is_short() {
     steady(|| async {
@@ -331,16 +331,16 @@ fn f54_a_second_short_cut_is_short() {
         proxy.refuse(true);
         proxy.cut_all();
         held.becomes(GuardState::Suspect, SLACK).await;
-        // Time is what this is about: pauses of 20 ms, doubled, come to two seconds by then.
+        // This test is about time: by then pauses of 20 ms have doubled up to two seconds.
         tokio::time::sleep(ms(4_000)).await;
         let attempts = proxy.counts().connections_refused;
         println!("measured: {attempts} attempts of both connections in 4 s without a server");
-        // 20, 40 ... 1280 ms make 2.5 s at most and half of it at least, then 2 s or half of it.
+        // 20, 40 ... 1280 ms take at most 2.5 s and at least half of it, then 2 s or half of it.
         assert!((2 * 6..=2 * 12).contains(&attempts), "{attempts} attempts");
         proxy.refuse(false);
         let took = held.becomes(GuardState::Held, ms(2_000) + SLACK).await;
         measured("after an outage of 4 s: to Held", took);
-        // It served for a second: a good connection, with nothing wrong any more.
+        // After serving for a second, the connection counts as good again.
         tokio::time::sleep(ms(1_200)).await;
         for _ in 0..3 {
             let began = Instant::now();

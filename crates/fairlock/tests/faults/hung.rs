@@ -7,7 +7,7 @@ use fairlock_testkit::history::Event;
 use std::time::{Duration, Instant};
 
 /// Ten hung processes at the head: the first is granted the lock, because its heartbeat is fresh;
-/// when that is over the others count as dead as well.
+/// when its grant ends, the others count as dead as well.
 #[test]
 fn f07_ten_hung_processes_cost_one_deadline() {
     steady(|| async {
@@ -19,7 +19,7 @@ fn f07_ten_hung_processes_cost_one_deadline() {
     });
 }
 
-/// The same with the times of production: at most D + HB, eight seconds.
+/// The same with the default times: at most D + HB, eight seconds.
 #[test]
 fn f07_three_hung_processes_with_default_times() {
     steady(|| async {

@@ -6,11 +6,11 @@ use fairlock_testkit::redisson::{DEFAULT_WAIT_MS, JavaClient, WATCHDOG_LEASE_MS,
 use fairlock_testkit::server::Generation;
 use std::time::{Duration, Instant};
 
-/// How long a free lock is kept for a Java head that nobody hears.
+/// How long a free lock is kept for a Java head that has no subscription.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// A Java client dies at the head of the queue. Redisson waits for its time, which is minutes
-/// ahead; ours behind it waits eight seconds.
+/// A Java client dies at the head of the queue. Redisson waits for its timeout, which is minutes
+/// away; ours behind it waits eight seconds.
 #[test]
 fn a_dead_java_head_costs_eight_seconds() {
     steady(|| async {
@@ -29,14 +29,14 @@ fn a_dead_java_head_costs_eight_seconds() {
         measured("release to grant, past a dead Java head", took);
         assert!(took > PATIENCE - SLACK, "it may have been between entering and subscribing");
         held.release().await;
-        // Known by now: the next does not wait again.
+        // The client is known to be dead by now: the next waiter does not wait again.
         all_in_turn(places.collect(), SLACK).await;
         fixture.history.assert_sound();
     });
 }
 
-/// A Java client waits at the head, and lives: it is woken by our release, takes the lock itself,
-/// and holds it once. Ours behind it gets the lock when Java unlocks.
+/// A live Java client waits at the head: our release wakes it, it takes the lock itself, and holds
+/// it once. Ours behind it gets the lock when Java unlocks.
 #[test]
 fn a_live_java_head_is_woken_and_served() {
     steady(|| async {
@@ -71,7 +71,7 @@ fn a_live_java_head_is_woken_and_served() {
     });
 }
 
-/// Java and ours take turns in one queue, strictly in the order in which they came.
+/// Java and ours take turns in one queue, strictly in the order of their arrival.
 #[test]
 fn java_and_ours_alternate() {
     steady(|| async {
@@ -86,8 +86,8 @@ fn java_and_ours_alternate() {
             assert!(java.acquire("job", n, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
             subscriptions.push(java.subscribe("job", n));
         }
-        // The first waiter listens to Java, and its client's next heartbeat is far away: the one that
-        // is its oldest then must begin to listen by itself.
+        // The first waiter listens on its Java channel, and its client's next heartbeat is far
+        // away: the client's next oldest waiter must then start to listen by itself.
         let first = channel_of("job", &places[0].owner);
         eventually("the first listens", SLACK, || fixture.listeners(&first) == 1);
         let mut calls = (0, Instant::now());
@@ -114,8 +114,8 @@ fn java_and_ours_alternate() {
     });
 }
 
-/// A Java client whose clock is ten minutes ahead arrives. By its clock everybody in the queue is
-/// long dead, and it drops us all; each returns to its place, before those that came later.
+/// A Java client whose clock is ten minutes ahead arrives. By its clock every waiter in the queue
+/// is long dead, and it drops all of ours; each returns to its place, ahead of later arrivals.
 #[test]
 fn a_java_client_with_a_fast_clock_drops_ours() {
     steady(|| async {
@@ -142,8 +142,9 @@ fn a_java_client_with_a_fast_clock_drops_ours() {
     });
 }
 
-/// Java's unlock told a timed Java head that was giving up; that one left, and told nobody. Ours, head of a
-/// free lock then, heard of it with its next heartbeat, 1.9 s later (a random round beside the real jars).
+/// Java's unlock told a timed Java head that was just giving up; that one left and told nobody.
+/// Ours, now the head of a free lock, noticed only at its next heartbeat, 1.9 s later (in a random
+/// round beside the real jars).
 #[test]
 fn ours_behind_java_that_leaves_in_silence_looks_four_times_a_heartbeat() {
     steady(|| async {
@@ -162,12 +163,12 @@ fn ours_behind_java_that_leaves_in_silence_looks_four_times_a_heartbeat() {
         measured("a Java head leaves a free lock in silence", held.at - left);
         held.release().await;
 
-        // What it costs: two calls a second with heartbeats of 2 s, and no more.
+        // The cost: two calls a second with heartbeats of 2 s, and no more.
         assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
         let place = fixture.enter(&client, "job").await;
         let channel = channel_of("job", &place.owner);
         eventually("ours listens", SLACK, || fixture.listeners(&channel) == 1);
-        // The look after the subscription; from here on nothing but time causes calls.
+        // Past the look that follows the subscription; from here on only time causes calls.
         tokio::time::sleep(ms(500)).await;
         let before = fixture.script_calls();
         tokio::time::sleep(SELDOM).await;
@@ -178,7 +179,7 @@ fn ours_behind_java_that_leaves_in_silence_looks_four_times_a_heartbeat() {
     });
 }
 
-/// Java holds the lock and dies. Ours takes it when the lease ends, without anybody's message.
+/// Java holds the lock and dies. Ours takes it when the lease ends, without a message.
 #[test]
 fn a_dead_java_holder_costs_its_lease() {
     steady(|| async {

@@ -1,4 +1,4 @@
-//! Jumps of the server's clock are told; clocks.rs shows what becomes of locks.
+//! Jumps of the server's clock are reported; `clocks` shows what happens to locks.
 
 use crate::support::{soon, until};
 use fairlock::{Check, Client, Config, GuardState, Reaction};
@@ -7,10 +7,11 @@ use std::time::Duration;
 
 const HOUR_US: i64 = 3_600_000_000;
 
-/// Renewals come every third of it: none within a test.
+/// Renewals come after each third of it: none within a test.
 const LEASE: Duration = Duration::from_secs(600);
 
-/// An answer of the server brings its time. It need not be the first one since the jump.
+/// Waits for the warning. Each reply of the server carries its time; the first one after the jump
+/// need not bring the warning.
 async fn told(client: &Client, word: &str) {
     let lock = client.fair_lock(client.id().to_string());
     until(word, async || {
@@ -21,12 +22,12 @@ async fn told(client: &Client, word: &str) {
             .any(|found| found.check() == Check::Clock && found.to_string().contains(word))
     })
     .await;
-    // The latest alone.
+    // Only the latest warning is kept.
     assert_eq!(client.warnings().len(), 1);
 }
 
-/// F64, F65: an hour forwards and back. By default it is said; with `Refuse` every guard is asked for at once, and
-/// told what the server says; with `Ignore` nobody looks.
+/// F64, F65: an hour forwards and back. By default the client warns; with `Refuse` it also asks the
+/// server about every guard at once, and updates it; with `Ignore` it does not look.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f64_f65_a_jump_of_the_servers_clock_is_told() {
     let server = Server::builder(Generation::Redis70).clock_shim(true).start();
@@ -43,7 +44,7 @@ async fn f64_f65_a_jump_of_the_servers_clock_is_told() {
         assert_eq!(client.warnings(), []);
     }
 
-    // Back: leases last longer, and whoever asks is told that it still holds.
+    // Back: leases last longer, and a guard that is asked about is confirmed as held.
     server.clock().set_offset(-HOUR_US);
     for client in [&warns, &refuses] {
         told(client, "back by").await;
@@ -51,7 +52,7 @@ async fn f64_f65_a_jump_of_the_servers_clock_is_told() {
     let refused = || guards[1].state();
     until("it is confirmed", async || refused() == GuardState::Held).await;
 
-    // Forwards, beyond every lease: the one that is asked for is lost, long before its next renewal.
+    // Forwards, beyond every lease: the guard is asked about, and lost before its next renewal.
     server.clock().set_offset(HOUR_US);
     for client in [&warns, &refuses] {
         told(client, "forwards by").await;

@@ -1,4 +1,4 @@
-//! Requests arrive once more, or long after whoever sent them has given up.
+//! Requests that arrive twice, or long after their sender has given up.
 
 use super::fixture::{
     D, Fixture, HB, LEASE, SLACK, client, config, eventually, key, measured, ms, steady, within,
@@ -7,7 +7,7 @@ use fairlock::{Client, ErrorKind, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
 use std::time::Instant;
 
-/// a05 (a): a request is stuck on a connection that is given up. The caller goes away without the
+/// a05 (a): a request is stuck on a connection that is given up. The caller leaves without the
 /// lock; then the request arrives. No ghost takes the free lock.
 #[test]
 fn a05_a_late_acquire_takes_nothing() {
@@ -20,7 +20,7 @@ fn a05_a_late_acquire_takes_nothing() {
         let lock = client.fair_lock("job");
         let attempt = tokio::spawn(async move { lock.lock().await });
         proxy.wait_until(|counts| counts.requests_held == 1);
-        // Not answered: it is given up, and taken back as soon as there is a connection.
+        // Unanswered: the request is given up, and taken back as soon as there is a connection.
         attempt.abort();
         assert!(attempt.await.unwrap_err().is_cancelled());
         proxy.cut_clients();
@@ -35,7 +35,7 @@ fn a05_a_late_acquire_takes_nothing() {
     });
 }
 
-/// a05: as above, with the lock held: no ghost stands in the queue.
+/// a05: as above, with the lock held: no ghost enters the queue.
 #[test]
 fn a05_a_late_acquire_queues_nobody() {
     steady(|| async {
@@ -61,8 +61,8 @@ fn a05_a_late_acquire_queues_nobody() {
     });
 }
 
-/// a05: the late request arrives before anything can take it back: the lock is free again as soon
-/// as it can.
+/// a05: the late request arrives before anything can take it back: the lock is freed as soon as
+/// possible.
 #[test]
 fn a05_a_late_acquire_is_freed() {
     steady(|| async {
@@ -81,7 +81,7 @@ fn a05_a_late_acquire_is_freed() {
     });
 }
 
-/// a05 (c): a heartbeat that is stuck arrives after its waiter has left. It brings nobody back.
+/// a05 (c): a stuck heartbeat arrives after its waiter has left. It does not bring the waiter back.
 #[test]
 fn a05_a_late_heartbeat_heals_nobody() {
     steady(|| async {
@@ -106,15 +106,15 @@ fn a05_a_late_heartbeat_heals_nobody() {
     });
 }
 
-/// Renewal, release and acquisition of earlier holds, and the acquisition of the present one,
-/// arrive once more: the present hold is untouched.
+/// Renewal, release and acquisition of earlier holds, and the acquisition of the current one,
+/// arrive a second time: the current hold is unaffected.
 #[test]
 fn f57_old_requests_arrive_once_more() {
     steady(|| async {
         let Some(fixture) = Fixture::redis70() else { return };
         let proxy = Proxy::start(fixture.server.addr());
         let client = client(&proxy.url()).await;
-        // Everything is known to the server, so that each request is one script.
+        // The server knows all scripts by now, so each request is one call.
         let warm = fixture.take(&client, "job").await;
         tokio::time::sleep(LEASE / 2).await;
         warm.release().await;
@@ -122,7 +122,7 @@ fn f57_old_requests_arrive_once_more() {
         let scripts = proxy.counts().scripts;
         let first = fixture.take(&client, "job").await;
         proxy.wait_until(|counts| counts.scripts == scripts + 2);
-        // The renewal has been answered when the release goes out.
+        // The renewal has been answered before the release is sent.
         first.release().await;
         let lock = client.fair_lock("job").lease(10 * LEASE);
         let second = fixture.hold(lock).await;
@@ -155,7 +155,7 @@ fn a05_an_old_reentry_arrives_once_more() {
             let inner = held.guard.reenter().await.unwrap();
             assert_eq!(inner.release().await.unwrap(), Release::StillHeld(1));
         }
-        // In the second round both scripts were known: re-entry, partial release.
+        // In the second round the server knew both scripts: re-entry, partial release.
         let replies = proxy.replay(2);
         let tags: Vec<_> = replies.iter().map(|reply| reply.array()[2].text()).collect();
         assert_eq!(tags, ["stale", "held"]);
@@ -165,8 +165,8 @@ fn a05_an_old_reentry_arrives_once_more() {
     });
 }
 
-/// No network delivers an answered acquisition again, but somebody may: then a ghost stands in the
-/// queue, in the name of a client that lives. It costs what an unclaimed grant costs.
+/// No network delivers an answered acquisition again, but someone may: then a ghost stands in the
+/// queue, in the name of a live client. It costs as much as an unclaimed grant.
 #[test]
 fn f57_a_replayed_acquire_costs_a_deadline() {
     steady(|| async {
@@ -177,7 +177,7 @@ fn f57_a_replayed_acquire_costs_a_deadline() {
             fixture.take(&replayed, "job").await.release().await;
         }
         let held = fixture.take(&other, "job").await;
-        // The acquisition and the release of before.
+        // The earlier acquisition and release.
         proxy.replay(2);
         assert_eq!(fixture.queue("job").len(), 1, "a ghost");
         let next = fixture.enter(&other, "job").await;
@@ -190,8 +190,8 @@ fn f57_a_replayed_acquire_costs_a_deadline() {
     });
 }
 
-/// The store is not reached for the store timeout: an error, with a kind that says whether the
-/// request may have had an effect; and what it had is taken back.
+/// The store is out of reach for the store timeout: the error's kind tells whether the request may
+/// have had an effect, and any effect is taken back.
 #[test]
 fn f53_the_store_is_not_reached_in_time() {
     steady(|| async {
@@ -212,8 +212,8 @@ fn f53_the_store_is_not_reached_in_time() {
     });
 }
 
-/// F56: replies come after their calls have stopped waiting for them, on a connection that goes on.
-/// Each call hears its own answer in the end, and none the answer of another.
+/// F56: replies come after their calls have stopped waiting for them, on a connection that stays
+/// open. In the end each call gets its own answer, and none gets that of another.
 #[test]
 fn f56_a_late_reply_answers_its_own_call() {
     const LOCKS: u64 = 20;
@@ -226,7 +226,7 @@ fn f56_a_late_reply_answers_its_own_call() {
             let guard = holder.plain_lock(format!("job {name}")).lock().await.unwrap();
             owners.push(guard);
         }
-        // No ping that stays without an answer ends the connection.
+        // No unanswered ping may end the connection.
         let config = config(&proxy.url()).ping_interval(LEASE * 60).ping_timeout(LEASE * 60);
         let asker = Client::with_config(config.response_timeout(ms(50))).await.unwrap();
         let before = proxy.counts();
@@ -236,7 +236,7 @@ fn f56_a_late_reply_answers_its_own_call() {
             let lock = asker.plain_lock(format!("job {name}"));
             answers.push(tokio::spawn(async move { lock.holder().await }));
         }
-        // All are asked a second time while the first answers are still on their way.
+        // All requests are sent a second time while the first replies are still in flight.
         proxy.wait_until(|counts| counts.scripts >= before.scripts + 2 * LOCKS);
         proxy.delay_to_client(ms(0));
         for (answer, guard) in answers.into_iter().zip(&owners) {

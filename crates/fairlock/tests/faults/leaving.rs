@@ -1,12 +1,11 @@
-//! Locks that are left to the store, and places that are given up, while replies and connections
-//! are lost.
+//! Locks are detached, and places in the queue given up, while replies and connections are lost.
 
 use super::fixture::{Fixture, LEASE, SLACK, client, config, eventually, ms, steady, within};
 use fairlock::{Client, ErrorKind};
 use fairlock_testkit::proxy::Proxy;
 use std::time::Instant;
 
-/// How many late copies of requests for the lock will be refused.
+/// How many requests for the lock are on record, so that their late copies will be refused.
 fn buried(fixture: &Fixture) -> usize {
     fixture.call(&["KEYS", "fairlock_buried:{job}:*"]).array().len()
 }
@@ -20,7 +19,8 @@ async fn behind(proxy: &Proxy, client: Client) -> Client {
     client
 }
 
-/// The renewal was carried out and its reply is lost: the copy reaches no further than it may.
+/// The renewal was carried out and its reply lost: the copy extends the hold no further than
+/// allowed.
 #[test]
 fn a_detach_whose_reply_is_lost() {
     steady(|| async {
@@ -46,8 +46,8 @@ fn a_detach_whose_reply_is_lost() {
     });
 }
 
-/// A copy of the acquire was never answered and may arrive any time. Refusing it frees the hold
-/// that the request has got, so that must wait until the detached hold is over.
+/// A copy of the acquire request was never answered and may arrive at any time. Refusing it frees
+/// the hold of that request, so this must wait until the detached hold is over.
 #[test]
 fn late_copies_are_refused_when_a_detached_hold_is_over() {
     steady(|| async {
@@ -72,7 +72,8 @@ fn late_copies_are_refused_when_a_detached_hold_is_over() {
     });
 }
 
-/// Nobody can say that the place was given up: an error says so in time, and it goes on.
+/// Nobody can confirm that the place was given up: an error reports that in time, and the leaving
+/// continues.
 #[test]
 fn leaving_without_a_store_is_unknown_and_goes_on() {
     steady(|| async {
@@ -100,8 +101,9 @@ fn leaving_without_a_store_is_unknown_and_goes_on() {
     });
 }
 
-/// The watchdog renews a hold while it is left for longer than its lease, and the link is slow: a renewal that arrived
-/// after the call that names the time would give the lease again, and free the lock while `Detached` says that it is held.
+/// The watchdog renews a hold while it is being detached for longer than its lease, and the link is
+/// slow: a renewal that arrived after the call that sets the time would restore the lease, and free
+/// the lock while `Detached` claims that it is held.
 #[test]
 fn d24_no_renewal_comes_after_the_time_that_was_named() {
     steady(|| async {
@@ -114,13 +116,14 @@ fn d24_no_renewal_comes_after_the_time_that_was_named() {
             if offset == 60 {
                 proxy.delay_to_client(ms(120));
             }
-            // The first renewal is due at a third of the lease; the call comes with it, or while its answer is on the way.
+            // The first renewal is due after a third of the lease; the call coincides with it, or
+            // comes while its reply is in flight.
             tokio::time::sleep(LEASE / 3 - ms(2) + ms(offset)).await;
             let detached = guard.detach_for(20 * LEASE).await.unwrap();
             proxy.delay_to_client(ms(0));
             let left = detached.remaining();
             assert!(left > 15 * LEASE, "{left:?}");
-            // What reconnects is looked at as well.
+            // The reconnect must not renew the lease either.
             proxy.cut_clients();
             let holder = within("it is back", 4 * SLACK, lock.holder()).await.unwrap();
             assert_eq!(holder.unwrap().owner, *detached.owner());
@@ -131,7 +134,8 @@ fn d24_no_renewal_comes_after_the_time_that_was_named() {
     });
 }
 
-/// A lost copy of the acquire is refused when the time is over, not after a lease: that would free the lock.
+/// A lost copy of the acquire request is refused when the time is over, not after a lease: that
+/// would free the lock.
 #[test]
 fn d24_late_copies_are_refused_when_the_time_is_over() {
     steady(|| async {
@@ -154,7 +158,8 @@ fn d24_late_copies_are_refused_when_the_time_is_over() {
     });
 }
 
-/// The time was carried out, and nobody hears of that: the caller has an error, so nobody may have the lock for as long.
+/// The server set the time, but the reply is lost: the caller gets an error, so nobody may keep the
+/// lock for that long.
 #[test]
 fn d24_a_failed_leave_is_taken_back() {
     steady(|| async {
@@ -175,7 +180,7 @@ fn d24_a_failed_leave_is_taken_back() {
             let error = error.unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Lost), "{error}");
             assert!(fixture.ttl(kind) > 30 * LEASE, "the server carried it out");
-            // Longer than the release is tried.
+            // Longer than the client tries to release.
             tokio::time::sleep(LEASE).await;
             proxy.refuse(false);
             eventually("it is free", 6 * SLACK, || fixture.ttl(kind) == ms(0));

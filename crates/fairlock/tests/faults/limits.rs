@@ -1,5 +1,5 @@
-//! Limits of the process that are reached for seconds: threads and descriptors. What cannot be done is an error, and all of
-//! it works again afterwards.
+//! Limits of the process that are reached for some seconds: threads and descriptors. What cannot be
+//! done is an error, and everything works again afterwards.
 
 use super::fixture::{Fixture, HB, LEASE, SLACK, measured, ms, steady};
 use super::worker::Worker;
@@ -9,13 +9,14 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::Instant;
 
-/// Nobody else runs anything as this user, so that its threads are the worker's.
+/// No other process runs as this user, so all its threads are the worker's.
 const USER: (u32, u32) = (52_041, 52_041);
 
-/// For so long nothing may be begun: many attempts to connect fall into it. Time is what this is about.
+/// How long nothing can be started, in milliseconds: long enough for many attempts to connect. This
+/// test is about time.
 const SECONDS: u64 = 3_000;
 
-/// A worker whose limits count for it alone: what root starts has none.
+/// A worker with limits of its own: processes of root are exempt from them.
 fn limited(url: &str) -> Worker {
     if is_root() {
         Worker::of_user(url, HB, 20 * LEASE, USER)
@@ -28,7 +29,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Changes a limit of the worker, as its own user: in a container root may not.
+/// Changes a limit of the worker, as its own user: in a container root may not do that.
 fn limit(worker: &Worker, what: &str, most: &str) {
     let mut command = Command::new("prlimit");
     command.args([format!("--pid={}", worker.pid()), format!("--{what}={most}:")]);
@@ -39,7 +40,7 @@ fn limit(worker: &Worker, what: &str, most: &str) {
     assert!(done.success(), "{what}: {done}");
 }
 
-/// The connections are cut while nothing can be had of `what`; then it can again.
+/// Cuts the connections while the limit of `what` is reached, then lifts the limit.
 fn reached_for_seconds(fixture: &Fixture, url: &str, (what, kind): (&str, Resource)) {
     let name = format!("job-{what}");
     let mut worker = limited(url);
@@ -51,14 +52,14 @@ fn reached_for_seconds(fixture: &Fixture, url: &str, (what, kind): (&str, Resour
     let again = worker.hear("state 0 Held", ms(SECONDS));
     assert!(again.is_none(), "{what}: it has connected in spite of the limit");
     let began = Instant::now();
-    // As many as this process may have, from which it has its limits.
+    // The limit of this process, from which the worker inherited its own.
     let before = getrlimit(kind).current;
     let before = before.map_or_else(|| "unlimited".to_owned(), |most| most.to_string());
     limit(&worker, what, &before);
     // The pause between two attempts has grown to two seconds.
     worker.expect("state 0 Held", ms(3_000) + SLACK);
     measured(&format!("d41 {what}: to Held"), began.elapsed());
-    // Not only what was held: a new call, too.
+    // New calls work as well, not only the hold.
     worker.order(&format!("lock 1 another-{name}"));
     worker.expect("granted 1", SLACK);
     worker.order("release 0");
@@ -66,8 +67,9 @@ fn reached_for_seconds(fixture: &Fixture, url: &str, (what, kind): (&str, Resour
     fixture.history.record(&name, line.owner(), Event::Released);
 }
 
-/// D41: the system has no thread for some seconds, and the connections are lost meanwhile. The look-up of the server's
-/// name panicked in the task that keeps the connection, and nothing ever connected again.
+/// D41: the system has no thread to spare for some seconds, and the connections are lost meanwhile.
+/// Resolving the server's name panicked in the task that keeps the connection, and the client never
+/// connected again.
 #[test]
 fn d41_no_thread_for_seconds() {
     steady(|| async {
@@ -87,7 +89,7 @@ fn d41_no_descriptor_for_seconds() {
     });
 }
 
-/// The files of TLS were read in the same way, also where the server has an address and no name.
+/// The TLS files were read in the same way, even if the server is given by address and not by name.
 #[cfg(feature = "tls")]
 #[test]
 fn d41_no_thread_to_read_the_files_of_tls() {
@@ -103,7 +105,7 @@ fn d41_no_thread_to_read_the_files_of_tls() {
         else {
             return;
         };
-        // The worker is another user.
+        // The worker runs as another user.
         set_permissions(files.path(), Permissions::from_mode(0o755)).unwrap();
         let ca = files.put("trusted.pem", ca.pem());
         set_permissions(&ca, Permissions::from_mode(0o644)).unwrap();

@@ -1,4 +1,4 @@
-//! Scripts and connections are lost again and again while many take turns.
+//! Scripts and connections are lost repeatedly while many take turns.
 
 use super::fixture::{Fixture, HB, Held, SLACK, all_in_turn, measured, ms, steady, within};
 use fairlock::Client;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// Runs `fault` every `period` for as long as it lives.
+/// Runs `fault` every `period` until it is dropped.
 struct Storm {
     over: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<u64>>,
@@ -38,11 +38,11 @@ impl Storm {
     }
 }
 
-/// How long each of these storms goes on.
+/// How long each of these storms lasts.
 const STORM: Duration = Duration::from_millis(1_500);
 
-/// Turn after turn by six tasks until the storm is over; each turn counts without any protection
-/// but the lock.
+/// Six tasks take turns until the storm is over, and increment a counter that only the lock
+/// protects.
 async fn count(fixture: &Arc<Fixture>, clients: &[Client]) -> u64 {
     let counter = Arc::new(AtomicU64::new(0));
     let until = Instant::now() + STORM;
@@ -82,7 +82,7 @@ async fn count(fixture: &Arc<Fixture>, clients: &[Client]) -> u64 {
     total
 }
 
-/// The server forgets all scripts every two milliseconds: nobody notices.
+/// The server forgets all scripts every two milliseconds: no caller notices.
 #[test]
 fn f26_script_flush_under_load() {
     steady(|| async {
@@ -117,14 +117,14 @@ fn f31_inboxes_are_killed_under_load() {
     killed_under_load("inboxes", &["CLIENT", "KILL", "TYPE", "pubsub"]);
 }
 
-/// Requests are sent again, with one effect.
+/// Requests are sent again, and take effect once.
 #[test]
 fn f31_command_connections_are_killed_under_load() {
     killed_under_load("command connections", &["CLIENT", "KILL", "TYPE", "normal"]);
 }
 
-/// a16: all inboxes are gone at once, while the lock is held. When they are back, the waiters are
-/// served in their old order, whoever came back first.
+/// a16: all inboxes are lost at once, while the lock is held. When they are back, the waiters are
+/// served in their old order, whichever came back first.
 #[test]
 fn a16_all_inboxes_are_killed_while_waiting() {
     steady(|| async {
@@ -145,8 +145,8 @@ fn a16_all_inboxes_are_killed_while_waiting() {
     });
 }
 
-/// a16: the lock is released in the very moment in which all inboxes are gone. Everybody counts as
-/// dead then, and returns within a heartbeat; nobody is lost.
+/// a16: the lock is released at the very moment when all inboxes are lost. Every client counts as
+/// dead then, and returns within a heartbeat; no waiter is lost.
 #[test]
 fn a16_all_inboxes_are_killed_at_the_release() {
     steady(|| async {

@@ -1,5 +1,5 @@
-//! Hand-overs are lost, repeated, delayed and forged. A message is only ever faster than the next
-//! heartbeat; nothing depends on it.
+//! Hand-over messages are lost, repeated, delayed and forged. A message is only faster than the
+//! next heartbeat; nothing depends on it.
 
 use super::fixture::{
     D, Fixture, HB, Place, SLACK, all_in_turn, client, eventually, inbox, key, steady,
@@ -22,7 +22,7 @@ async fn three_waiters(fixture: &Fixture, clients: &[Client; 2]) -> Vec<Place> {
     places
 }
 
-/// Each message is lost: each hand-over takes a heartbeat, at most.
+/// Every message is lost: each hand-over takes at most a heartbeat.
 #[test]
 fn f58_f59_messages_are_lost() {
     steady(|| async {
@@ -79,7 +79,7 @@ fn f59_messages_are_repeated() {
         let calls = fixture.script_calls();
         held.release().await;
         all_in_turn(places, SLACK).await;
-        // Four releases, and a heartbeat of each client for each copy would be thirty more.
+        // Four releases; one heartbeat of a client for each copy would make thirty more.
         let calls = fixture.script_calls() - calls;
         assert!(calls <= 4 + 8, "{calls} scripts");
         assert_eq!(proxy.counts().pushes_duplicated, 30);
@@ -91,7 +91,7 @@ fn f59_messages_are_repeated() {
 }
 
 /// Each message comes so late that a heartbeat was faster (a01: and nobody counts the lease from
-/// the message's arrival), or so late that the hold it speaks of is over (a02).
+/// the message's arrival), or so late that its hold is over (a02).
 #[test]
 fn f59_a01_a02_messages_are_late() {
     steady(|| async {
@@ -110,7 +110,7 @@ fn f59_a01_a02_messages_are_late() {
                 held.release().await;
             }
             proxy.wait_until(|counts| counts.pushes == 3);
-            // The last of them is still under way, and then it must mean nothing.
+            // The last of them is still in flight, and must have no effect when it arrives.
             tokio::time::sleep(delay).await;
             assert_eq!(fixture.holder("job"), None);
             fixture.history.assert_sound();
@@ -118,7 +118,7 @@ fn f59_a01_a02_messages_are_late() {
     });
 }
 
-/// Ten thousand forged messages to a waiter's inbox: none is a grant, and none is answered.
+/// Ten thousand forged messages to a waiter's inbox: none counts as a grant or causes a request.
 #[test]
 fn f59_forged_grants() {
     steady(|| async {
@@ -141,7 +141,7 @@ fn f59_forged_grants() {
             }
             eventually("all are counted", 5 * SLACK, || two.dropped_messages() == FLOOD as u64);
             assert!(!place.is_over());
-            // Renewals and heartbeats go on: at most four and six a second.
+            // Renewals and heartbeats continue: at most four and six a second.
             let calls = fixture.script_calls() - calls;
             let allowed = began.elapsed().as_secs_f64() * 10.0 + 10.0;
             println!(
@@ -157,13 +157,13 @@ fn f59_forged_grants() {
     });
 }
 
-/// Forged wake-ups, on the channels of fair and plain waiters: each may ask again, now and then.
+/// Forged wake-ups on the channels of fair and plain waiters: each waiter may ask again at times.
 #[test]
 fn f59_forged_wake_ups() {
     steady(|| async {
         let Some(fixture) = Fixture::redis70() else { return };
         let (one, two) = (fixture.client().await, fixture.client().await);
-        // Behind a Java waiter ours listens to its own channel.
+        // Behind a Java waiter, ours listens on its own channel.
         let mut java = JavaClient::new(&fixture.server, 0);
         let held = fixture.take(&one, "job").await;
         assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, 30_000).is_some());
@@ -198,7 +198,7 @@ fn f59_forged_wake_ups() {
 }
 
 /// a23: messages flood the inbox of a client that cannot read them in time, and the server cuts
-/// that connection. Renewals and heartbeats have their own and go on.
+/// that connection. Renewals and heartbeats use another one and continue.
 #[test]
 fn a23_the_inbox_overflows() {
     steady(|| async {

@@ -1,4 +1,4 @@
-//! Keys are removed, changed and replaced behind our back.
+//! Keys are removed, changed and replaced from outside.
 
 use super::fixture::{
     D, Fixture, HB, LEASE, SLACK, all_in_turn, assert_ordered, config, eventually, key, measured,
@@ -10,7 +10,7 @@ use fairlock_testkit::history::Event;
 use fairlock_testkit::server::Generation;
 use std::time::Instant;
 
-/// What a lock consists of, and the type of each key.
+/// The keys of a lock, and the type of each.
 const KEYS: [(&str, &str); 7] = [
     ("", "hash"),
     ("redisson_lock_queue", "list"),
@@ -21,12 +21,12 @@ const KEYS: [(&str, &str); 7] = [
     ("fairlock_beats", "zset"),
 ];
 
-/// The key of a lock: the lock's own is its name.
+/// A key of a lock; the lock's own key is its name.
 fn of(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_owned() } else { key(prefix, name) }
 }
 
-/// FLUSHALL: as after a restart without persistence, but nobody is told by a connection that ends.
+/// FLUSHALL: like a restart without persistence, but no closed connection reveals it.
 #[test]
 fn f34_flushall() {
     steady(|| async {
@@ -46,8 +46,8 @@ fn f34_flushall() {
     });
 }
 
-/// F29: an eviction policy takes keys of locks. Whoever loses the lock itself is told at the next renewal;
-/// everybody who waits is served in the end, and tokens rise.
+/// F29: an eviction policy removes keys of locks. A holder whose lock is evicted learns of the loss
+/// at its next renewal; every waiter is served in the end, and tokens rise.
 #[test]
 fn f29_keys_are_evicted() {
     steady(|| async {
@@ -69,7 +69,7 @@ fn f29_keys_are_evicted() {
                 let line = info.text().lines().find_map(|line| line.strip_prefix("evicted_keys:"));
                 line.unwrap().parse::<u64>().unwrap()
             };
-            // What is needed beside the keys, and not a byte more.
+            // With a limit of one byte, every command evicts keys.
             fixture.call(&["CONFIG", "SET", "maxmemory-policy", policy]);
             fixture.call(&["CONFIG", "SET", "maxmemory", "1"]);
             eventually("the lock is evicted", 5 * SLACK, || {
@@ -99,8 +99,8 @@ fn f29_keys_are_evicted() {
     });
 }
 
-/// Each key is deleted while the lock is held and waited for. The loss of the lock itself is told
-/// to its holder; any other loss costs nothing but a moment, and nobody's place.
+/// Each key is deleted while the lock is held and others wait. If it is the lock itself, its holder
+/// learns of the loss; any other key costs only a moment, and nobody's place.
 #[test]
 fn f35_each_key_is_deleted() {
     steady(|| async {
@@ -136,8 +136,8 @@ fn f35_each_key_is_deleted() {
     });
 }
 
-/// The TTL of a held lock is taken away, or made shorter. The next renewal sets it right, or the
-/// holder is told.
+/// The TTL of a held lock is removed, or shortened. The next renewal corrects it, or the holder
+/// learns of the loss.
 #[test]
 fn f36_the_ttl_is_changed() {
     steady(|| async {
@@ -163,8 +163,8 @@ fn f36_the_ttl_is_changed() {
     });
 }
 
-/// A holder dies, and an operator has taken the TTL of its lock away: it would be held for ever. The
-/// next waiter's heartbeat gives it one of 30 s, or of its own lease if that is longer.
+/// A holder dies after an operator has removed the TTL of its lock, which would then be held
+/// forever. The next waiter's heartbeat sets a TTL of 30 s, or of its own lease if that is longer.
 #[test]
 fn f36_a_dead_holder_without_a_ttl() {
     steady(|| async {
@@ -184,15 +184,15 @@ fn f36_a_dead_holder_without_a_ttl() {
         tokio::time::timeout(HB + SLACK, mended).await.expect("a TTL within a heartbeat");
         let left = fixture.call(&["PTTL", "job"]).int();
         assert!((28_000..=30_000).contains(&left), "{left} ms");
-        // What follows is an ordinary end of a lease.
+        // From here on, a lease ends as usual.
         assert_eq!(fixture.call(&["PEXPIRE", "job", "100"]).int(), 1);
         next.granted(HB + SLACK).await.release().await;
         fixture.history.assert_sound();
     });
 }
 
-/// Each key is replaced by something of another type. Whoever needs it is told which key it is;
-/// nothing is written; and when the operator has put things right the lock works again.
+/// Each key is replaced by one of another type. Any caller that needs it gets an error that names
+/// the key; nothing is written; and once the operator has repaired it, the lock works again.
 #[test]
 fn f37_each_key_has_a_wrong_type() {
     steady(|| async {
@@ -223,7 +223,7 @@ fn f37_each_key_has_a_wrong_type() {
                 holds.push((wrong, name, held));
             }
             for (wrong, name, held) in holds {
-                // Says what the server says: released, lost, or not known.
+                // Any outcome that the server reports: released, lost, or unknown.
                 held.release().await;
                 fixture.call(&["DEL", &wrong]);
                 let held = fixture.hold(two.fair_lock(&name).lease(60 * LEASE)).await;
@@ -234,8 +234,8 @@ fn f37_each_key_has_a_wrong_type() {
     });
 }
 
-/// a19: of many held locks one is replaced by something else. Its holder is told; the others go
-/// on being renewed.
+/// a19: of many held locks, one is replaced by something else. Its holder learns of the loss; the
+/// others are still renewed.
 #[test]
 fn a19_one_bad_key_among_many() {
     steady(|| async {
@@ -249,7 +249,7 @@ fn a19_one_bad_key_among_many() {
         fixture.call(&["SET", "job70", "odd"]);
         let took = bad.lost(LEASE + SLACK).await;
         measured("a19 the bad key to Lost", took);
-        // Two leases: everything has been renewed several times since.
+        // Two leases: every hold has been renewed several times since.
         tokio::time::sleep(2 * LEASE).await;
         for held in holds {
             assert_eq!(held.guard.state(), GuardState::Held);
@@ -258,8 +258,8 @@ fn a19_one_bad_key_among_many() {
     });
 }
 
-/// The server is out of memory while a lock is held and waited for. Renewals, heartbeats, the
-/// hand-over, giving up and releasing go on; only new requests are refused, and leave nothing.
+/// The server is out of memory while a lock is held and others wait. Renewals, heartbeats, the
+/// hand-over, giving up and releasing continue; only new requests are refused, and leave nothing.
 #[test]
 fn f28_out_of_memory_while_held() {
     steady(|| async {
@@ -277,7 +277,7 @@ fn f28_out_of_memory_while_held() {
             assert!(impatient.await.unwrap().unwrap().is_none());
             fixture.history.record("job", &gone, Event::GaveUp);
             eventually("who gave up is gone", SLACK, || !fixture.queue("job").contains(&gone));
-            // More than a lease, and more than a heartbeat is good for.
+            // More than a lease, and longer than a heartbeat is good for.
             tokio::time::sleep(LEASE + LEASE / 2).await;
             assert_eq!(held.guard.state(), GuardState::Held);
             assert_eq!(fixture.queue("job"), before);
@@ -298,8 +298,9 @@ fn f28_out_of_memory_while_held() {
     });
 }
 
-/// D33: hundreds of thousands of strangers without scores stand in a queue, whoever put them there. The first heartbeat of
-/// ours gave each of them one, and the server did nothing else for seconds (11 s for a million).
+/// D33: hundreds of thousands of foreign entries without scores stand in a queue, whoever put them
+/// there. The first heartbeat of ours gave each of them a score, and the server did nothing else
+/// for seconds (11 s for a million).
 #[test]
 fn d33_a_queue_of_strangers_does_not_block_the_server() {
     steady(|| async {
@@ -308,7 +309,7 @@ fn d33_a_queue_of_strangers_does_not_block_the_server() {
         fixture.call(&["EVAL", many, "1", &key("redisson_lock_queue", "job")]);
         fixture.call(&["HSET", "job", "stranger:0", "1"]);
         fixture.call(&["PEXPIRE", "job", "60000"]);
-        // A third of what it took.
+        // 1 s: a third of the time that it used to take.
         fixture.call(&["CONFIG", "SET", "slowlog-log-slower-than", "1000000"]);
         fixture.call(&["SLOWLOG", "RESET"]);
         let client = fixture.client().await;

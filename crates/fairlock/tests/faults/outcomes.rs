@@ -1,5 +1,5 @@
 //! Every kind of error and every outcome of a release, each provoked through the public API. An
-//! error names the lock, who asked, who holds it instead where that is known, and what to do.
+//! error names the lock, the owner that asked, the current holder if that is known, and what to do.
 
 use super::fixture::{Fixture, HB, LEASE, SLACK, client, config, eventually, ms, steady, within};
 use fairlock::{Check, Client, Error, ErrorKind, Lock, Reaction, Release};
@@ -7,7 +7,7 @@ use fairlock_testkit::proxy::Proxy;
 use std::io::{Read, Write};
 use std::time::Duration;
 
-/// All of them; a kind that is added has to be provoked below.
+/// All kinds; a new kind must be provoked below.
 const KINDS: [ErrorKind; 9] = [
     ErrorKind::Misuse,
     ErrorKind::Denied,
@@ -20,14 +20,14 @@ const KINDS: [ErrorKind; 9] = [
     ErrorKind::Closed,
 ];
 
-/// What an error has to say beside its kind.
+/// What an error must contain besides its kind.
 #[derive(Default)]
 struct Says<'a> {
     /// The lock's name; every error of a lock has one.
     lock: &'a str,
-    /// Who asked, where an owner was made for the call.
+    /// Whether it names the owner that asked, where the call had one.
     owner: bool,
-    /// Who holds the lock instead.
+    /// The current holder.
     holder: Option<&'a str>,
     /// What happened, and what to do.
     words: &'a [&'a str],
@@ -111,7 +111,7 @@ fn p8_every_kind_of_error() {
             table.is(ErrorKind::WrongType, &fails(&lock).await, &says);
         }
 
-        // Something else listens there.
+        // Another program listens there.
         let web = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let place = web.local_addr().unwrap().to_string();
         std::thread::spawn(move || {
@@ -134,7 +134,7 @@ fn p8_every_kind_of_error() {
             .zip([client.fair_lock("fair"), client.plain_lock("plain")])
         {
             let guard = lock.lock().await.unwrap();
-            // Not by force, of which the holder would hear at once.
+            // Not by force, because the holder would learn of that at once.
             assert_eq!(fixture.server.client().call(&["DEL", name]).int(), 1);
             let other = lock.lock().await.unwrap();
             let (owner, holder) = (guard.owner().clone(), other.owner().to_string());
@@ -173,14 +173,14 @@ fn p8_every_kind_of_error() {
     });
 }
 
-/// The kinds that need a bad network.
+/// The kinds that need a broken network.
 async fn network(fixture: &Fixture, table: &mut Table) {
     let proxy = Proxy::start(fixture.server.addr());
     let client = Client::with_config(config(&proxy.url()).store_timeout(ms(700))).await.unwrap();
     let at = |lock| Says { lock, ..Says::default() };
     let check = "check the server and the network";
 
-    // Replies come so late that an explicit lease is over, each time.
+    // Replies come so late that an explicit lease is over, every time.
     proxy.delay_to_client(ms(150));
     let lock = client.fair_lock("short").lease(ms(100));
     let says = Says { owner: true, words: &["lease", "longer"], ..at("short") };
@@ -200,12 +200,12 @@ async fn network(fixture: &Fixture, table: &mut Table) {
         within("the connection", 3 * SLACK, lock.inspect()).await.unwrap();
     }
 
-    // Nothing arrives any more: new calls, and one that waits for its turn.
+    // Nothing arrives any more: neither new calls nor those of a waiter.
     let held = fixture.take(&super::fixture::client(&fixture.server.url()).await, "queue").await;
     let waits = client.fair_lock("queue");
     let waits = tokio::spawn(async move { waits.lock().await.map(drop) });
     fixture.joined("queue", &[]);
-    // A heartbeat is sent once it knows that it waits.
+    // A heartbeat is sent once the client knows that it waits.
     let scripts = proxy.counts().scripts;
     proxy.wait_until(|counts| counts.scripts > scripts);
     proxy.refuse(true);
@@ -225,9 +225,9 @@ async fn network(fixture: &Fixture, table: &mut Table) {
     held.release().await;
 }
 
-/// F82, a client that connects lazily: the first call finds out that the server refuses it, and says
-/// so at once. It waited for a connection that could not come, for the store timeout, and then told
-/// of a server that is not reachable.
+/// F82, a client that connects lazily: the first call finds that the server refuses it, and reports
+/// that at once. It used to wait for a connection that could not come, for the store timeout, and
+/// then reported an unreachable server.
 #[test]
 fn f82_a_lazy_client_that_is_refused_says_so_at_once() {
     steady(|| async {
@@ -276,8 +276,8 @@ fn p8_errors_of_connect_name_the_server() {
     });
 }
 
-/// A release that found no server within the store timeout was repeated on the next connection for fair locks only.
-/// A plain or simple lock stayed held for the rest of its lease, which may be hours.
+/// A release that found no server within the store timeout was repeated on the next connection for
+/// fair locks only. A plain or simple lock stayed held for the rest of its lease, maybe for hours.
 #[test]
 fn a_release_that_found_no_server_is_repeated_on_the_next_connection() {
     steady(|| async {
@@ -321,9 +321,9 @@ fn p8_every_outcome_of_a_release() {
             assert_eq!(outer.release().await.unwrap(), Release::Released, "{kind:?}");
             assert_eq!(fixture.holder("job"), None);
 
-            // The reply is lost: the second copy finds the lock gone, and that was our release.
+            // The reply is lost: the copy finds the lock free, and recognizes its own release.
             let guard = lock.lock().await.unwrap();
-            // The first renewal is over.
+            // The first renewal is done.
             eventually("it is renewed", SLACK, || fixture.ttl("job") > LEASE / 2);
             proxy.cut_after_reply_lost(true);
             proxy.drop_replies(1);
@@ -333,12 +333,12 @@ fn p8_every_outcome_of_a_release() {
                 1 + u64::from(kind == fairlock::Kind::Plain)
             );
 
-            // Taken away: told as lost.
+            // Taken away: reported as lost.
             let guard = lock.lock().await.unwrap();
             assert_eq!(fixture.call(&["DEL", "job"]).int(), 1);
             assert_eq!(guard.release().await.unwrap(), Release::Lost, "{kind:?}");
 
-            // No answer until the deadline: not known. The server has done it.
+            // No reply until the deadline: unknown. The server has carried it out.
             let guard = lock.lock().await.unwrap();
             proxy.black_hole_to_client(true);
             let outcome = within("an outcome", LEASE + 2 * SLACK, guard.release()).await.unwrap();
@@ -347,7 +347,7 @@ fn p8_every_outcome_of_a_release() {
             eventually("the lock is free", LEASE + SLACK, || fixture.holder("job").is_none());
             within("the connection", 3 * SLACK, lock.inspect()).await.unwrap();
 
-            // The deadline came before the release: lost, without an answer.
+            // The deadline came before the release: lost, without a reply.
             let guard = lock.lock().await.unwrap();
             proxy.black_hole_to_server(true);
             within("the loss", LEASE + SLACK, guard.lost()).await;

@@ -1,4 +1,4 @@
-//! The network carries nothing any more, in one direction or in both, for a while or for good.
+//! The network carries nothing, in one direction or in both, for a while or for good.
 
 use super::fixture::{
     D, Fixture, HB, LEASE, SLACK, all_in_turn, client, config, eventually, measured, ms, steady,
@@ -7,7 +7,7 @@ use fairlock::{Client, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
 use std::time::Instant;
 
-/// What of the two directions is lost.
+/// Which of the two directions is lost.
 #[derive(Clone, Copy, Debug)]
 struct Hole {
     to_server: bool,
@@ -32,8 +32,8 @@ impl Hole {
     }
 }
 
-/// The holder is cut off for good, without a connection that ends. It is in doubt after a ping was
-/// not answered, and knows that the lock is lost before the server gives it to somebody else.
+/// The holder is cut off for good, and no connection is closed. Its guard is Suspect after an
+/// unanswered ping, and Lost before the server gives the lock to another client.
 #[test]
 fn f51_f52_f53_the_holder_is_cut_off() {
     steady(|| async {
@@ -60,7 +60,7 @@ fn f51_f52_f53_the_holder_is_cut_off() {
     });
 }
 
-/// The network heals before the lease ends: doubt, then certainty again, and nothing is lost.
+/// The network heals before the lease ends: the guard is Suspect, then Held again; nothing is lost.
 #[test]
 fn f55_the_holder_is_cut_off_for_a_while() {
     steady(|| async {
@@ -83,7 +83,7 @@ fn f55_the_holder_is_cut_off_for_a_while() {
 }
 
 /// A waiter is cut off for longer than a heartbeat is good for, and its turn does not come
-/// meanwhile: it reconnects and stands where it stood.
+/// meanwhile: it reconnects and keeps its place.
 #[test]
 fn f51_a_waiter_is_cut_off_and_keeps_its_place() {
     steady(|| async {
@@ -96,7 +96,7 @@ fn f51_a_waiter_is_cut_off_and_keeps_its_place() {
             let second = fixture.enter(&other, "job").await;
             let connections = proxy.counts().connections;
             hole.open(&proxy);
-            // Time is what this is about: more than D without a heartbeat that is answered.
+            // This test is about time: more than D without an answered heartbeat.
             tokio::time::sleep(D + 2 * HB).await;
             Hole::heal(&proxy);
             proxy.wait_until(|counts| counts.connections >= connections + 2);
@@ -115,8 +115,8 @@ fn f51_a_waiter_is_cut_off_and_keeps_its_place() {
     });
 }
 
-/// Requests are lost, messages arrive: the waiter hears of its turn and has no way to extend what
-/// it got. It has the lock for as long as its last heartbeat was good for, and knows when that ends.
+/// Requests are lost, messages arrive: the waiter learns of its grant but cannot extend it. It has
+/// the lock for as long as its last heartbeat was good for, and knows when that ends.
 #[test]
 fn f52_a_waiter_hears_its_grant_and_cannot_answer() {
     steady(|| async {
@@ -136,12 +136,12 @@ fn f52_a_waiter_hears_its_grant_and_cannot_answer() {
     });
 }
 
-/// The turn of a waiter that is cut off comes. It costs the others what its last heartbeat was good
-/// for; the waiter never believes that it holds, and is served when it is back.
+/// A waiter's turn comes while it is cut off. The others wait for as long as its last heartbeat was
+/// good for; it never takes itself for the holder, and is served when it is back.
 #[test]
 fn f51_the_turn_of_a_cut_off_waiter_goes_by() {
     steady(|| async {
-        // Where messages arrive, the waiter is not cut off.
+        // If messages still arrived, the waiter would not be cut off.
         for hole in HOLES.into_iter().filter(|hole| hole.to_client) {
             let Some(fixture) = Fixture::redis70() else { return };
             let proxy = Proxy::start(fixture.server.addr());
@@ -172,14 +172,14 @@ fn f51_the_turn_of_a_cut_off_waiter_goes_by() {
     });
 }
 
-/// All connections are cut again and again, of holder and waiters: everybody is back at once, and
-/// nothing else happens.
+/// All connections of holder and waiters are cut repeatedly: all are back at once, and nothing else
+/// happens.
 #[test]
 fn f54_all_connections_are_cut_while_held_and_waiting() {
     steady(|| async {
         let Some(fixture) = Fixture::redis70() else { return };
         let proxy = Proxy::start(fixture.server.addr());
-        // Far from the next renewal: what looks again is the reconnect.
+        // Far from the next renewal: only the reconnect checks the hold.
         let config = || config(&proxy.url()).watchdog_lease(20 * LEASE);
         let clients = [
             Client::with_config(config()).await.unwrap(),

@@ -1,4 +1,4 @@
-//! Clients are killed and frozen: what that costs the others, and what the frozen one believes.
+//! Clients are killed and frozen: what that costs the others, and what the frozen client believes.
 
 use super::fixture::{D, Fixture, HB, LEASE, SLACK, all_in_turn, eventually, measured, ms, steady};
 use super::worker::Worker;
@@ -8,14 +8,14 @@ use fairlock_testkit::server::Generation;
 use std::time::Instant;
 
 /// The watchdog forgot a client's only hold after its first renewal: the task that renewed it
-/// planned the next renewal without waking the watchdog, which slept without an end.
+/// planned the next renewal without waking the watchdog, which slept forever.
 #[test]
 fn a_hold_is_renewed_again_and_again() {
     steady(|| async {
         let Some(fixture) = Fixture::redis70() else { return };
         let client = fixture.client().await;
         let held = fixture.take(&client, "job").await;
-        // Three leases and more, so that the first renewals are not enough.
+        // More than three leases, so that the first renewals are not enough.
         let lost = tokio::time::timeout(3 * LEASE + LEASE / 2, held.guard.lost()).await;
         assert!(lost.is_err(), "the hold was lost");
         assert!(fixture.ttl("job") > LEASE / 2);
@@ -23,7 +23,8 @@ fn a_hold_is_renewed_again_and_again() {
     });
 }
 
-/// The holder is killed, at any moment of its renewals. Its lease runs out, not more.
+/// The holder is killed at any moment between its renewals. The others wait for the rest of its
+/// lease, not longer.
 #[test]
 fn f01_a_holder_is_killed() {
     steady(|| async {
@@ -35,8 +36,8 @@ fn f01_a_holder_is_killed() {
             let mut worker = Worker::start(&fixture.server);
             let dead = worker.take(&fixture, "job");
             let next = fixture.enter(&client, "job").await;
-            // The moment of the kill is the point here: between two renewals, which come every third
-            // of the lease.
+            // The moment of the kill matters here: between two renewals, which come every third of
+            // the lease.
             tokio::time::sleep(ms(phase_ms)).await;
             fixture.history.record("job", dead.owner(), Event::Died);
             worker.kill9();
@@ -54,8 +55,8 @@ fn f01_a_holder_is_killed() {
     });
 }
 
-/// a17: heartbeats are far apart, and the holder dies. Its lease has an end that everybody knows:
-/// the waiter asks then, not at its next heartbeat.
+/// a17: heartbeats are far apart, and the holder dies. The end of its lease is known: the waiter
+/// asks then, not at its next heartbeat.
 #[test]
 fn a17_an_expired_hold_is_taken_at_once() {
     steady(|| async {
@@ -74,8 +75,8 @@ fn a17_an_expired_hold_is_taken_at_once() {
     });
 }
 
-/// A waiter in the middle of the queue is killed. The others keep their order, and nobody waits
-/// for the dead one: its connections are closed, which the server knows.
+/// A waiter in the middle of the queue is killed. The others keep their order, and nobody waits for
+/// the dead one: the server knows that its connections are closed.
 #[test]
 fn f02_a_waiter_in_the_middle_is_killed() {
     steady(|| async {
@@ -100,7 +101,7 @@ fn f02_a_waiter_in_the_middle_is_killed() {
     });
 }
 
-/// The head of the queue is killed. The second is served at the release, at once.
+/// The head of the queue is killed. The second waiter is served as soon as the holder releases.
 #[test]
 fn f03_the_head_is_killed() {
     steady(|| async {
@@ -126,7 +127,7 @@ fn f03_the_head_is_killed() {
 }
 
 /// The head is granted the lock while it cannot hear, and is killed before it could use it. The
-/// grant was for what its last heartbeat was good for; then the lock goes on.
+/// grant lasts for as long as its last heartbeat was good for; then the lock is handed on.
 #[test]
 fn f05_killed_right_after_the_grant() {
     steady(|| async {
@@ -151,7 +152,7 @@ fn f05_killed_right_after_the_grant() {
         held.release().await;
         fixture.history.assert_sound();
 
-        // As above, but killed a moment after it has said that it holds the lock.
+        // As above, but killed a moment after it has reported that it holds the lock.
         let mut worker = Worker::start(&fixture.server);
         let held = fixture.take(&client, "used").await;
         worker.enter(&fixture, "used");
@@ -220,8 +221,8 @@ fn f07_ten_processes_die() {
     });
 }
 
-/// A holder is frozen for longer than its lease. The next owner proceeds, with a larger token, and
-/// the first thing that the old one says when it goes on is that it has lost the lock.
+/// A holder is frozen for longer than its lease. The next holder proceeds, with a larger token, and
+/// the first thing that the old one reports when it resumes is that it has lost the lock.
 #[test]
 fn f08_a_holder_is_frozen_beyond_its_lease() {
     steady(|| async {
@@ -234,7 +235,7 @@ fn f08_a_holder_is_frozen_beyond_its_lease() {
         let next = fixture.enter(&client, "job").await;
         worker.stop();
         let stopped = Instant::now();
-        // It sleeps, and so cannot claim anything; it must know before it claims again.
+        // A frozen holder cannot claim anything; it must know of the loss before it claims again.
         fixture.history.record("job", old.owner(), Event::Lost);
         let held = next.granted(LEASE + ms(300) + SLACK).await;
         measured("f08 freeze to the next grant", held.at - stopped);
@@ -258,7 +259,7 @@ fn f08_a_holder_is_frozen_beyond_its_lease() {
 }
 
 /// A waiter is frozen for longer than a heartbeat is good for, and its turn does not come
-/// meanwhile: it is still where it was.
+/// meanwhile: it keeps its place.
 #[test]
 fn f09_a_waiter_is_frozen_and_keeps_its_place() {
     steady(|| async {
@@ -269,7 +270,7 @@ fn f09_a_waiter_is_frozen_and_keeps_its_place() {
         let frozen = worker.enter(&fixture, "job");
         let younger = fixture.enter(&client, "job").await;
         worker.stop();
-        // Time is what this is about: more than D without a heartbeat.
+        // This test is about time: more than D without a heartbeat.
         tokio::time::sleep(D + HB).await;
         worker.cont();
         let beats = super::fixture::key("fairlock_beats", "job");
@@ -289,8 +290,8 @@ fn f09_a_waiter_is_frozen_and_keeps_its_place() {
     });
 }
 
-/// A waiter is frozen, and its turn comes and goes meanwhile. It never believes that it holds the
-/// lock, returns to its place, and so is served before those that came after it.
+/// A waiter is frozen, and its turn comes and goes meanwhile. It never takes itself for the holder,
+/// returns to its place, and is served before later arrivals.
 #[test]
 fn f09_a_waiter_is_frozen_and_its_turn_goes_by() {
     steady(|| async {
@@ -302,7 +303,7 @@ fn f09_a_waiter_is_frozen_and_its_turn_goes_by() {
         let second = fixture.enter(&client, "job").await;
         let third = fixture.enter(&client, "job").await;
         worker.stop();
-        // Time is what this is about: more than D without a heartbeat.
+        // This test is about time: more than D without a heartbeat.
         tokio::time::sleep(D + HB).await;
         held.release().await;
         let held = second.granted(SLACK).await;
@@ -319,13 +320,13 @@ fn f09_a_waiter_is_frozen_and_its_turn_goes_by() {
         fixture.history.record("job", line.owner(), Event::Released);
         worker.order("release 0");
         all_in_turn(vec![third], SLACK).await;
-        // Its turn went by, as it must: the second is not to blame.
+        // The frozen waiter was overtaken, as it must be; that is the only violation.
         let violations = fairlock_testkit::history::check_fifo(&fixture.history.records());
         assert_eq!(violations.len(), 1, "{violations:?}");
     });
 }
 
-/// A holder is frozen for half of its lease, at several moments of its renewals: nothing happens.
+/// A holder is frozen for half of its lease, at several moments between renewals: nothing happens.
 #[test]
 fn f10_a_holder_is_frozen_briefly() {
     steady(|| async {
@@ -336,7 +337,7 @@ fn f10_a_holder_is_frozen_briefly() {
         let next = fixture.enter(&client, "job").await;
         worker.order("watch 0");
         for phase_ms in [0, 200, 400] {
-            // The moment of the freeze is the point here: between two renewals, a third of the lease
+            // The moment of the freeze matters here: between two renewals, a third of the lease
             // apart, so that at most a third of it is gone.
             tokio::time::sleep(ms(phase_ms)).await;
             worker.stop();

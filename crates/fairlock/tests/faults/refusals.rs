@@ -1,4 +1,4 @@
-//! The server refuses: it reads its data, has no connection left, or cannot write its disk.
+//! The server refuses: it is loading its data, has no connection left, or cannot write to its disk.
 
 use super::fixture::{
     Fixture, HB, LEASE, SLACK, all_in_turn, config, eventually, measured, ms, steady,
@@ -10,11 +10,11 @@ use fairlock_testkit::server::{Generation, Server};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-/// Keys that the server has to read at its start, and how long it takes for each.
+/// Keys that the server has to load at its start, and how long each one takes.
 const KEYS: &str = "20000";
 const LOAD_US: &str = "60";
 
-/// Outlasts reading them.
+/// Outlasts the loading.
 const LONG: Duration = Duration::from_secs(8);
 
 async fn with_lease(fixture: &Fixture, lease: Duration) -> Client {
@@ -22,7 +22,7 @@ async fn with_lease(fixture: &Fixture, lease: Duration) -> Client {
     Client::with_config(config).await.unwrap()
 }
 
-/// How often the server has answered with this error since it was started.
+/// How often the server has replied with this error since its start.
 fn errors(fixture: &Fixture, code: &str) -> u64 {
     let info = fixture.call(&["INFO", "errorstats"]);
     let prefix = format!("errorstat_{code}:count=");
@@ -30,8 +30,8 @@ fn errors(fixture: &Fixture, code: &str) -> u64 {
     count.unwrap_or(0)
 }
 
-/// F27: the server was killed, is back, and still reads its log: it accepts connections and answers
-/// LOADING. Everybody asks again until it has read all; holder and places are what they were.
+/// F27: the server was killed, is back, and still loads its log: it accepts connections and answers
+/// LOADING. All calls are repeated until it has loaded everything; holder and places are unchanged.
 #[test]
 fn f27_the_server_still_loads() {
     steady(|| async {
@@ -47,7 +47,8 @@ fn f27_the_server_still_loads() {
                 places.push(fixture.enter(&clients[n], "job").await);
             }
             let queue = fixture.queue("job");
-            // Scripts of a thousand writes each: between two of them the server looks up while it loads.
+            // Scripts of a thousand writes each: the loading server answers clients between two of
+            // them.
             let fill = "for i = 1, 1000 do redis.call('SET', 'filler:' .. ARGV[1] .. i, 1) end";
             for n in 0..KEYS.parse::<u32>().unwrap() / 1_000 {
                 fixture.call(&["EVAL", fill, "0", &n.to_string()]);
@@ -55,7 +56,7 @@ fn f27_the_server_still_loads() {
             fixture.server.kill9();
             held.becomes(GuardState::Suspect, SLACK).await;
             let began = Instant::now();
-            // Returns when all is read.
+            // Returns when everything is loaded.
             thread::scope(|scope| {
                 scope.spawn(|| fixture.server.restart());
             });
@@ -73,9 +74,9 @@ fn f27_the_server_still_loads() {
     });
 }
 
-/// F30: the server has no connection left. A new client is told so; those that are connected renew,
-/// wait and hand on as if nothing were. One whose connection is lost then is in doubt, and is back
-/// when there is room.
+/// F30: the server has no connection left. A new client gets an error that says so; connected
+/// clients renew, wait and hand over as usual. If one loses its connection, its guard is Suspect,
+/// and it is back as soon as a connection is free.
 #[test]
 fn f30_no_connection_is_left() {
     steady(|| async {
@@ -95,12 +96,13 @@ fn f30_no_connection_is_left() {
                 let error = Client::with_config(config(&fixture.server.url())).await.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
                 let text = error.to_string();
-                // Its own words, or our guess where it was faster to close than we to hear them.
+                // The server's own words, or our guess if it closed the connection before we could
+                // read them.
                 let told = text.contains("max number of clients") || text.contains("`maxclients`");
                 assert!(told, "{text}");
                 assert!(began.elapsed() < SLACK, "it was told at once");
             }
-            // Time is what this is about: renewed more than once.
+            // This test is about time: the hold is renewed more than once.
             tokio::time::sleep(2 * LEASE).await;
             assert_eq!(held.guard.state(), GuardState::Held);
             assert_eq!(held.release().await, Release::Released);
@@ -118,8 +120,9 @@ fn f30_no_connection_is_left() {
     });
 }
 
-/// What a server that may not write costs: new requests are refused with its reason, holders are in
-/// doubt and lost at their deadline, a release is repeated. When it may write again, waiters are served.
+/// What happens while a server may not write: new requests are refused with its reason, guards are
+/// Suspect and then lost at their deadline, a release is repeated. When it may write again, waiters
+/// are served.
 async fn writes_stop(fixture: &Fixture, stop: impl FnOnce(), mend: impl FnOnce()) {
     let client = fixture.client().await;
     let held = fixture.take(&client, "job").await;
@@ -142,7 +145,7 @@ async fn writes_stop(fixture: &Fixture, stop: impl FnOnce(), mend: impl FnOnce()
     held.lost(LEASE + SLACK).await;
     measured("f32 to Lost", began.elapsed());
     let (released, ()) = tokio::join!(brief.release(), async {
-        // Time is what this is about: it is asked for again and again.
+        // This test is about time: the release is repeated several times.
         tokio::time::sleep(ms(500)).await;
         mend();
     });
@@ -156,14 +159,14 @@ async fn writes_stop(fixture: &Fixture, stop: impl FnOnce(), mend: impl FnOnce()
     fixture.history.assert_sound();
 }
 
-/// F32: the server cannot save its data, and therefore takes no writes.
+/// F32: the server cannot save its data, and therefore refuses writes.
 #[test]
 fn f32_saving_fails() {
     steady(|| async {
         for generation in Generation::ALL {
             let Some(fixture) = Fixture::start(generation) else { continue };
             fixture.call(&["CONFIG", "SET", "save", "3600 100000"]);
-            // A file cannot take the place of a folder.
+            // Saving fails because a file cannot replace a folder.
             let blocked = fixture.server.dir().join("dump.rdb");
             let saved = |how: &str| {
                 fixture.call(&["BGSAVE"]);
@@ -193,7 +196,7 @@ fn f32_the_disk_is_full() {
             let builder = Server::builder(generation);
             let builder = builder.arg("--appendonly", "yes").arg("--appendfsync", "everysec");
             let Some(fixture) = Fixture::with(builder) else { continue };
-            // Its folder is on the disk from its second start on.
+            // The server writes to that disk from its second start on.
             fixture.server.kill9();
             let Some(disk) = Disk::mount(fixture.server.dir(), "1m") else { return };
             fixture.server.restart();
@@ -204,7 +207,7 @@ fn f32_the_disk_is_full() {
     });
 }
 
-/// Whether a reply has the word in it.
+/// Whether a reply contains `word`.
 fn names(reply: &Value, word: &str) -> bool {
     match reply {
         Value::Array(all) => all.iter().any(|one| names(one, word)),
@@ -213,15 +216,16 @@ fn names(reply: &Value, word: &str) -> bool {
     }
 }
 
-/// D38: a server was promoted that has not heard of a release, and refuses all writes at first, until replicas of its own
-/// are there. It was told once, refused that, and kept the lock for the rest of its lease.
+/// D38: a promoted server has not received a release, and at first refuses all writes, until it has
+/// replicas of its own. The client repeated the release there once, was refused, and the lock
+/// stayed held for the rest of its lease.
 #[test]
 fn d38_who_refuses_to_be_told_of_a_release_is_told_again() {
     steady(|| async {
         let Some(fixture) = Fixture::redis70() else { return };
         let client = with_lease(&fixture, 20 * LEASE).await;
         let held = fixture.take(&client, "job").await;
-        // What the other one knows: all that there is before the release.
+        // What the promoted server has: everything from before the release.
         let copy = "for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', 1) end";
         fixture.call(&["EVAL", copy, "0"]);
         let owner = held.owner();
@@ -230,12 +234,13 @@ fn d38_who_refuses_to_be_told_of_a_release_is_told_again() {
         fixture.call(&["SWAPDB", "0", "1"]);
         assert!(fixture.holder("job").is_some());
         fixture.call(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
-        // All calls, also those that look at them.
+        // Logs all calls, including the test's own.
         fixture.call(&["CONFIG", "SET", "slowlog-max-len", "10000"]);
         fixture.call(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
         fixture.call(&["SLOWLOG", "RESET"]);
         fixture.call(&["CLIENT", "KILL", "TYPE", "normal"]);
-        // A connection may be made twice, and each is told once.
+        // The client may connect twice, and sends one copy at each connect: more than that are
+        // repetitions.
         eventually("it is told again and again", ms(2_000) + SLACK, || {
             let calls = fixture.call(&["SLOWLOG", "GET", "10000"]);
             calls.array().iter().filter(|call| names(call, &owner)).count() >= 4
@@ -244,7 +249,7 @@ fn d38_who_refuses_to_be_told_of_a_release_is_told_again() {
         assert!(fixture.holder("job").is_some());
         let began = Instant::now();
         fixture.call(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
-        // The pause between two copies has grown to two seconds at most.
+        // The pause between two copies has grown to at most two seconds.
         eventually("it is told again", ms(2_000) + SLACK, || fixture.holder("job").is_none());
         measured("d38 until a server that takes writes again was told", began.elapsed());
     });

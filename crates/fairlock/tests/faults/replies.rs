@@ -1,5 +1,5 @@
-//! Requests are cut, or carried out and the reply is lost: each has one effect, and the caller
-//! hears what it was.
+//! Requests are cut, or carried out and the reply is lost: each takes effect once, and the caller
+//! learns the result.
 
 use super::fixture::{
     Fixture, HB, LEASE, SLACK, all_in_turn, client, config, eventually, measured, ms, steady,
@@ -8,7 +8,7 @@ use fairlock::{Client, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
 use std::time::{Duration, Instant};
 
-/// Whether the connection ends with the lost reply, or stays open and silent.
+/// Whether the lost reply closes the connection, or leaves it open and silent.
 const CUT: [bool; 2] = [true, false];
 
 async fn through_a_proxy(fixture: &Fixture, cut: bool) -> (Proxy, Client) {
@@ -20,7 +20,7 @@ async fn with_lease(fixture: &Fixture, cut: bool, lease: Duration) -> (Proxy, Cl
     proxy.cut_after_reply_lost(cut);
     let config = config(&proxy.url()).watchdog_lease(lease);
     let client = Client::with_config(config).await.unwrap();
-    // The server knows the scripts from here on, so that the next reply is that of the request.
+    // From here on the server knows the scripts, so the next reply is that of the request.
     let held = fixture.take(&client, "warm").await;
     let next = fixture.enter(&client, "warm").await;
     let second = held.guard.reenter().await.unwrap();
@@ -30,14 +30,14 @@ async fn with_lease(fixture: &Fixture, cut: bool, lease: Duration) -> (Proxy, Cl
     (proxy, client)
 }
 
-/// How often the lock is held.
+/// The hold count in the lock's hash.
 fn hold_count(fixture: &Fixture, name: &str) -> Option<String> {
     let count = fixture.call(&["HVALS", name]);
     count.array().first().map(|count| count.text().to_owned())
 }
 
 /// The lock is taken, and the reply is lost: the same request is sent again and finds itself the
-/// holder. One hold, and nothing is left when it is released.
+/// holder. There is one hold, and nothing is left when it is released.
 #[test]
 fn f53_the_reply_to_an_acquire_is_lost() {
     steady(|| async {
@@ -61,7 +61,7 @@ fn f53_the_reply_to_an_acquire_is_lost() {
     });
 }
 
-/// The waiter stands in the queue, and the reply is lost: it stands there once.
+/// The waiter enters the queue, and the reply is lost: it is in the queue once.
 #[test]
 fn f53_the_reply_to_entering_is_lost() {
     steady(|| async {
@@ -83,8 +83,8 @@ fn f53_the_reply_to_entering_is_lost() {
     });
 }
 
-/// a13: the release was carried out, the reply lost, and the lock handed on. The copy finds
-/// somebody else; the caller hears that its release was one.
+/// a13: the release was carried out, its reply lost, and the lock handed on. The copy finds another
+/// holder; the caller still learns that it released the lock.
 #[test]
 fn a13_the_reply_to_a_release_is_lost() {
     steady(|| async {
@@ -107,14 +107,14 @@ fn a13_the_reply_to_a_release_is_lost() {
     });
 }
 
-/// Replies to renewals are lost: doubt for a moment, no loss.
+/// Replies to renewals are lost: the guard is Suspect for a moment, and not lost.
 #[test]
 fn f53_the_reply_to_a_renewal_is_lost() {
     steady(|| async {
         let Some(fixture) = Fixture::redis70() else { return };
         for cut in CUT {
-            // The replies that are lost may be those of a new connection's handshake, which is waited for as long as
-            // for any other: a lease that outlasts that three times.
+            // The lost replies may be those of a new connection's handshake, which waits for them
+            // as long as for any other: the lease outlasts three such waits.
             let (proxy, client) = with_lease(&fixture, cut, 4 * LEASE).await;
             let held = fixture.take(&client, "job").await;
             for round in 1..=3 {
@@ -129,8 +129,7 @@ fn f53_the_reply_to_a_renewal_is_lost() {
     });
 }
 
-/// The hold was entered once more, or given back once, and the reply lost: the copy sets the same
-/// count.
+/// The hold was entered again, or released once, and the reply lost: the copy sets the same count.
 #[test]
 fn f53_the_replies_to_a_reentry_and_a_partial_release_are_lost() {
     steady(|| async {
@@ -173,15 +172,15 @@ fn f53_the_replies_to_heartbeats_are_lost() {
     });
 }
 
-/// A request is cut after any number of its bytes, to take a lock or to release it; beyond its end
-/// it was carried out and its reply is cut off. Each position has a client of its own, because
+/// A request to take or to release a lock is cut after any number of its bytes; beyond its end it
+/// was carried out and its reply is cut. Each position has a client of its own, because
 /// reconnecting gets slower with every cut.
 #[test]
 fn f54_requests_are_cut_at_every_byte() {
     steady(|| async {
         let Some(fixture) = Fixture::redis70() else { return };
         let (proxy, _client) = through_a_proxy(&fixture, true).await;
-        // The longest of the two requests has about 700 bytes: keys, arguments, and their lengths.
+        // The longer of the two requests has about 700 bytes: keys, arguments, and their lengths.
         let positions = [0, 1, 2, 3, 7, 20].into_iter().chain((40..=1_000).step_by(60));
         let mut cuts = 0;
         for bytes in positions {

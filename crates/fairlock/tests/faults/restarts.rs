@@ -1,4 +1,4 @@
-//! The server dies and comes back, without its memory or with it.
+//! The server dies and comes back, with or without its data.
 
 use super::fixture::{
     D, Fixture, Held, LEASE, Place, SLACK, all_in_turn, assert_ordered, config, eventually, inbox,
@@ -10,7 +10,7 @@ use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::topology::await_acknowledged;
 use std::time::{Duration, Instant};
 
-/// Long enough that all clients are back before the gathering after a loss of state is over.
+/// Long enough that all clients are back before the gathering after a loss of state ends.
 const BEAT: Duration = Duration::from_secs(1);
 
 async fn holder_and_waiters(fixture: &Fixture) -> ([Client; 3], Held, Vec<Place>) {
@@ -28,10 +28,10 @@ async fn holder_and_waiters(fixture: &Fixture) -> ([Client; 3], Held, Vec<Place>
     (clients, held, places)
 }
 
-/// Waits until each client has read that its waiters stand in the queue, which the server knows before: replies
-/// come in order. Without it f23 failed on a busy machine: the reply to the last one was lost with the
-/// server, so its request came to the next server as a new one, and a new request on an empty lock is served
-/// at once, before those that return.
+/// Waits until each client knows that its waiters are in the queue, which the server knows earlier:
+/// replies come in order. Without it f23 failed on a busy machine: the reply to the last waiter was
+/// lost with the server, so its request reached the next server as a new one, and a new request for
+/// an empty lock is served at once, before those that return.
 async fn all_know(clients: &[Client]) {
     for client in clients {
         let answered = async { while client.ping().await.is_err() {} };
@@ -39,9 +39,9 @@ async fn all_know(clients: &[Client]) {
     }
 }
 
-/// The server is killed and comes back empty (a24: what the waiters do then must not be faster
-/// than what the holder is told). The holder hears that its lock is lost long before its lease
-/// ends, the waiters enter again in their old order, and the tokens go on rising.
+/// The server is killed and comes back empty (a24: the waiters must not act on it before the holder
+/// is told). The holder learns that its lock is lost long before its lease ends, the waiters return
+/// in their old order, and the tokens keep rising.
 #[test]
 fn f21_a24_restart_without_persistence() {
     steady(|| async {
@@ -62,8 +62,8 @@ fn f21_a24_restart_without_persistence() {
     });
 }
 
-/// The server is killed and comes back with everything it had answered for. The holder is in
-/// doubt for a moment and then holds on, and all waiters stand where they stood.
+/// The server is killed and comes back with everything that it had answered. The guard is Suspect
+/// for a moment and then Held again, and all waiters keep their places.
 #[test]
 fn f22_restart_with_a_log() {
     steady(|| async {
@@ -87,10 +87,11 @@ fn f22_restart_with_a_log() {
     });
 }
 
-/// F23: the server dies, and the address leads to its replica, which had not got the last writes:
-/// replication is asynchronous. What it had got stays as it was, holder and places. What it had not
-/// is lost: the holder is told with the first answer, long before its lease ends; its waiters come
-/// back in their order; the token is larger, though the replica never heard of the last one.
+/// F23: the server dies, and the address leads to its replica, which had not received the last
+/// writes: replication is asynchronous. What it had received stays as it was, holder and places.
+/// The rest is lost: the holder learns of it with the first reply, long before its lease ends; its
+/// waiters return in their order; the token is larger, although the replica never received the
+/// last.
 #[test]
 fn f23_a_replica_takes_over_without_the_last_writes() {
     steady(|| async {
@@ -116,7 +117,7 @@ fn f23_a_replica_takes_over_without_the_last_writes() {
         }
         let queue = fixture.queue("copied");
         await_acknowledged(&mut fixture.server.client(), 1);
-        // From here on it hears nothing more.
+        // From here on the replica receives nothing more.
         raw.call(&["REPLICAOF", "NO", "ONE"]);
         let missed = fixture.take(&clients[0], "missed").await;
         let mut lost_places = Vec::new();
@@ -133,7 +134,7 @@ fn f23_a_replica_takes_over_without_the_last_writes() {
         measured("f23 fail-over to Lost", took);
         let last = missed.token();
         let began = Instant::now();
-        // Gathering, and a look.
+        // The gathering, and a look.
         let tokens = all_in_turn(lost_places, 2 * BEAT + SLACK).await;
         measured("f23 Lost to all served", began.elapsed());
         assert!(tokens[0] > last);
@@ -151,10 +152,11 @@ fn f23_a_replica_takes_over_without_the_last_writes() {
     });
 }
 
-/// F47, F66: the replica that takes over has another clock, by seconds and by minutes. Whatever it makes of
-/// the times it was told: it decides nothing before it is the one, waiters keep their order, and tokens
-/// rise, also where its clock is behind. A lock whose lease is over by its clock is lost, and its
-/// holder is told; one whose holder lives gets a right lease with the next renewal.
+/// F47, F66: the clock of the replica that takes over differs, by seconds and by minutes. However
+/// it reads the times that it received: it decides nothing before it is promoted, waiters keep
+/// their order, and tokens rise, even if its clock is behind. If a lease is over by its clock, the
+/// lock is lost and its holder learns of it; if the holder lives, its next renewal corrects the
+/// lease.
 #[test]
 fn f47_f66_a_promoted_replica_has_another_clock() {
     const FIXED: Duration = Duration::from_secs(20);
@@ -182,7 +184,7 @@ fn f47_f66_a_promoted_replica_has_another_clock() {
                 places.push(fixture.enter(&clients[n], "job").await);
             }
             await_acknowledged(&mut fixture.server.client(), 1);
-            // Nobody asks it yet, whatever it thinks of the lease.
+            // No client asks the replica yet, however it sees the lease.
             assert_eq!(held.guard.state(), GuardState::Held);
             all_know(&clients).await;
             raw.call(&["REPLICAOF", "NO", "ONE"]);
@@ -218,8 +220,8 @@ fn f47_f66_a_promoted_replica_has_another_clock() {
     });
 }
 
-/// The server is gone for longer than the lease: the guard ends by its own clock, while nobody
-/// answers, and the waiters are served when the server is back.
+/// The server is gone for longer than the lease: the guard is lost by its own clock, without any
+/// reply, and the waiters are served when the server is back.
 #[test]
 fn f24_the_server_sleeps_beyond_the_lease() {
     steady(|| async {
@@ -240,9 +242,9 @@ fn f24_the_server_sleeps_beyond_the_lease() {
     });
 }
 
-/// An owner releases and takes the lock again, and the server comes back without both: it knows the former hold. The
-/// present one took that for itself, and then the former release, which is told again, freed it: two held the lock for
-/// the rest of a lease.
+/// An owner releases a lock and takes it again, and the server comes back without both: it has the
+/// former hold. The current hold claimed that one for itself; then the former release, which is
+/// repeated, freed it: two owners held the lock for the rest of a lease.
 #[test]
 fn what_is_told_again_ends_no_newer_hold_of_its_owner() {
     steady(|| async {
@@ -273,7 +275,7 @@ fn what_is_told_again_ends_no_newer_hold_of_its_owner() {
             fixture.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
             let known = || fixture.call(&["GET", keys[1]]).text().parse::<u64>().unwrap();
             eventually("the present hold is known", D, || known() == token);
-            // What is told again comes within a round trip of that.
+            // The repeated release comes within a round trip of that.
             let began = Instant::now();
             while began.elapsed() < ms(300) {
                 assert!(of(&other).try_lock().await.unwrap().is_none(), "fair: {fair}");

@@ -1,5 +1,6 @@
-//! D05: a name leads to several servers, and an address to another one with each connection. All connections of a client
-//! are with one server, all clients choose the same, and where that cannot be had the order is kept all the same.
+//! D05: a name leads to several servers, or an address to a different one with each connection. All
+//! connections of a client go to one server, all clients choose the same one, and where that is
+//! impossible the order still holds.
 
 use super::fixture::{Fixture, HB, LEASE, SLACK, client, config, eventually, inbox, ms, steady};
 use super::worker::Worker;
@@ -13,18 +14,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A replica asks its master once a second, and copies it then; no part of what is tested.
+/// A replica asks its master once a second, and then copies it; this is not under test.
 const SYNCED: std::time::Duration = ms(20_000);
 
-/// Sends each connection somewhere else, as a balancer does.
+/// Sends each connection to the server that `choose` names, as a load balancer does.
 struct Balancer {
     addr: SocketAddr,
-    /// How many it was asked for.
+    /// How many connections it has accepted.
     asked: Arc<AtomicUsize>,
 }
 
 impl Balancer {
-    /// `choose` is told the number of the connection, from 0.
+    /// `choose` gets the number of the connection, from 0.
     async fn start(choose: impl Fn(usize) -> SocketAddr + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
@@ -35,7 +36,7 @@ impl Balancer {
                 let to = choose(count.fetch_add(1, Ordering::Relaxed));
                 tokio::spawn(async move {
                     let mut far = TcpStream::connect(to).await.unwrap();
-                    // An end of one is the end of both.
+                    // If one side ends, both end.
                     let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
                 });
             }
@@ -48,7 +49,7 @@ impl Balancer {
     }
 }
 
-/// A server, and one that has all of its data; `None` where there is none.
+/// A server and a replica that has all its data; `None` if the server is not installed.
 fn pair() -> Option<(Fixture, Fixture)> {
     let (master, replica) = (Fixture::redis70()?, Fixture::redis70()?);
     master.call(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
@@ -63,8 +64,9 @@ fn checks(client: &Client) -> Vec<Check> {
     client.warnings().iter().map(fairlock::Warning::check).collect()
 }
 
-/// The server never sees the inbox of a waiter: it was taken for dead whenever its turn came, was overtaken, and nobody
-/// was told. Now it says so in its requests, is served in its place, and a warning says why.
+/// The server never sees the inbox of a waiter: the waiter was taken for dead whenever its turn
+/// came, was overtaken, and nobody was told. Now its requests say that its inbox is elsewhere, it
+/// is served in its place, and a warning explains why.
 #[test]
 fn d05_a_waiter_whose_inbox_is_elsewhere_keeps_its_place() {
     steady(|| async {
@@ -92,7 +94,7 @@ fn d05_a_waiter_whose_inbox_is_elsewhere_keeps_its_place() {
         }
         master.history.assert_sound();
 
-        // Whoever cannot do with that is refused.
+        // A client that does not accept that is refused.
         let balancer = Balancer::start(move |n| if n == 0 { first } else { others }).await;
         let strict = config(&balancer.url()).on_check(Check::Inbox, Reaction::Refuse);
         let strict = Client::with_config(strict).await;
@@ -100,7 +102,7 @@ fn d05_a_waiter_whose_inbox_is_elsewhere_keeps_its_place() {
     });
 }
 
-/// Of two connections one led elsewhere; the next one leads to the right server.
+/// One of two connections led to the wrong server; the next one leads to the right one.
 #[test]
 fn d05_an_inbox_at_the_wrong_server_is_made_anew() {
     steady(|| async {
@@ -113,7 +115,7 @@ fn d05_an_inbox_at_the_wrong_server_is_made_anew() {
     });
 }
 
-/// Workers that see names as a file says, which is the test's own.
+/// Workers that resolve names with a hosts file of the test's own.
 struct Names {
     dir: TempDir,
     port: u16,
@@ -137,16 +139,16 @@ impl Names {
     }
 }
 
-/// Two servers at one port: `here` at 127.0.0.1, `there` at 127.0.0.2.
+/// Two servers on one port: `here` at 127.0.0.1, `there` at 127.0.0.2.
 fn side_by_side(here: &Fixture, there: &Fixture) -> Names {
     let port = here.server.port();
-    // Its connections of before stay.
+    // Its earlier connections stay open.
     there.call(&["CONFIG", "SET", "bind", "127.0.0.2"]);
     there.call(&["CONFIG", "SET", "port", &port.to_string()]);
     Names { dir: TempDir::new(), port }
 }
 
-/// Who is connected by the name, by the server's list: connections of the library have its name.
+/// How many connections of the library the server's client list shows: they carry its name.
 fn visitors(fixture: &Fixture) -> usize {
     let list = fixture.call(&["CLIENT", "LIST"]);
     list.text().lines().filter(|line| line.contains("name=fairlock")).count()
@@ -156,9 +158,10 @@ fn may_mount() -> bool {
     unshare(&["--mount"]).is_some()
 }
 
-/// Two servers that know nothing of each other behind one name, as `localhost` can have them: clients chose by who
-/// answers first, each connection anew, and held one lock twice. All choose the same, in whatever order the name server
-/// says the addresses; who is connected stays when another one comes.
+/// Two independent servers behind one name, as `localhost` can have them: each connection used to
+/// choose the server that answered first, and a lock was held twice. All clients choose the same
+/// one, in whatever order the resolver returns the addresses; connected clients stay when another
+/// one comes.
 #[test]
 fn d05_all_clients_choose_the_same_of_two_servers() {
     steady(|| async {
@@ -167,7 +170,7 @@ fn d05_all_clients_choose_the_same_of_two_servers() {
         }
         let (Some(here), Some(there)) = (Fixture::redis70(), Fixture::redis70()) else { return };
         let names = side_by_side(&here, &there);
-        // The resolver puts 127.0.0.1 before all others by itself; of these two it leaves the order.
+        // The resolver always sorts 127.0.0.1 first; it leaves these two in order.
         for (fixture, bind) in [(&there, "127.0.0.3"), (&here, "127.0.0.1 127.0.0.2")] {
             assert_eq!(fixture.call(&["CONFIG", "SET", "bind", bind]).text(), "OK");
         }
@@ -180,7 +183,7 @@ fn d05_all_clients_choose_the_same_of_two_servers() {
             eventually("both connections are here", SLACK, || visitors(&here) == 2 * workers.len());
             assert_eq!(visitors(&there), 0, "turn {turn}");
         }
-        // One holds, the others wait for it and nobody else holds.
+        // One client holds the lock, the others wait for it, and nobody else holds it.
         let held = workers[0].take(&here, "job");
         for worker in &mut workers[1..] {
             worker.order("lock 0 job");
@@ -190,8 +193,8 @@ fn d05_all_clients_choose_the_same_of_two_servers() {
     });
 }
 
-/// A master and its replica behind one name, as a headless service has them, the replica first: a client goes on to the
-/// master with all its connections; and to the other one when they change their roles.
+/// A master and its replica behind one name, as with a headless service, the replica first: clients
+/// move on to the master with all connections, and to the other one when they swap roles.
 #[test]
 fn d05_of_a_master_and_its_replica_the_master_is_chosen() {
     steady(|| async {
@@ -207,11 +210,12 @@ fn d05_of_a_master_and_its_replica_the_master_is_chosen() {
         assert_eq!(visitors(&replica), 0);
         let line = workers[0].take(&master, "job");
 
-        // What operators do: the other one is the master now.
+        // A switch by the operator: the other server is the master now.
         eventually("the replica has it all", SYNCED, || replica.holder("job").is_some());
         replica.call(&["REPLICAOF", "NO", "ONE"]);
         master.call(&["REPLICAOF", "127.0.0.1", &names.port.to_string()]);
-        // A renewal is refused by a replica, and leads to the other one. Who does nothing has nothing to lose.
+        // The old master refuses a renewal, and the client follows to the new one. An idle client
+        // has nothing to lose.
         eventually("the holder has followed", 3 * LEASE + SLACK, || visitors(&replica) >= 2);
         workers[0].order("release 0");
         assert_eq!(workers[0].expect("released", SLACK).words[2], "Released");
@@ -226,8 +230,8 @@ fn d05_of_a_master_and_its_replica_the_master_is_chosen() {
     });
 }
 
-/// An address that nobody answers at does not use up the time: the next one is tried within the time to connect. The
-/// server has the last one in the order in which they are tried.
+/// An address that does not answer does not use up the time: the next one is tried within the
+/// connect timeout. The server has the last one in the order of attempts.
 #[test]
 fn d05_a_dead_address_is_passed_over() {
     steady(|| async {
@@ -236,9 +240,9 @@ fn d05_a_dead_address_is_passed_over() {
         }
         let Some(fixture) = Fixture::redis70() else { return };
         let names = Names { dir: TempDir::new(), port: fixture.server.port() };
-        // Its connections of before stay. Nobody listens at the first any more.
+        // Its earlier connections stay open. Nobody listens at the first address any more.
         fixture.call(&["CONFIG", "SET", "bind", "127.0.0.3"]);
-        // Whoever connects is never answered.
+        // Accepts connections and never answers.
         let _mute = std::net::TcpListener::bind(("127.0.0.2", names.port)).unwrap();
         names.lead_to(&["127.0.0.1", "127.0.0.2", "127.0.0.3"]);
         let mut worker = names.worker();

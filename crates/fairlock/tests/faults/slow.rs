@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 /// A script's request has some 500 bytes, and several of them share a connection.
 const TURN: Duration = Duration::from_secs(20);
 
-/// The times that are the default.
+/// Connects with the default times.
 async fn connect(url: &str) -> Client {
     Client::with_config(Config::from_url(url).unwrap()).await.unwrap()
 }
 
-/// F61: every byte travels alone, a millisecond after the one before, in both directions. Requests and
-/// replies are torn at each byte; everything works as it does on a fast link, only slower, and nobody
-/// who is on the slow link is taken for dead.
+/// F61: every byte travels alone, a millisecond after the one before, in both directions. Requests
+/// and replies are torn at each byte; everything works as on a fast link, only slower, and no
+/// client on the slow link is taken for dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f61_byte_by_byte() {
     for generation in Generation::ALL {
         let Some(fixture) = Fixture::start(generation) else { continue };
         let proxy = Proxy::start(fixture.server.addr());
         let (slow, fast) = (connect(&proxy.url()).await, connect(&fixture.server.url()).await);
-        // The scripts' texts, 19 000 bytes each, have passed before: for those this link is too slow.
+        // The scripts' texts, 19 000 bytes each, are sent before: this link is too slow for them.
         for client in [&fast, &slow] {
             let held = fixture.take(client, "warm").await;
             let place = fixture.enter(&fast, "warm").await;

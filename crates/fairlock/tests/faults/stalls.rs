@@ -1,4 +1,4 @@
-//! The server is there and does not serve: it stands still, a script keeps it, or it is told to pause.
+//! The server is up but does not serve: it is stopped, a script blocks it, or it is told to pause.
 
 use super::fixture::{
     Fixture, HB, Held, LEASE, Place, SLACK, all_in_turn, config, eventually, measured, ms, steady,
@@ -10,13 +10,13 @@ use fairlock_testkit::server::{Generation, Server};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A lease that is longer than any of the short stalls here, and is renewed in the middle of one.
+/// A lease that is longer than any of the short stalls here, and due for renewal during one.
 const LONG: Duration = Duration::from_secs(4);
 
-/// How long the short stalls last: each holder is due for a renewal, and none is lost.
+/// How long the short stalls last: each hold is due for renewal, and none is lost.
 const SHORT: Duration = Duration::from_millis(1_700);
 
-/// From when on the server answers others while a script runs.
+/// The time after which the server answers others while a script runs.
 const BUSY_AFTER_MS: &str = "50";
 
 /// A holder and four waiters of two clients.
@@ -34,7 +34,7 @@ async fn scene(fixture: &Fixture, lease: Duration) -> ([Client; 2], Held, Vec<Pl
     (clients, held, places)
 }
 
-/// What everybody finds after a stall that was shorter than the lease.
+/// The state after a stall that was shorter than the lease.
 async fn nothing_was_lost(fixture: &Fixture, clients: &[Client], held: Held, places: Vec<Place>) {
     let queue: Vec<_> = places.iter().map(|place| place.owner.clone()).collect();
     held.becomes(GuardState::Held, 2 * SLACK + ms(2_000)).await;
@@ -46,7 +46,7 @@ async fn nothing_was_lost(fixture: &Fixture, clients: &[Client], held: Held, pla
     fixture.history.assert_sound();
 }
 
-/// Who asks anew is told, with the server's own words, and leaves nothing.
+/// A new request gets an error with the server's own words, and leaves nothing.
 async fn new_ones_are_refused(fixture: &Fixture, word: &str) {
     let config = config(&fixture.server.url()).store_timeout(ms(300)).lazy_connect(true);
     let short = Client::with_config(config).await.unwrap();
@@ -56,7 +56,7 @@ async fn new_ones_are_refused(fixture: &Fixture, word: &str) {
 }
 
 /// F24, the shorter half: the server stands still (stopped, and in a command of its own) for less
-/// than a lease. The holder is in doubt and then holds on; all waiters stand where they stood.
+/// than a lease. The guard is Suspect and then Held again; all waiters keep their places.
 #[test]
 fn f24_a_stall_shorter_than_the_lease() {
     steady(|| async {
@@ -66,7 +66,7 @@ fn f24_a_stall_shorter_than_the_lease() {
             let began = Instant::now();
             fixture.server.stop();
             held.becomes(GuardState::Suspect, ms(300) + SLACK).await;
-            // Time is what this is about.
+            // This test is about time.
             tokio::time::sleep(SHORT.saturating_sub(began.elapsed())).await;
             assert_eq!(held.guard.state(), GuardState::Suspect);
             fixture.server.cont();
@@ -82,17 +82,17 @@ fn f24_a_stall_shorter_than_the_lease() {
     });
 }
 
-/// A script of somebody's that does not end.
+/// Another program's script that does not end.
 struct Endless(Option<thread::JoinHandle<Value>>);
 
 impl Endless {
-    /// Returns when the server says that it is busy.
+    /// Returns once the server replies that it is busy.
     fn begin(fixture: &Fixture, script: &'static str) -> Self {
         let mut raw = fixture.server.client();
         let thread = thread::spawn(move || {
             raw.send(&["EVAL", script, "0"]);
             loop {
-                // Until it is killed, or the server is.
+                // Until the script is killed, or the server.
                 match raw.read_within(ms(500)) {
                     Ok(None) => {}
                     Ok(Some(reply)) => return reply,
@@ -116,8 +116,9 @@ fn with_short_scripts(generation: Generation) -> Option<Fixture> {
     Fixture::with(Server::builder(generation).persist(true).arg("--lua-time-limit", BUSY_AFTER_MS))
 }
 
-/// F25: a script of another program does not end. The server refuses everybody meanwhile; calls are
-/// repeated, new ones end in time with its reason, and when the script is killed everything goes on.
+/// F25: a script of another program does not end. The server refuses all calls meanwhile; calls are
+/// repeated, new ones end in time with its reason, and when the script is killed everything
+/// continues.
 #[test]
 fn f25_a_script_does_not_end_and_is_killed() {
     steady(|| async {
@@ -138,8 +139,8 @@ fn f25_a_script_does_not_end_and_is_killed() {
     });
 }
 
-/// F25: the script has written already, so that nobody can kill it but with the server. The holder is
-/// lost by its own clock, and when the server is back the waiters are served, in order.
+/// F25: the script has already written, so only killing the server ends it. The guard is lost by
+/// its own clock, and when the server is back the waiters are served, in order.
 #[test]
 fn f25_a_script_cannot_be_killed() {
     steady(|| async {
@@ -165,8 +166,8 @@ fn f25_a_script_cannot_be_killed() {
     });
 }
 
-/// F33: `CLIENT PAUSE` stops writes or everything, for less than a lease. Calls are executed late, each
-/// once; the holder is in doubt at most, nobody loses its place.
+/// F33: `CLIENT PAUSE` stops writes or everything, for less than a lease. Calls are executed late,
+/// each once; the guard is at most Suspect, and nobody loses its place.
 #[test]
 fn f33_a_pause_shorter_than_the_lease() {
     steady(|| async {
@@ -181,7 +182,7 @@ fn f33_a_pause_shorter_than_the_lease() {
                 measured(&format!("f33 {} {mode}: to Suspect", generation.name()), began.elapsed());
                 nothing_was_lost(&fixture, &clients, held, places).await;
                 assert!(began.elapsed() >= SHORT, "the pause was none");
-                // One more is one more: no copy of a late call stands in the queue.
+                // One more hold works: no copy of a late call is in the queue.
                 let next = fixture.take(&clients[0], "job").await;
                 assert!(next.token() > tokens_before);
                 assert_eq!(fixture.queue("job"), Vec::<String>::new());
@@ -191,8 +192,8 @@ fn f33_a_pause_shorter_than_the_lease() {
     });
 }
 
-/// F33: the same for longer than a lease. The holder is lost by its own clock in the middle of it, and
-/// the next has the lock only when the pause is over: keys do not expire meanwhile.
+/// F33: the same for longer than a lease. The guard is lost by its own clock during the pause, and
+/// the next waiter gets the lock only when the pause is over: keys do not expire meanwhile.
 #[test]
 fn f33_a_pause_longer_than_the_lease() {
     steady(|| async {

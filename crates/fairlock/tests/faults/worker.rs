@@ -1,9 +1,8 @@
 //! A client in a process of its own, to be killed and frozen.
 //!
-//! The process is this test binary once more, told to run one test: so it always has the library
-//! under test, however the tests were built and started. It takes orders on stdin, and says what
-//! happens on stdout in lines that begin with `> `, each with the time of the system's monotonic
-//! clock:
+//! The process is this test binary again, told to run one test: so it always has the library under
+//! test, however the tests were built and started. It takes orders on stdin, and reports events on
+//! stdout in lines that begin with `> `, each with the time of the system's monotonic clock:
 //!
 //! ```text
 //! lock KEY NAME [LEASE_MS]   -> granted KEY TOKEN OWNER AT, or failed KEY KIND AT; `plain` and `simple`
@@ -13,7 +12,7 @@
 //! detach KEY                 -> detached KEY AT
 //! ```
 //!
-//! A guard that changes its state says `state KEY STATE AT`.
+//! A guard that changes its state reports `state KEY STATE AT`.
 
 use super::fixture::{Fixture, HB, LEASE, SELDOM, SLACK, config, eventually, ms};
 use fairlock::Client;
@@ -31,13 +30,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// Names the store's URL, and makes a process of this test binary a worker.
+/// Holds the store's URL, and makes a process of this test binary a worker.
 const URL: &str = "FAIRLOCK_FAULTS_WORKER_URL";
 
 /// Heartbeat and watchdog lease of the worker, in milliseconds.
 const TIMES: &str = "FAIRLOCK_FAULTS_WORKER_TIMES";
 
-/// A worker starts in a few milliseconds; a loaded machine is no reason to fail.
+/// A worker starts in a few milliseconds; a loaded machine must not make the test fail.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
 
 pub(crate) struct Worker {
@@ -46,11 +45,11 @@ pub(crate) struct Worker {
     lines: Receiver<Line>,
 }
 
-/// What a worker said.
+/// A line that a worker printed.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) words: Vec<String>,
-    /// The worker's own time when it said so.
+    /// The worker's own time when it printed the line.
     pub(crate) at_ns: u64,
 }
 
@@ -66,7 +65,7 @@ impl Line {
         self.words[2].parse().unwrap()
     }
 
-    /// How long the guard of a watched turn is still valid.
+    /// For how long the guard of a watched turn is still valid.
     pub(crate) fn remaining(&self) -> Duration {
         ms(self.words[3].parse().unwrap())
     }
@@ -81,7 +80,7 @@ impl Worker {
         Self::with(&server.url(), HB, LEASE, [])
     }
 
-    /// With heartbeats that come seldom.
+    /// With heartbeats that are far apart.
     pub(crate) fn seldom(server: &Server) -> Self {
         Self::with(&server.url(), SELDOM, LEASE, [])
     }
@@ -95,7 +94,7 @@ impl Worker {
         Self::under(Command::new("env"), url, heartbeat, lease, environment)
     }
 
-    /// The same, started by a program that is told which one to become by its last arguments.
+    /// The same, started by `starter`, which becomes the program that its last arguments name.
     pub(crate) fn under(
         mut starter: Command,
         url: &str,
@@ -108,7 +107,7 @@ impl Worker {
         Self::run(&mut starter, url, heartbeat, lease)
     }
 
-    /// As another user, whose umask gives nobody anything.
+    /// As another user, with a umask that gives others nothing.
     pub(crate) fn of_user(
         url: &str,
         heartbeat: Duration,
@@ -117,7 +116,7 @@ impl Worker {
     ) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", "umask 077 && exec \"$0\" \"$@\""]);
-        // By its path: what this process is, other users may not ask.
+        // By its path: other users may not read what this process runs.
         command.arg(std::env::current_exe().unwrap()).current_dir("/").uid(user).gid(group);
         Self::run(&mut command, url, heartbeat, lease)
     }
@@ -153,7 +152,7 @@ impl Worker {
         writeln!(self.stdin, "{order}").unwrap();
     }
 
-    /// The next line that begins so; others are skipped.
+    /// The next line with this beginning; others are skipped.
     #[track_caller]
     pub(crate) fn expect(&self, beginning: &str, within: Duration) -> Line {
         let line = self.hear(beginning, within);
@@ -175,11 +174,11 @@ impl Worker {
     #[track_caller]
     pub(crate) fn take(&mut self, fixture: &Fixture, name: &str) -> Line {
         self.order(&format!("lock 0 {name}"));
-        // Not what is measured.
+        // The bound leaves room for a slow start, which is not what is measured.
         self.granted(fixture, name, STARTS_WITHIN)
     }
 
-    /// The grant of its only wait, written down with the worker's time.
+    /// The grant of its only wait, recorded with the worker's time.
     #[track_caller]
     pub(crate) fn granted(&self, fixture: &Fixture, name: &str, within: Duration) -> Line {
         let line = self.expect("granted", within);
@@ -189,7 +188,7 @@ impl Worker {
         line
     }
 
-    /// Stands in the queue; says as which owner.
+    /// Enters the queue; returns its owner.
     #[track_caller]
     pub(crate) fn enter(&mut self, fixture: &Fixture, name: &str) -> String {
         self.enter_as(fixture, "0", name)
@@ -208,23 +207,24 @@ impl Worker {
 
     pub(crate) fn kill9(&mut self) {
         self.signal(Signal::KILL);
-        // Its connections are closed by the system before it can be waited for.
+        // The system closes its connections before it can be waited for.
         self.child.wait().unwrap();
     }
 
-    /// What it has in memory, in KiB.
+    /// Its resident memory, in KiB.
     pub(crate) fn memory_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// What its threads have run until now.
+    /// The counts of its threads so far.
     pub(crate) fn cpu(&self) -> HashMap<u32, Counts> {
         threads::threads(self.child.id()).expect("a worker that lives")
     }
 
-    /// How many files it may have open from now on, those that are open aside; gives what it was.
+    /// Limits the files that it may have open from now on, except those already open; returns the
+    /// former limit.
     pub(crate) fn limit_files(&self, files: u64) -> u64 {
         let pid = Some(Pid::from_child(&self.child));
         let now = rustix::process::getrlimit(Resource::Nofile);
@@ -250,11 +250,11 @@ impl Worker {
 fn say(what: std::fmt::Arguments<'_>) {
     let at_ns = now_ns();
     let mut out = std::io::stdout().lock();
-    // The test harness may have begun a line. Nobody is left to tell about a closed pipe.
+    // The test harness may have begun a line. If the pipe is closed, nobody is left to read this.
     let _ = writeln!(out, "\n> {what} {at_ns}").and_then(|()| out.flush());
 }
 
-/// The worker itself, when it is started as one; else a test that one does what it is told.
+/// The worker itself, when it is started as one; otherwise tests that a worker obeys.
 #[test]
 fn takes_orders() {
     let Some(url) = std::env::var_os(URL) else { return check_a_worker() };
@@ -279,7 +279,7 @@ async fn work(config: fairlock::Config) {
     });
     let mut turns = HashMap::new();
     say(format_args!("ready"));
-    // Ends with its stdin, so that none outlives the test.
+    // Ends with its stdin, so that no worker outlives the test.
     while let Some(order) = orders.recv().await {
         let words: Vec<_> = order.split(' ').collect();
         match words[..] {
@@ -329,7 +329,7 @@ async fn turn(key: String, lock: fairlock::Lock, mut orders: UnboundedReceiver<S
                 state = next;
             }
             () = tokio::time::sleep(ms(2)), if watching => {
-                // The time first: what is said then was true after it.
+                // Reads the time first: what is reported was true after it.
                 let at_ns = now_ns();
                 let (state, left_ms) = (guard.state(), guard.remaining().as_millis());
                 let mut out = std::io::stdout().lock();

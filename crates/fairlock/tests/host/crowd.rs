@@ -6,18 +6,18 @@ use crate::support::runtime;
 use fairlock::{Client, Config, Release};
 use std::time::{Duration, Instant};
 
-/// So many that what each one does while it waits is more than what two processors can do.
+/// So many that the work of their waiting exceeds what two processors can do.
 const CLIENTS: usize = 1_000;
 
-/// So few that they are in nobody's way.
+/// So few that they do not disturb each other.
 const FEW: usize = 50;
 
-/// A grant lasts for as long at least, so that a busy machine loses none.
+/// A grant lasts at least this long, so that none is lost on a busy machine.
 const HEARTBEAT: Duration = Duration::from_secs(20);
 
-/// A thousand clients of one process that took turns at ten locks took half a minute for it, and lost some: each
-/// tried to get the file every two milliseconds. The same number of turns by few of them is the measure, so that a
-/// busy machine is one for both.
+/// A thousand clients of one process that took turns at ten locks needed half a minute, and lost
+/// some: each tried to get the file every two milliseconds. The reference is the same number of
+/// turns taken by few clients, so that a busy machine slows down both.
 #[test]
 fn d44_a_crowd_of_clients_in_one_process_takes_its_turns() {
     let fixture = Fixture::new();
@@ -28,7 +28,7 @@ fn d44_a_crowd_of_clients_in_one_process_takes_its_turns() {
     assert!(crowd < 20 * few + Duration::from_secs(2), "{crowd:?}, beside {few:?} by few");
 }
 
-/// How long as many turns as the crowd has clients take these.
+/// How long these clients need for as many turns as the crowd has clients.
 fn turns(fixture: &Fixture, clients: usize) -> Duration {
     runtime().block_on(async {
         let mut crowd = Vec::new();

@@ -1,4 +1,4 @@
-//! Processes are killed and stopped: the dead hold nobody up, the stopped are not dead.
+//! Processes are killed and stopped: dead ones delay nobody, stopped ones do not count as dead.
 
 use super::{AT_ONCE, Fixture, LONG, enter, take, take_over};
 use crate::faults::fixture::measured;
@@ -41,7 +41,7 @@ fn a_killed_holder_of_a_lock_without_a_queue_hands_on_at_once() {
     });
 }
 
-/// Nobody waits, so nobody watches: whoever comes next finds it out.
+/// Nobody waits, so nobody watches the holder: the next client discovers its death.
 #[test]
 fn a_lock_of_the_dead_is_free_for_who_comes() {
     let fixture = Fixture::new();
@@ -57,7 +57,7 @@ fn a_lock_of_the_dead_is_free_for_who_comes() {
     });
 }
 
-/// The head of the queue, one in the middle, and three beside each other.
+/// The head of the queue, one in the middle, and three in a row.
 #[test]
 fn killed_waiters_delay_nobody_and_the_others_keep_their_order() {
     const DIE: [usize; 5] = [0, 2, 4, 5, 6];
@@ -99,13 +99,13 @@ fn the_line_of_watchers_closes_behind_the_dead() {
         enter(&mut middle, &lock, 1).await;
         let last = wait_behind(&lock, 2).await;
         middle.kill9();
-        // The one behind takes it out of the queue, without any call of the others.
+        // The one behind removes it from the queue; no other client makes a call.
         queue_is(&lock, 1).await;
         take_over("a killed holder behind whom another one was killed", &mut holder, last).await;
     });
 }
 
-/// Everybody but the last dies at the same time.
+/// All but the last die at the same time.
 #[test]
 fn all_before_it_die_at_once() {
     let fixture = Fixture::new();
@@ -122,8 +122,8 @@ fn all_before_it_die_at_once() {
     });
 }
 
-/// Killed after the lock was handed on in the file and before the bell of the next one rang, as when that
-/// one's bell cannot be rung. It watches the one that died, so it looks.
+/// Killed after the hand-over in the file and before the next waiter's bell rang, as if that bell
+/// could not be rung. The waiter watches the process that died, so it looks.
 #[test]
 fn a_releaser_killed_before_it_rings_costs_nothing() {
     let fixture = Fixture::new();
@@ -163,8 +163,8 @@ fn a_stopped_holder_is_not_dead() {
     });
 }
 
-/// A stopped head holds the others up for as long as it has to confirm a grant, plus a heartbeat, and
-/// finds its place again.
+/// A stopped head delays the others for as long as it has to confirm a grant, plus a heartbeat, and
+/// then gets its place back.
 #[test]
 fn a_stopped_waiter_is_passed_over_and_comes_back() {
     const HEARTBEAT: Duration = Duration::from_millis(200);
@@ -196,7 +196,7 @@ fn a_stopped_waiter_is_passed_over_and_comes_back() {
     });
 }
 
-/// Nothing but time is lost when somebody clears the folder.
+/// When somebody clears the folder, only time is lost.
 #[test]
 fn a_holder_whose_file_was_removed_keeps_the_lock() {
     let fixture = Fixture::new();
@@ -217,7 +217,7 @@ fn a_holder_whose_file_was_removed_keeps_the_lock() {
     });
 }
 
-/// What was left behind on purpose outlives its process.
+/// A detached hold outlives its process.
 #[test]
 fn a_detached_hold_outlives_its_process() {
     let fixture = Fixture::new();

@@ -1,4 +1,5 @@
-//! A store that a group shares: its members wake and outlive each other as one user's processes do.
+//! A store shared by a group: members wake each other, and notice each other's deaths, as processes
+//! of one user do.
 
 use super::{JOB, LONG, SELDOM, take};
 use crate::faults::worker::Worker;
@@ -15,8 +16,8 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// Everything in the folder of the clients can be used by the whole group, and by nobody else, whatever
-/// the umask of who made it.
+/// The whole group can use everything in the clients' folder, and nobody else can, whatever its
+/// creator's umask was.
 fn is_shared(path: &Path) {
     let found = fs::metadata(path).unwrap();
     let mode = if found.is_dir() { 0o2770 } else { 0o660 };
@@ -52,7 +53,8 @@ fn members_of_a_group_hand_on_to_each_other() {
         for entry in fs::read_dir(&clients).unwrap() {
             is_shared(&entry.unwrap().path());
         }
-        // By the kernel's word on another user's process, then by a message to another user's bell.
+        // First the kernel reports the death of another user's process; then a message goes to
+        // another user's bell.
         one.kill9();
         two.expect("granted 0", SOON);
         two.order("release 0");

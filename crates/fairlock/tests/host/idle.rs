@@ -1,4 +1,4 @@
-//! What waiting costs.
+//! The cost of waiting.
 
 use super::{Fixture, LONG, enter};
 use crate::faults::worker::Worker;
@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 const WAITERS: usize = 4;
 
-/// Two heartbeats and more, at half the default distance.
+/// More than two heartbeats, at half the default interval.
 const WATCHED: Duration = Duration::from_secs(12);
 
-/// The promise is 1 ms a minute for the program as it is shipped on an idle machine, which
-/// `fairlock-bench host` measures. This one is built for debugging, its heartbeats come twice as often,
-/// and others use the machine: it finds who polls. Ten looks a second cost more than this.
+/// The promise is 1 ms per minute for the released program on an idle machine, which
+/// `fairlock-bench host` measures. This is a debug build with heartbeats twice as often, on a
+/// machine that others use: the test only finds clients that poll. Ten looks per second cost more
+/// than this.
 const LIMIT_MS: f64 = 40.0;
 
 #[test]
@@ -30,7 +31,7 @@ fn an_idle_waiter_costs_next_to_nothing() {
         for (at, worker) in workers.iter_mut().enumerate() {
             enter(worker, &lock, at + 1).await;
         }
-        // Threads for blocking work end ten seconds after the start; time is what this is about.
+        // Threads for blocking calls end ten seconds after the start; this test is about time.
         let (before, began) = (workers.iter().map(Worker::cpu).collect::<Vec<_>>(), Instant::now());
         tokio::time::sleep(WATCHED).await;
         let used = |(worker, before): (&Worker, &HashMap<u32, Counts>)| {

@@ -1,4 +1,4 @@
-//! What clients leave in the folder and in the file.
+//! What clients leave behind in the folder and in the file.
 
 use super::{Fixture, LONG, SELDOM, enter, take};
 use crate::faults::worker::Worker;
@@ -18,7 +18,8 @@ fn a_client_that_ends_leaves_nothing() {
     });
 }
 
-/// Killed clients leave their files; whoever connects removes them. The proof of their death is kept.
+/// Killed clients leave files behind; the next client that connects removes them. The proof of
+/// death is kept.
 #[test]
 fn what_the_killed_leave_is_removed() {
     let fixture = Fixture::new();
@@ -42,9 +43,10 @@ fn what_the_killed_leave_is_removed() {
     });
 }
 
-/// The proof of a death was removed a day after it, by the wall clock, so that a stepped clock was enough. Nobody
-/// could know then that a hold with a lease of days was over: the lock was blocked until the lease's end. Whoever
-/// removes the proof frees what its client held first.
+/// The proof of a death was removed a day later by the wall clock, so a step of the clock was
+/// enough. After that, nobody could know that a hold with a lease of days was over: the lock was
+/// blocked until the end of the lease. Now the client that removes the proof first frees what the
+/// dead one held.
 #[test]
 fn a_long_hold_of_the_dead_ends_before_the_proof_is_gone() {
     const HELD: [&str; 3] = ["fair", "plain", "simple"];
@@ -58,7 +60,7 @@ fn a_long_hold_of_the_dead_ends_before_the_proof_is_gone() {
             holder.expect(&format!("granted {at}"), SOON);
         }
         holder.kill9();
-        // Buries it.
+        // This client records the death.
         fixture.client().await.shutdown().await;
         assert_eq!((fixture.files(".alive").len(), fixture.files(".dead").len()), (0, 1));
         clock.set_offset(25 * 3_600 * 1_000_000);

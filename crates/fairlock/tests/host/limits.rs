@@ -1,4 +1,4 @@
-//! What runs out: files that a process may open, and waiters that a release tells.
+//! Limits: the files that a process may open, and the waiters that a release wakes.
 
 use super::{Fixture, LONG, enter, take};
 use crate::faults::worker::Worker;
@@ -8,14 +8,14 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Times five is how far apart heartbeats come.
+/// Heartbeats come at five times this interval.
 const OFTEN: Duration = Duration::from_millis(100);
 
 /// Many heartbeats.
 const A_WHILE: Duration = Duration::from_secs(2);
 
-/// A process that can open no file more cannot ask who lives: it takes nobody for dead, and is told of its
-/// turn all the same.
+/// A process that cannot open another file cannot check who is alive: it takes nobody for dead, and
+/// still gets its turn.
 #[test]
 fn who_can_open_no_files_takes_nobody_for_dead() {
     let fixture = Fixture::new();
@@ -30,14 +30,14 @@ fn who_can_open_no_files_takes_nobody_for_dead() {
         assert_eq!(guard.state(), GuardState::Held);
         guard.release().await.unwrap();
         poor.expect("granted 0", SOON);
-        // It cannot ring: the next one finds its turn by a heartbeat.
+        // It cannot ring: the next waiter learns of its turn from a heartbeat.
         let next = wait_behind(&lock, 1).await;
         poor.order("release 0");
         granted(next).await.release().await.unwrap();
     });
 }
 
-/// Nor can it learn of a death; it does with the first heartbeat after it can open files again.
+/// Nor can it learn of a death; it does so with the first heartbeat after it can open files again.
 #[test]
 fn a_death_is_found_when_files_can_be_opened_again() {
     let fixture = Fixture::new();
@@ -56,7 +56,7 @@ fn a_death_is_found_when_files_can_be_opened_again() {
     });
 }
 
-/// Where those stand who wait for the one lock without a queue.
+/// The folder of those who wait for the plain lock.
 fn listeners(fixture: &Fixture) -> Option<PathBuf> {
     Some(fixture.dir.path().join("locks-clients").join(fixture.files(".base").first()?))
 }
@@ -65,8 +65,8 @@ fn count(listeners: PathBuf) -> usize {
     std::fs::read_dir(listeners).map_or(0, Iterator::count)
 }
 
-/// Others that seem to wait for the lock: a file for each where listeners stand, and a bell that can be rung
-/// where `bells` says so.
+/// Other clients that seem to wait for the lock: a listener's file for each, and, with `bells`, a
+/// bell that can be rung.
 fn crowd(fixture: &Fixture, bells: bool) {
     const CROWD: u32 = 300;
     let folder = fixture.dir.path().join("locks-clients");
@@ -81,11 +81,11 @@ fn crowd(fixture: &Fixture, bells: bool) {
     }
 }
 
-/// The lock without a queue that one client holds and others wait for, in a crowd.
+/// A plain lock that one client holds while others wait for it, in a crowd.
 async fn in_a_crowd(fixture: &Fixture, heartbeat: Duration, bells: bool, waiters: usize) {
     let holder = fixture.client().await;
     let guard = holder.plain_lock("job").lock().await.unwrap();
-    // None ends before all have had their turn: the end of one lets others look.
+    // No client ends before all have had their turn: the end of one makes others look.
     let (mut clients, mut waiting) = (Vec::new(), Vec::new());
     for _ in 0..waiters {
         let client = fixture.client_with(heartbeat).await;
@@ -103,15 +103,15 @@ async fn in_a_crowd(fixture: &Fixture, heartbeat: Duration, bells: bool, waiters
     }
 }
 
-/// A release tells 64. The others look with their heartbeats.
+/// A release wakes 64 waiters. The others look with their heartbeats.
 #[test]
 fn one_of_too_many_listeners_looks_with_its_heartbeat() {
     let fixture = Fixture::new();
     runtime().block_on(in_a_crowd(&fixture, OFTEN, true, 1));
 }
 
-/// Listeners that were killed count for nothing, however many they are. A folder is read in no order: one that
-/// lives may stand before the dead by chance, eight do not.
+/// Listeners that were killed do not count, however many there are. A folder is read in any order:
+/// one live listener may come before the dead ones by chance, eight will not.
 #[test]
 fn dead_listeners_take_nobodys_place() {
     let fixture = Fixture::new();

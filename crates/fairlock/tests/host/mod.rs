@@ -1,4 +1,4 @@
-//! The host store: who is told what, and when, by whose death, in processes that share a file.
+//! The host store in several processes that share a file: who is woken, when, and by whose death.
 
 mod crowd;
 mod deaths;
@@ -17,13 +17,13 @@ use fairlock_testkit::tempdir::TempDir;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// So far apart that nothing within a test is found by a heartbeat.
+/// So rare that no heartbeat within a test finds anything.
 const SELDOM: Duration = Duration::from_secs(60);
 
-/// So long that nothing within a test is found by its end.
+/// So long that no lease ends within a test.
 const LONG: Duration = Duration::from_secs(300);
 
-/// The lock of workers.
+/// The workers' lock.
 const JOB: &str = "job";
 
 struct Fixture {
@@ -39,7 +39,7 @@ impl Fixture {
         format!("sqlite:{}/locks", self.dir.path().display())
     }
 
-    /// A client to which only messages and deaths come.
+    /// A client that is woken only by messages and deaths.
     async fn client(&self) -> Client {
         self.client_with(SELDOM).await
     }
@@ -54,7 +54,7 @@ impl Fixture {
         Worker::with(&self.url(), SELDOM, LONG, [])
     }
 
-    /// The names in the folder of the clients that end so.
+    /// The names in the clients' folder with this ending.
     fn files(&self, ending: &str) -> Vec<String> {
         let all = std::fs::read_dir(self.dir.path().join("locks-clients")).unwrap();
         let names = all.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -62,7 +62,7 @@ impl Fixture {
     }
 }
 
-/// A worker that holds the fair lock `JOB`.
+/// Makes a worker take the fair lock `JOB`.
 async fn take(worker: &mut Worker, lock: &Lock) {
     worker.order(&format!("lock 0 {JOB}"));
     worker.expect("granted 0", SOON);
@@ -72,7 +72,7 @@ async fn take(worker: &mut Worker, lock: &Lock) {
 /// Far below every lease and heartbeat of these tests.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-/// Kills them; because of that, and at once, `next` has the lock, and gives it back.
+/// Kills the workers; `next` must then get the lock at once, and releases it.
 async fn take_over(
     what: &str,
     dying: &mut [Worker],
@@ -88,7 +88,7 @@ async fn take_over(
     guard.release().await.unwrap();
 }
 
-/// A worker that stands in the queue as the `place`th.
+/// Makes a worker wait in the queue at place `place`.
 async fn enter(worker: &mut Worker, lock: &Lock, place: usize) {
     worker.order(&format!("lock 0 {JOB}"));
     queue_is(lock, place).await;

@@ -1,4 +1,4 @@
-//! What holders, waiters and newcomers are told when somebody removes a part of the file.
+//! What holders, waiters and newcomers are told when somebody removes a part of the store.
 
 use super::{AT_ONCE, Fixture, JOB, enter, take};
 use crate::faults::fixture::measured;
@@ -7,12 +7,13 @@ use fairlock::{Client, Config, ErrorKind, GuardState};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Long enough for a newcomer to try twice, and be refused.
+/// Long enough for a newcomer to try twice and be refused.
 const LEASE: Duration = Duration::from_secs(6);
 
-/// The log and its index were removed (they look stale), and two newcomers ran beside a holder that noticed
-/// nothing. Now a waiter is told, the holder's guard ends with its lease at the latest, and until then and until
-/// the holder's client has ended nobody is let in. Then what it held is known to who comes next.
+/// D03: the log and its index were removed (they look stale), and two newcomers ran beside a holder
+/// that noticed nothing. Now a waiter gets an error, the holder's guard ends with its lease at the
+/// latest, and nobody is let in until then and until the holder's client has ended. After that, the
+/// next client still sees what it held.
 #[test]
 fn d03_a_removed_log_ends_the_hold_before_another_begins() {
     let fixture = Fixture::new();
@@ -49,8 +50,8 @@ fn d03_a_removed_log_ends_the_hold_before_another_begins() {
     });
 }
 
-/// The log stayed behind when the process ended right after its client, which is what `fairlock run` does: it
-/// looked stale, and was removed.
+/// D03: the log stayed behind when the process ended right after its client, as `fairlock run`
+/// does: it looked stale, and somebody removed it.
 #[test]
 fn d03_nothing_stays_behind_a_client_that_was_shut_down() {
     let fixture = Fixture::new();
@@ -58,15 +59,15 @@ fn d03_nothing_stays_behind_a_client_that_was_shut_down() {
         let client = fixture.client().await;
         client.fair_lock(JOB).lock().await.unwrap().release().await.unwrap();
         client.shutdown().await;
-        // Now, not a moment later: the process may be over.
+        // At once, not a moment later: the process may be over by then.
         let left = ["wal", "shm"].map(|ending| fixture.dir.path().join(format!("locks-{ending}")));
         assert!(left.iter().all(|left| !left.exists()));
     });
 }
 
-/// The folder of the clients was removed while they ran: those that had come before kept the old one open, and
-/// rang the bells of the later ones in it, where none hang. A living waiter was passed over, and the lock lay idle
-/// for seconds. Each client uses the folder that has the name now.
+/// The clients' folder was removed while they ran: earlier clients kept the old one open and looked
+/// there for the bells of later ones, which are not in it. A live waiter was passed over, and the
+/// lock was idle for seconds. Now each client uses the folder that has the name at present.
 #[test]
 fn a_removed_folder_of_clients_costs_nobody_its_turn() {
     let fixture = Fixture::new();
@@ -84,7 +85,7 @@ fn a_removed_folder_of_clients_costs_nobody_its_turn() {
         let began = Instant::now();
         holder.order("release 0");
         holder.expect("released 0", SOON);
-        // The first one hears of its end.
+        // The first waiter learns of its end.
         holder.kill9();
         let mut last = 0;
         for (at, worker) in std::iter::once(&mut first).chain(&mut later).enumerate() {
@@ -99,14 +100,14 @@ fn a_removed_folder_of_clients_costs_nobody_its_turn() {
     });
 }
 
-/// A waiter notices with its heartbeat that its bell is gone, with or without the folder, and hangs up another.
-/// Whoever releases then reaches it, without a queue too.
+/// A waiter notices at its heartbeat that its bell is gone, with or without the folder, and creates
+/// another. A release then reaches it, also for locks without a queue.
 #[test]
 fn a_waiter_hangs_up_another_bell() {
     for folder_too in [true, false] {
         let fixture = Fixture::new();
         runtime().block_on(async {
-            // A tenth of a second, five and ten times as long here.
+            // Heartbeats come at five and ten times this interval here.
             let config =
                 Config::from_url(&fixture.url()).unwrap().heartbeat(Duration::from_millis(100));
             let client = fixture.client().await;

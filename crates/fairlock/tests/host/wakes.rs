@@ -1,4 +1,4 @@
-//! Waiters sleep until the lock is theirs, and wake up at once then.
+//! Waiters sleep until they have the lock, and wake up at once then.
 
 use super::Fixture;
 use crate::faults::fixture::measured;
@@ -9,7 +9,7 @@ use tokio::sync::mpsc::unbounded_channel;
 const TURNS: usize = 1_000;
 
 /// The promise is a p99 of 5 ms on an idle machine, which `fairlock-bench host` measures between
-/// processes. A machine that runs other tests is not idle: here it is the median.
+/// processes. A machine that runs other tests is not idle: here the median counts.
 #[test]
 fn a_waiter_is_awake_within_5_ms_of_a_release() {
     let fixture = Fixture::new();
@@ -24,7 +24,7 @@ fn a_waiter_is_awake_within_5_ms_of_a_release() {
                 for _ in 0..TURNS / 2 {
                     let guard = lock.lock().await.unwrap();
                     granted.push(Instant::now());
-                    // Long enough for the other one to stand in the queue again.
+                    // Long enough for the other client to be queued again.
                     tokio::time::sleep(Duration::from_millis(2)).await;
                     released.send(Instant::now()).unwrap();
                     guard.release().await.unwrap();
@@ -81,7 +81,8 @@ fn waiters_without_a_queue_wake_up() {
     });
 }
 
-/// Who gives up between two others tells the one behind, who then watches somebody else.
+/// A waiter that gives up between two others wakes the one behind it, which then watches another
+/// process.
 #[test]
 fn places_that_are_given_up_keep_the_line_of_watchers_whole() {
     let fixture = Fixture::new();
@@ -94,13 +95,13 @@ fn places_that_are_given_up_keep_the_line_of_watchers_whole() {
         let stays = crate::support::wait_behind(&clients[1].fair_lock("job"), 2).await;
         gives_up.abort();
         crate::support::queue_is(&lock, 1).await;
-        // The one that stays watched the one that left; now it has to watch the holder.
+        // The remaining waiter watched the one that left; now it has to watch the holder.
         super::take_over("a killed holder, after one gave up", &mut holder, stays).await;
     });
 }
 
-/// Whoever can write into the folder can write into a bell. What is no message is counted, and at most
-/// delays others.
+/// Anyone who can write to the folder can write to a bell. Content that is not a message is
+/// counted, and at worst delays others.
 #[test]
 fn noise_in_a_bell_is_counted() {
     let fixture = Fixture::new();

@@ -1,4 +1,4 @@
-//! Which events come, and what none of them may say.
+//! Which events are emitted, and what none of them may contain.
 
 use super::subscriber::{Line, begin, lines};
 use super::{alone, recorder, runtime, until};
@@ -8,10 +8,10 @@ use fairlock_testkit::server::{Generation, Server};
 use std::time::Duration;
 use tracing::Level;
 
-/// F88: nothing may ever show it.
+/// F88: no event may ever contain it.
 const CANARY: &str = "canary7f3a";
 
-/// The name of the locks: only events at debug and below may show it.
+/// The name of the locks: only events at debug and below may contain it.
 const NAME: &str = "secret-project-x";
 
 fn ms(ms: u64) -> Duration {
@@ -24,7 +24,7 @@ fn came(level: Level, message: &str) -> bool {
     })
 }
 
-/// Everything that the library tells at some time, over a connection with a password.
+/// Everything that the library reports, over a connection with a password.
 async fn everything(server: &Server, log_names: bool) -> Vec<String> {
     let proxy = Proxy::start(server.addr());
     let url = format!("redis://:{CANARY}@{}/", proxy.addr());
@@ -32,7 +32,7 @@ async fn everything(server: &Server, log_names: bool) -> Vec<String> {
         .unwrap()
         .log_names(log_names)
         .heartbeat(ms(200))
-        // Longer than the machine ever stands still: only what the test does may lose it.
+        // Longer than the machine ever pauses: only the test may cause a loss.
         .watchdog_lease(ms(4_000))
         .ping_interval(ms(50));
     let mut said = vec![format!("{config:?}")];
@@ -40,7 +40,7 @@ async fn everything(server: &Server, log_names: bool) -> Vec<String> {
     said.push(format!("{client:?}"));
     let lock = client.fair_lock(NAME);
 
-    // Waiting, handing over, releasing.
+    // Wait, hand over, release.
     let guard = lock.lock().await.unwrap();
     let own = lock.clone();
     let waiter = tokio::spawn(async move { own.lock().await.unwrap() });
@@ -65,12 +65,12 @@ async fn everything(server: &Server, log_names: bool) -> Vec<String> {
     assert_eq!(denied.kind(), ErrorKind::Denied);
     said.push(format!("{denied} {denied:?}"));
 
-    // The connection goes and comes back; the lock is lost meanwhile.
+    // The connection is lost and restored; the lock is lost in between.
     proxy.refuse(true);
     proxy.cut_all();
     guard.lost().await;
     said.push(format!("{:?}", guard.ensure_valid().unwrap_err()));
-    // A guard gives up a little before the server does.
+    // A guard expires a little before the hold on the server does.
     until("the end of the lease", || raw.call(&["EXISTS", NAME]).int() == 0).await;
     proxy.refuse(false);
     until("connected again", || came(Level::INFO, "connected again")).await;
@@ -89,7 +89,7 @@ async fn everything(server: &Server, log_names: bool) -> Vec<String> {
     said
 }
 
-/// What every level must have told.
+/// What must have been reported at each level.
 const TOLD: [(Level, &str); 16] = [
     (Level::INFO, "acquire kind=\"fair\""),
     (Level::INFO, "acquire outcome=\"granted\""),
@@ -132,8 +132,8 @@ fn f88_no_secret_and_no_name_where_it_does_not_belong() {
         for line in loud(&lines) {
             assert!(!line.text.contains(NAME), "{line:?}");
         }
-        // The rule would hold in an empty log as well: names are there where they may be, and
-        // who it was is told at every level.
+        // The rule would also hold for an empty log: names do appear where they may, and the owner
+        // appears at every level.
         let names = |line: &&Line| line.text.contains(&format!("lock={NAME}"));
         assert!(lines.iter().filter(names).count() >= 8, "{lines:#?}");
         let lost = loud(&lines).find(|line| line.text.starts_with("a lock is lost")).unwrap();

@@ -1,9 +1,9 @@
-//! What the library tells of itself: metrics and tracing. A binary of its own, because recorder
-//! and subscriber belong to a whole process.
+//! Observability: metrics and tracing. A binary of its own, because recorder and subscriber belong
+//! to a whole process.
 //!
-//! - `recorder`, `subscriber`: what listens here
-//! - `table`: every metric is provoked, and documented as it is
-//! - `events`: which events come, and what none of them may say
+//! - `recorder`, `subscriber`: the receiving ends
+//! - `table`: every metric is provoked, and matches its documentation
+//! - `events`: which events are emitted, and what none of them may contain
 
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
 
@@ -16,10 +16,10 @@ use fairlock_testkit::wait;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What takes milliseconds gets this long before the test fails: the machine may be busy.
+/// The bound for what takes milliseconds: the machine may be busy.
 const SOON: Duration = Duration::from_secs(20);
 
-/// The tests of this binary share one recorder and one subscriber: one test at a time.
+/// The tests of this binary share one recorder and one subscriber, so they run one at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

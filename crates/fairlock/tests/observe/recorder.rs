@@ -1,4 +1,4 @@
-//! A recorder of metrics that keeps everything.
+//! A metrics recorder that keeps everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
@@ -115,13 +115,13 @@ impl HistogramFn for Cell {
     }
 }
 
-/// Makes it the recorder of this process.
+/// Installs it as the recorder of this process.
 pub(crate) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| metrics::set_global_recorder(TestRecorder).expect("no other recorder"));
 }
 
-/// Forgets counters and samples; gauges stay, they speak of what is there.
+/// Clears counters and samples; gauges stay, because they describe the present.
 pub(crate) fn begin() {
     with(|kept| {
         kept.sums.clear();
@@ -129,7 +129,7 @@ pub(crate) fn begin() {
     });
 }
 
-/// The value of a counter since [`begin`], of the series with just these labels.
+/// The value of a counter since [`begin`], for the series with exactly these labels.
 pub(crate) fn count(name: &str, labels: &[(&str, &str)]) -> f64 {
     with(|kept| kept.sums.get(&series(name, labels)).copied().unwrap_or(0.0))
 }
@@ -138,7 +138,7 @@ pub(crate) fn gauge(name: &str, labels: &[(&str, &str)]) -> f64 {
     with(|kept| kept.gauges.get(&series(name, labels)).copied().unwrap_or(0.0))
 }
 
-/// What a histogram got since [`begin`].
+/// The samples of a histogram since [`begin`].
 pub(crate) fn samples(name: &str, labels: &[(&str, &str)]) -> Vec<f64> {
     with(|kept| kept.samples.get(&series(name, labels)).cloned().unwrap_or_default())
 }

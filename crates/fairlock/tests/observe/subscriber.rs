@@ -9,12 +9,12 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// One event, one span, or what was added to a span.
+/// One event, one span, or fields recorded on a span.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) level: Level,
     pub(crate) target: String,
-    /// Fields with their values; the message, or the span's name, stands in front.
+    /// Fields with their values, after the message or the span's name.
     pub(crate) text: String,
     pub(crate) is_span: bool,
 }
@@ -95,7 +95,7 @@ impl Subscriber for TestSubscriber {
     fn exit(&self, _: &Id) {}
 }
 
-/// Makes it the subscriber of this process.
+/// Installs it as the subscriber of this process.
 pub(crate) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -103,12 +103,12 @@ pub(crate) fn install() {
     });
 }
 
-/// Forgets what came so far.
+/// Clears all lines so far.
 pub(crate) fn begin() {
     with(|kept| kept.lines.clear());
 }
 
-/// What came since [`begin`].
+/// The lines since [`begin`].
 pub(crate) fn lines() -> Vec<Line> {
     with(|kept| kept.lines.clone())
 }

@@ -1,4 +1,4 @@
-//! Every metric of docs/observability.md is provoked by what it is for, and none is missing there.
+//! Every metric of docs/observability.md is provoked, and none is missing there.
 
 use super::recorder::{begin, count, described, gauge, raised, samples, seen};
 use super::{alone, runtime, until};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const FAIR: (&str, &str) = ("kind", "fair");
 
-/// Classes of errors, as labels.
+/// Error classes, as labels.
 const ERRORS: [&str; 9] = [
     "misuse",
     "denied",
@@ -35,13 +35,13 @@ async fn connect(url: &str) -> Client {
     client(url, |config| config).await
 }
 
-/// Waits until a loss is counted: guards hear of it a moment before.
+/// Waits until a loss is counted: guards learn of it a moment earlier.
 async fn lost(cause: &'static str) {
     let counted = move || count("fairlock_lost_total", &[FAIR, ("cause", cause)]) == 1.0;
     until("the loss is counted", counted).await;
 }
 
-/// Begins to wait, and returns once it stands in the queue.
+/// Starts to wait, and returns once the waiter is queued.
 async fn wait_behind(lock: &Lock) -> tokio::task::JoinHandle<fairlock::Guard> {
     let before = samples("fairlock_queue_length_at_join", &[]).len();
     let own = lock.clone();
@@ -51,8 +51,8 @@ async fn wait_behind(lock: &Lock) -> tokio::task::JoinHandle<fairlock::Guard> {
     task
 }
 
-/// One after the other, so that the figures of each are exact; after each all gauges are back at
-/// zero: nothing is left behind.
+/// One after the other, so that each has exact figures; after each, all gauges are back at zero:
+/// nothing is left behind.
 #[test]
 fn every_metric_is_provoked_and_documented() {
     let _alone = alone();
@@ -113,7 +113,7 @@ async fn a_hand_over(server: &Server) {
     assert_eq!(count("fairlock_releases_total", &[FAIR, ("outcome", "released")]), 3.0);
 }
 
-/// The store in memory takes shorter ways, which count too.
+/// The memory store takes shorter paths, which count too.
 async fn inside_one_process(_: &Server) {
     let client = connect("memory:").await;
     let lock = client.fair_lock("x");
@@ -179,7 +179,7 @@ async fn renewals(server: &Server) {
     guard.release().await.unwrap();
     let margins = samples("fairlock_renewal_margin_seconds", &[]);
     assert_eq!(margins.len() as f64, count("fairlock_renewals_total", &[]));
-    // About two thirds of the lease; the machine may be late, never early.
+    // About two thirds of the lease; a slow machine makes it less, never more.
     assert!(margins.iter().all(|left| *left > 0.0 && *left < 2.0), "{margins:?}");
     assert!(margins.iter().any(|left| *left > 1.0), "{margins:?}");
     assert_eq!(count("fairlock_renewals_missed_total", &[]), 0.0);
@@ -210,7 +210,7 @@ async fn an_explicit_lease(server: &Server) {
     assert!(held.len() == 1 && held[0] > 0.1 && held[0] < 10.0, "{held:?}");
 }
 
-/// It is nobody's any more: no release, no loss, and it is not counted as held.
+/// Nobody owns it any more: no release and no loss is counted, and it does not count as held.
 async fn a_detached_lock(server: &Server) {
     let client = client(&server.url(), |config| config.watchdog_lease(ms(3_000))).await;
     let guard = client.fair_lock("detached").lock().await.unwrap();
@@ -250,7 +250,7 @@ async fn the_store_is_away(server: &Server) {
     assert_eq!(gauge("fairlock_connections", &[("state", "reconnecting")]), 0.0);
 }
 
-/// An entry as a client leaves it that died: nobody hears its inbox.
+/// The entry of a dead client: nobody is subscribed to its inbox.
 async fn a_dead_waiter(server: &Server) {
     let client = connect(&server.url()).await;
     let guard = client.fair_lock("dead").lock().await.unwrap();
@@ -264,7 +264,7 @@ async fn a_dead_waiter(server: &Server) {
     assert_eq!(count("fairlock_dead_waiters_removed_total", &[]), 1.0);
 }
 
-/// A Java client with a clock that is ahead takes a live waiter out of the queue.
+/// A Java client whose clock is ahead removes a live waiter from the queue.
 async fn a_waiter_that_was_dropped(server: &Server) {
     let client = client(&server.url(), |config| config.heartbeat(ms(300))).await;
     let lock = client.fair_lock("dropped");
@@ -287,7 +287,7 @@ async fn an_odd_message(server: &Server) {
     assert_eq!(client.dropped_messages(), 1);
 }
 
-/// Said once, however often it is found.
+/// Reported once, however often it is found.
 async fn a_server_that_evicts(server: &Server) {
     let mut raw = server.client();
     raw.call(&["CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "volatile-lru"]);
@@ -312,15 +312,15 @@ async fn a_lost_message(server: &Server) {
     assert_eq!(count("fairlock_grants_total", &[FAIR, ("by", "heartbeat")]), 1.0);
 }
 
-/// One row of the table.
+/// One row of the table in the documentation.
 struct Row {
     shape: String,
     unit: String,
     meaning: String,
     labels: BTreeSet<String>,
-    /// The values of the last label, where they are listed.
+    /// The values of the last label, if the row lists them.
     values: BTreeSet<String>,
-    /// Its values may also be classes of errors.
+    /// The values may also be error classes.
     errors: bool,
 }
 

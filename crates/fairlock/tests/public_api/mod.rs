@@ -1,5 +1,5 @@
-//! The public API, as text: `docs/api.txt`. Whoever changes it sees it in the diff, and so does who
-//! reads that.
+//! The public API as text: `docs/api.txt`. Every change to it is visible in the diff, to its author
+//! and to reviewers.
 
 mod print;
 mod source;
@@ -17,7 +17,8 @@ const HEAD: &str = "\
 # [feature x]: only with this feature. `impl`: also by `derive`; auto traits are in tests/send_sync.rs.
 ";
 
-/// Types of other crates that the API shows: each new major version of theirs is one of ours.
+/// Types of other crates that the API exposes: each new major version of those crates requires one
+/// of ours.
 const FOREIGN: [&str; 1] = ["tokio::sync::watch::Receiver"];
 
 fn root() -> PathBuf {
@@ -32,7 +33,8 @@ fn source() -> Source {
     source
 }
 
-/// `default = ["redis"]` of the section `[features]`, but for private ones: their names begin with `_`.
+/// `default = ["redis"]` of the section `[features]`, except for private features, whose names
+/// begin with `_`.
 fn features() -> BTreeSet<String> {
     let manifest = fs::read_to_string(root().join("crates/fairlock/Cargo.toml")).unwrap();
     let section = manifest.split("[features]\n").nth(1).unwrap().split("\n[").next().unwrap();
@@ -44,7 +46,7 @@ fn text() -> String {
     format!("{HEAD}{}\n", lines().join("\n"))
 }
 
-/// What the snapshot has to hold: for other tests, too, that must know every item.
+/// The lines of the snapshot, also for other tests that must know every item.
 pub(crate) fn lines() -> Vec<String> {
     let source = source();
     let mut lines = Api::of(&source, "fairlock").lines;
@@ -52,7 +54,7 @@ pub(crate) fn lines() -> Vec<String> {
     lines.into_iter().collect()
 }
 
-/// What stands in one of the texts only.
+/// Lines that only one of the texts has.
 fn difference(old: &str, new: &str) -> String {
     let (had, has): (BTreeSet<_>, BTreeSet<_>) = (old.lines().collect(), new.lines().collect());
     let gone = had.difference(&has).map(|line| format!("- {line}"));
@@ -79,7 +81,7 @@ fn the_api_is_the_one_that_was_agreed_on() {
     );
 }
 
-/// Whatever a user gets or has to give, he can write down its type.
+/// Users can name the type of everything that they receive or have to pass.
 #[test]
 fn every_type_in_a_signature_has_a_public_name() {
     let source = source();
@@ -94,7 +96,7 @@ fn every_type_in_a_signature_has_a_public_name() {
                 if public.contains(place) || public.contains(&of_variant) => {}
             "fairlock" | "fairlock_core" => hidden.push(format!("{}: in {user}", place.join("::"))),
             "std" => {}
-            // Parameters, and names that come with the language.
+            // Parameters, and names of the language itself.
             _ if place.len() == 1 => {}
             _ => {
                 foreign.insert(place.join("::"));
@@ -105,7 +107,7 @@ fn every_type_in_a_signature_has_a_public_name() {
     assert_eq!(foreign.into_iter().collect::<Vec<_>>(), FOREIGN);
 }
 
-/// Whoever calls a function knows what may go wrong, and what dropping its future loses.
+/// Every function documents what may go wrong, and every async one what dropping its future loses.
 #[test]
 fn every_function_says_its_errors_and_its_cancel_safety() {
     let source = source();
@@ -113,7 +115,7 @@ fn every_function_says_its_errors_and_its_cancel_safety() {
     assert!(unsaid.is_empty(), "not documented:\n{}", unsaid.join("\n"));
 }
 
-/// The front page says what each type and each feature is for.
+/// The front page describes each type and each feature.
 #[test]
 fn the_front_page_has_every_type_and_feature() {
     let library = fs::read_to_string(root().join("crates/fairlock/src/lib.rs")).unwrap();
@@ -136,7 +138,7 @@ fn the_front_page_has_every_type_and_feature() {
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
-/// A snapshot that sees nothing finds no difference.
+/// A snapshot that sees nothing would find no difference.
 #[test]
 fn the_snapshot_sees_every_kind_of_item() {
     let lines = lines();

@@ -12,9 +12,9 @@ pub(crate) struct Api<'a> {
     /// Where each public name is defined, and what it needs.
     names: BTreeMap<String, (Place, Vec<String>)>,
     pub(crate) lines: BTreeSet<String>,
-    /// Each function with what its documentation does not say.
+    /// Each function with the sections that its documentation lacks.
     pub(crate) unsaid: Vec<String>,
-    /// Everything that stands in a signature, with one item that names it.
+    /// Every type in a signature, with one item that names it.
     pub(crate) named: BTreeMap<Place, String>,
 }
 
@@ -34,7 +34,7 @@ impl<'a> Api<'a> {
         self.names.values().map(|(place, _)| place).collect()
     }
 
-    /// The names of all that the module `at`, known as `path`, shows.
+    /// Collects all public names of the module `at`, known as `path`.
     fn collect(&mut self, at: &Place, path: &str, needs: &[String]) {
         let source = self.source;
         let module = &source.modules[at];
@@ -69,7 +69,7 @@ impl<'a> Api<'a> {
         self.lines.insert(line);
     }
 
-    /// Remembers what `tokens` of the module `at` name.
+    /// Records what `tokens` of the module `at` name.
     fn note<'t>(&mut self, at: &Place, name: &str, visit: impl FnOnce(&mut Paths<'t>)) {
         let mut paths = Paths(Vec::new(), std::marker::PhantomData);
         visit(&mut paths);
@@ -155,9 +155,9 @@ impl<'a> Api<'a> {
 
     fn print_impl(&mut self, at: &Place, name: &str, item: &ItemImpl, needs: &[String]) {
         if let Some((of, _)) = &item.trait_ {
-            // However it was imported: `Debug` and `fmt::Debug` are the same.
+            // Independent of the import: `Debug` and `fmt::Debug` are the same.
             let of_text = text(of.segments.last().expect("a trait has a name"));
-            // Whether a type has a destructor is nobody's business.
+            // Whether a type has a destructor is not part of the API.
             if of_text != "Drop" {
                 let generics = text(&item.generics);
                 self.line(name, &format!("impl{generics} {of_text}"), needs);
@@ -202,7 +202,7 @@ impl<'a> Api<'a> {
                 self.unsaid.push(format!("{name}: {section}"));
             }
         }
-        // `pub async fn name<T>(..)`: the name stands at the beginning of the line.
+        // `pub async fn name<T>(..)`: the name is already at the beginning of the line.
         let called = format!("fn {}", signature.ident);
         let what = text(signature).replacen(&called, "fn", 1).replace("(mut self", "(self");
         self.line(name, &format!("{what}{}", marks(attributes)), needs);

@@ -1,4 +1,4 @@
-//! The source of a crate as a table of modules, and what a path in it means.
+//! The source of a crate as a table of modules, and the resolution of paths in it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,15 +13,15 @@ pub(crate) struct Module {
     pub(crate) public: bool,
     /// The features it needs.
     pub(crate) features: Vec<String>,
-    /// All but modules and imports.
+    /// All items except modules and imports.
     pub(crate) items: Vec<Item>,
-    /// What `use` brings in, by the name it has here.
+    /// What `use` imports, by its local name.
     imports: BTreeMap<String, Place>,
-    /// The `pub use` among these, each with its features.
+    /// The `pub use` imports, each with its features.
     pub(crate) exports: Vec<(String, Vec<String>)>,
 }
 
-/// All modules of some crates.
+/// All modules of several crates.
 #[derive(Default)]
 pub(crate) struct Source {
     pub(crate) modules: BTreeMap<Place, Module>,
@@ -96,8 +96,8 @@ impl Source {
         }
     }
 
-    /// What `path` means in the module `at`. Types of other crates keep their full path; names that
-    /// come with the language, and generic parameters, stay as they are.
+    /// Resolves `path` in the module `at`. Types of other crates keep their full path; names of the
+    /// language itself and generic parameters stay as they are.
     pub(crate) fn resolve(&self, at: &Place, path: &[String]) -> Place {
         let module = &self.modules[at];
         let first = &path[0];
@@ -109,7 +109,7 @@ impl Source {
         }
     }
 
-    /// As [`resolve`](Self::resolve) in a `use`, where the names of the module itself do not count.
+    /// Like [`resolve`](Self::resolve), but for a `use`, where the module's own names do not count.
     fn resolve_import(&self, at: &Place, path: &[String]) -> Place {
         let (first, rest) = (&path[0], &path[1..]);
         let start = match first.as_str() {
@@ -195,7 +195,7 @@ pub(crate) fn is_test(attributes: &[Attribute]) -> bool {
     conditions.any(|text| text == "test" || text.replace(' ', "").starts_with("all(test,"))
 }
 
-/// The features that the attributes ask for, and other conditions as they are written.
+/// The required features, and other conditions as they are written.
 pub(crate) fn features_of(attributes: &[Attribute]) -> Vec<String> {
     let conditions = attributes.iter().filter_map(condition);
     conditions

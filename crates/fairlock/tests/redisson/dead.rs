@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The allowance of our waiters, see docs/protocol.md.
+/// The fair wait of our waiters, see docs/protocol.md.
 const FAIR_WAIT: Duration = Duration::from_secs(300);
 
-/// Redisson #1104. Threads tried for half a second again and again, for a lock that was held. Each
-/// counted its time from the waiter before it, nobody gave anything back, and the times ran away:
-/// two waiters in the queue, the last one good for hours. Then that one died, and nobody got the
-/// free lock any more.
+/// Redisson #1104. Threads repeatedly tried for half a second to take a lock that was held. Each
+/// counted its time from the waiter ahead of it, nobody gave any time back, and the times ran away:
+/// with two waiters in the queue, the last one was good for hours. Then that one died, and nobody
+/// got the free lock any more.
 mod issue_1104_dead_waiters_do_not_block {
     use super::*;
 
@@ -26,7 +26,7 @@ mod issue_1104_dead_waiters_do_not_block {
         const TRIES: usize = 220;
         let Some(fixture) = JavaFixture::open() else { return };
         let hurried = Call::TryLock { wait_ms: 500, lease_ms: 30 * SECOND_MS };
-        // The holder works, and is renewed; whenever one gives up another waits already.
+        // The holder works and is renewed; when a waiter gives up, the next one already waits.
         let mut threads = vec![fixture.start(Version::V3_5, Call::Lock)];
         for _ in 0..TRIES {
             threads.push(fixture.start(Version::V3_5, hurried));
@@ -51,7 +51,7 @@ mod issue_1104_dead_waiters_do_not_block {
             let Some(fixture) = Fixture::redis70() else { return };
             let (client, mortal) = (fixture.client().await, Mortal::new(&fixture).await);
             let held = fixture.take(&client, "job").await;
-            // Four at a time, so that somebody always waits until the mortal one stands in line.
+            // Four at a time, so that somebody always waits until the mortal one is in the queue.
             let tried = Arc::new(AtomicU64::new(0));
             let enough = Arc::new(AtomicBool::new(false));
             let tries: Vec<_> = (0..4)
@@ -93,10 +93,10 @@ mod issue_1104_dead_waiters_do_not_block {
     }
 }
 
-/// Redisson #2099. The same drift once more, after #1104 had been answered for those who leave:
-/// in a queue that is never empty everybody counted from a head that had itself counted from the
-/// one before. Three threads that took turns, 100 ms each, were good for a quarter of an hour, and
-/// the death of one stopped the others for that long.
+/// Redisson #2099. The same drift again, after #1104 had been fixed for waiters that leave: in a
+/// queue that is never empty, every waiter counted from a head that had itself counted from the one
+/// before. Three threads that took turns of 100 ms each were good for a quarter of an hour, and the
+/// death of one stopped the others for that long.
 mod issue_2099_turns_do_not_drift {
     use super::*;
 
@@ -143,7 +143,7 @@ mod issue_2099_turns_do_not_drift {
                 held.release().await;
                 held = places.remove(0).granted(SLACK).await;
             }
-            // `TURNS` turns have brought the mortal one to the head.
+            // `TURNS` turns have brought the mortal waiter to the head.
             let dead = places.remove(0);
             assert!(dead.owner.starts_with(&mortal.client.id().to_string()));
             let next = fixture.enter(&one, "job").await;
@@ -156,8 +156,8 @@ mod issue_2099_turns_do_not_drift {
 
 /// Redisson #6150 (and #3254, #4595, #4661, and the pull requests #3166 to #3202). A service was
 /// killed while one of its threads held the lock and others waited. When it was started again it
-/// hung: the lease of the holder had ended, but five dead waiters stood in the queue, and each
-/// had five minutes after the one before.
+/// hung: the lease of the holder had ended, but five dead waiters stood in the queue, and each had
+/// five minutes after the one before.
 mod issue_6150_a_restarted_service_is_not_blocked {
     use super::*;
 
@@ -174,7 +174,7 @@ mod issue_6150_a_restarted_service_is_not_blocked {
         fixture.pass(20 * SECOND_MS);
         assert!(fixture.is_free(), "the lease of the dead holder has ended");
         let mut next = fixture.start(Version::V4, call);
-        // It spins there, so time passes in which it does not ask, and then it asks once.
+        // It would spin here, so time passes in which it does not ask, and then it asks once.
         let died_ms = 10 * SECOND_MS + DEAD as i64 * DEFAULT_WAIT_MS;
         fixture.pass(died_ms - fixture.elapsed_ms() - 1);
         next.step();
@@ -200,7 +200,7 @@ mod issue_6150_a_restarted_service_is_not_blocked {
             let next = fixture.enter(&restarted, "job").await;
             let held = next.granted(lease + ms(300) + SLACK).await;
             measured("#6150 kill to grant", held.at - killed);
-            // Nothing of the dead remains.
+            // Nothing of the dead waiters remains.
             eventually("the queue is empty", SLACK, || fixture.queue("job").is_empty());
             held.release().await;
             drop(dead);
@@ -209,8 +209,8 @@ mod issue_6150_a_restarted_service_is_not_blocked {
 }
 
 /// F07, found by reading: since 3.32 every waiter behind a dead head of a free lock is told to
-/// sleep for 0 ms. So each of them asks again at once, for minutes, and server and JVM have nothing
-/// else to do (#5387 shows what that is like).
+/// sleep for 0 ms. So each of them asks again at once, for minutes, and keeps the server and the
+/// JVM fully busy (#5387 shows the effect).
 mod f07_nobody_asks_in_a_circle {
     use super::*;
 
@@ -220,7 +220,7 @@ mod f07_nobody_asks_in_a_circle {
         let mut threads: Vec<_> = (0..5).map(|_| fixture.start(Version::V4, Call::Lock)).collect();
         threads[0].unlock();
         drop(threads.drain(..2));
-        // Their first sleep is half a minute; from then on they do not sleep any more.
+        // Their first sleep takes half a minute; after that they no longer sleep.
         fixture.run(WATCHDOG_LEASE_MS, &mut threads);
         let attempts: Vec<_> = threads.iter().map(Thread::attempts).collect();
         fixture.run(200, &mut threads);
@@ -235,7 +235,7 @@ mod f07_nobody_asks_in_a_circle {
     fn ours_does_not() {
         const CLIENTS: u64 = 3;
         const WINDOW: Duration = Duration::from_secs(1);
-        // Far more than lies between the calls of a client that asks as often as its pace allows.
+        // Much longer than the time between two calls of a client that asks at its full pace.
         const PERIOD: Duration = Duration::from_secs(1);
         steady(|| async {
             let Some(fixture) = Fixture::redis70() else { return };
@@ -258,17 +258,17 @@ mod f07_nobody_asks_in_a_circle {
             let calls = fixture.script_calls() - before;
             println!("measured: {calls} scripts in {WINDOW:?} behind a dead head");
             assert!(fixture.holder("job").is_none() && places.iter().all(|place| !place.is_over()));
-            // Beside Java four heartbeats for each client and period, and half as many again for early
-            // ones. Java asks thousands of times.
+            // Beside Java, four heartbeats for each client and period, and half as many again for
+            // early ones. Java asks thousands of times.
             let periods = (WINDOW.as_millis() / PERIOD.as_millis()) as u64 + 1;
             assert!(calls <= 6 * CLIENTS * periods, "{calls} scripts");
         });
     }
 }
 
-/// F10, found by reading: a head that stands in the list but has no score is never dropped by any
-/// version since 3.31, and nobody else may take the lock. One `DEL` or eviction of the wrong key is
-/// enough. Only deleting the queue helps.
+/// F10, found by reading: no version since 3.31 ever drops a head that stands in the list but has
+/// no score, and nobody else may take the lock. One `DEL` or eviction of the wrong key is enough.
+/// Only deleting the queue helps.
 mod f10_a_head_without_a_score_goes {
     use super::*;
 
@@ -293,7 +293,7 @@ mod f10_a_head_without_a_score_goes {
         steady(|| async {
             let Some(fixture) = Fixture::redis70() else { return };
             let mut java = JavaClient::new(&fixture.server, 0);
-            // One of Java's and one of ours whose records are lost.
+            // One Java waiter and one of ours whose records are lost.
             for (name, ghost) in [
                 ("foreign", java.owner(9)),
                 ("ours", "5a0f6f0e-0000-8000-8000-000000000000:7".to_owned()),
@@ -308,15 +308,16 @@ mod f10_a_head_without_a_score_goes {
                     .unwrap();
                 measured(&format!("F10 past a head without a score, {name}"), began.elapsed());
                 guard.release().await.unwrap();
-                // Java is served again as well.
+                // Java is served again, too.
                 assert!(java.acquire(name, 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
             }
         });
     }
 }
 
-/// Redisson's `testAbandonedTimeoutDrift`: waiters that were abandoned one after the other do not
-/// add up. Ours cost one deadline together, and here not even that: their connection is closed.
+/// Redisson's `testAbandonedTimeoutDrift`: the waits for waiters that were abandoned one after the
+/// other do not add up. Ours cost one deadline together, and here not even that: their connection
+/// is closed.
 #[test]
 fn abandoned_waiters_do_not_add_up() {
     steady(|| async {

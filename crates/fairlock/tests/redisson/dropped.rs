@@ -1,4 +1,4 @@
-//! Waiters that live and are judged dead.
+//! Live waiters that are judged dead.
 
 use super::fixture::{JavaFixture, LOCK, MINUTE_MS, SECOND_MS, tuned, with_fair_wait};
 use crate::faults::fixture::{
@@ -13,10 +13,10 @@ use fairlock_testkit::redisson::{
 use fairlock_testkit::tempdir::TempDir;
 use std::time::{Duration, Instant};
 
-/// Redisson #2883 (and #2278, #2960). Hundreds of threads waited, each held the lock for 200 ms. A
-/// waiter had five seconds beyond the lease, however long the line before it: after some fifty turns
-/// the unlock found a living head "dead", dropped it, and told the next one. The dropped one was
-/// never told anything; a program that waits for all its threads stood still.
+/// Redisson #2883 (and #2278, #2960). Hundreds of threads waited, and each held the lock for 200
+/// ms. Each waiter was given five seconds beyond the lease, however long the queue ahead of it:
+/// after some fifty turns the unlock took a live head for dead, dropped it, and told the next one.
+/// The dropped waiter was never told anything; a program that waited for all its threads hung.
 mod issue_2883_a_long_queue_is_served {
     use super::*;
 
@@ -32,7 +32,7 @@ mod issue_2883_a_long_queue_is_served {
             fixture.pass(200);
             threads.remove(holder).unlock();
             served += 1;
-            // Who is told asks, in whatever order the messages arrive.
+            // The threads that were told ask, in whatever order the messages arrive.
             for thread in &mut threads {
                 if thread.step() == State::Holds {
                     break;
@@ -47,7 +47,7 @@ mod issue_2883_a_long_queue_is_served {
         assert_eq!(fixture.elapsed_ms(), before_ms + MINUTE_MS);
     }
 
-    /// Five hundred, as in the report. They wait twice as long as one waiter is waited for.
+    /// Five hundred waiters, as in the report. They wait for twice the fair wait.
     #[test]
     fn ours_does_not() {
         const WAITERS: usize = 500;
@@ -80,10 +80,10 @@ mod issue_2883_a_long_queue_is_served {
     }
 }
 
-/// Redisson #3004. A thread held the lock for longer than the five minutes that a waiter is waited
-/// for. A later arrival dropped all the others, alive as they were; the release told the late one
-/// only, and the others hung. Since 3.32 they ask again within a TTL and do not hang; but each goes
-/// to the end of the queue then.
+/// Redisson #3004. A thread held the lock for longer than the five minutes that a waiter is given.
+/// A later arrival dropped all the other waiters, although they were alive; the release told only
+/// the late one, and the others hung. Since 3.32 they ask again within a TTL and do not hang, but
+/// each then goes to the end of the queue.
 mod issue_3004_a_long_hold_keeps_the_queue {
     use super::*;
 
@@ -118,8 +118,8 @@ mod issue_3004_a_long_hold_keeps_the_queue {
         assert!(threads[2].holds(), "the last is first");
     }
 
-    /// Ours wait three times as long as a waiter is waited for; then a Java client
-    /// arrives, and drops whom it takes for dead.
+    /// Our waiters wait for three times the fair wait; then a Java client arrives, and drops every
+    /// waiter that it takes for dead.
     #[test]
     fn ours_does_not() {
         const WAIT: Duration = Duration::from_secs(1);
@@ -144,9 +144,10 @@ mod issue_3004_a_long_hold_keeps_the_queue {
     }
 }
 
-/// Redisson #4743 (pull request #5520). `tryLock(60, SECONDS)` without a lease loses its unit on the
-/// way: the waiter is waited for 60 ms beyond the holder's lease, not 60 s. Whoever comes then drops
-/// it. And when it gives up it takes real 60 s from everybody behind it, who owe it 60 ms.
+/// Redisson #4743 (pull request #5520). `tryLock(60, SECONDS)` without a lease loses its unit on
+/// the way: the waiter is given 60 ms beyond the holder's lease, not 60 s. The next arrival drops
+/// it. And when it gives up, it takes a real 60 s from every waiter behind it, although it had
+/// added only 60 ms to each.
 mod issue_4743_a_timed_wait_keeps_its_place {
     use super::*;
 
@@ -222,9 +223,9 @@ mod issue_4743_a_timed_wait_keeps_its_place {
 }
 
 /// F13, found by reading (and as in #4167): a thread that tried asynchronously for ten seconds and
-/// gave up takes five minutes from those behind it, who owe it ten seconds. They count as dead from
-/// then on. The next unlock drops them all and tells nobody; whoever comes after that overtakes
-/// them.
+/// gave up takes five minutes from the waiters behind it, although it had added only ten seconds to
+/// each. From then on they count as dead. The next unlock drops them all and tells nobody; any
+/// later arrival overtakes them.
 mod f13_giving_up_takes_nothing_from_others {
     use super::*;
 
@@ -248,7 +249,7 @@ mod f13_giving_up_takes_nothing_from_others {
         assert!(late.holds(), "overtaken");
     }
 
-    /// Ours behind such a Java thread lose five minutes of their score too, and can afford it.
+    /// Our waiters behind such a Java thread also lose five minutes of score, and can afford it.
     #[test]
     fn ours_does_not() {
         steady(|| async {
@@ -266,7 +267,7 @@ mod f13_giving_up_takes_nothing_from_others {
             held.release().await;
             all_in_turn(places, SLACK).await;
 
-            // One of ours gives up: those behind it do not notice.
+            // One of our waiters gives up: those behind it are not affected.
             let held = fixture.take(&client, "job").await;
             let lock = client.fair_lock("job");
             let gives_up = tokio::spawn(async move { lock.try_lock_for(ms(100)).await });
@@ -283,9 +284,9 @@ mod f13_giving_up_takes_nothing_from_others {
     }
 }
 
-/// F20, found by reading: who is dead is judged by the clock of whoever looks. A JVM that is ten
-/// minutes ahead drops living waiters, and takes the lock before them; one that is behind lets the
-/// dead stand in the way for longer.
+/// F20, found by reading: waiters are judged dead by the clock of the client that looks. A JVM
+/// whose clock is ten minutes ahead drops live waiters and takes the lock before them; one whose
+/// clock is behind lets dead waiters block the queue for longer.
 mod f20_clocks_of_clients_do_not_matter {
     use super::*;
 
@@ -300,7 +301,7 @@ mod f20_clocks_of_clients_do_not_matter {
         threads[2].step();
         assert!(threads[2].holds() && !threads[1].is_told(), "overtaken");
 
-        // One that is behind waits ten minutes more for a dead one.
+        // A JVM whose clock is behind waits ten minutes more for a dead waiter.
         let Some(fixture) = JavaFixture::open() else { return };
         let mut held = fixture.start(Version::V4, Call::Lock);
         drop(fixture.start(Version::V4, Call::Lock));
@@ -334,7 +335,7 @@ mod f20_clocks_of_clients_do_not_matter {
             let second = fixture.enter(&client, "job").await;
             let third = workers[1].enter(&fixture, "job");
             assert!(fast.reads() > 0 && slow.reads() > 0, "their clocks are not ours");
-            // Long enough for everybody to judge everybody.
+            // Long enough for every client to judge every other.
             tokio::time::sleep(D + HB).await;
             assert_eq!(fixture.queue("job"), [first.clone(), second.owner.clone(), third.clone()]);
             held.release().await;
@@ -352,8 +353,9 @@ mod f20_clocks_of_clients_do_not_matter {
     }
 }
 
-/// Redisson's `testWaitTimeoutDrift` and `testAcquireFailedTimeoutDrift_Descrete`: scores do not move
-/// when waiters leave or are served. Ours are the same for all, and stay within the fair wait.
+/// Redisson's `testWaitTimeoutDrift` and `testAcquireFailedTimeoutDrift_Descrete`: scores do not
+/// move when waiters leave or are served. Ours are the same for all waiters, and stay within the
+/// fair wait.
 #[test]
 fn scores_stay_where_they_are() {
     steady(|| async {
@@ -366,15 +368,15 @@ fn scores_stay_where_they_are() {
         }
         let scores = || -> Vec<i64> {
             let queue = fixture.queue("job");
-            // Who leaves just now may have no score any more.
+            // A waiter that is just leaving may have no score any more.
             let score = |owner: &String| {
                 let score = fixture.call(&["ZSCORE", &key("redisson_lock_timeout", "job"), owner]);
                 (!score.is_nil()).then(|| score.text().parse().unwrap())
             };
             queue.iter().filter_map(score).collect()
         };
-        // The head has said that it lives, and counts from there. An entry that finds the end of the hold
-        // before its next heartbeat sends one: until none is under way.
+        // The head has sent a heartbeat, and its score counts from there. A waiter that learns the
+        // end of the hold before its next heartbeat sends one too: wait until none is in flight.
         let mut calls = (0, Instant::now());
         eventually("nobody asks any more", 2 * SLACK, || {
             let now = fixture.script_calls();

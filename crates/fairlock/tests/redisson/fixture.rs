@@ -1,5 +1,5 @@
-//! The Java half: a server and JVMs on one clock that stands still until the test moves it. And the
-//! helpers of our half.
+//! The Java half: a server and JVMs on one clock that stands still until the test moves it. And
+//! helpers for our half.
 
 use crate::faults::fixture::{Fixture, client, config, key};
 use fairlock::{Client, Config};
@@ -17,10 +17,10 @@ pub(super) const LOCK: &str = "stock";
 pub(super) const SECOND_MS: i64 = 1_000;
 pub(super) const MINUTE_MS: i64 = 60_000;
 
-/// When every story begins: in 2033, so that nothing true is mistaken for it.
+/// The start of every scenario: in 2033, so that no real time can be mistaken for it.
 const T_MS: i64 = 2_000_000_000_000;
 
-/// A round trip in stopped time. What spins would otherwise never let time pass.
+/// A round trip in stopped time. Without it, a thread that spins would never let time pass.
 const ROUND_TRIP_MS: i64 = 1;
 
 pub(super) struct JavaFixture {
@@ -30,7 +30,7 @@ pub(super) struct JavaFixture {
 }
 
 impl JavaFixture {
-    /// `None`, loudly, when the server or a C compiler for its clock is not installed.
+    /// `None`, with a message, when the server or a C compiler for its clock is not installed.
     pub(super) fn open() -> Option<Self> {
         let server = Server::builder(Generation::Redis70).clock_shim(true).start()?;
         server.clock().freeze_at(T_MS * 1_000);
@@ -50,12 +50,12 @@ impl JavaFixture {
         java
     }
 
-    /// A thread in a JVM of its own calls.
+    /// A thread that makes a call, in a JVM of its own.
     pub(super) fn start(&self, version: Version, call: Call) -> Thread {
         Thread::start(self.jvm(version), LOCK, call)
     }
 
-    /// Milliseconds since the beginning.
+    /// Milliseconds since the start.
     pub(super) fn elapsed_ms(&self) -> i64 {
         self.clock.now_ms() - T_MS
     }
@@ -67,7 +67,7 @@ impl JavaFixture {
         self.clock.set_ms(now_ms);
     }
 
-    /// Runs requests whose caller has read its clock this long before the server carries them out.
+    /// Runs requests whose caller read its clock this long before the server carries them out.
     pub(super) fn on_its_way<T>(&self, ms: i64, requests: impl FnOnce() -> T) -> T {
         self.server.clock().freeze_at((self.clock.now_ms() + ms) * 1_000);
         let result = requests();
@@ -75,7 +75,7 @@ impl JavaFixture {
         result
     }
 
-    /// Lets time pass in which the threads do what they do: sleep, ask, renew, give up.
+    /// Lets time pass in which the threads sleep, ask, renew and give up.
     pub(super) fn run(&self, ms: i64, threads: &mut [Thread]) {
         let end_ms = self.clock.now_ms() + ms;
         loop {
@@ -125,7 +125,7 @@ impl Mortal {
         Self { client, proxy }
     }
 
-    /// Dies. The server has noticed when this returns.
+    /// Dies. The server has noticed by the time this returns.
     pub(super) fn dies(&self, fixture: &Fixture, owner: &str) {
         self.proxy.refuse(true);
         self.proxy.cut_all();
@@ -133,7 +133,7 @@ impl Mortal {
     }
 }
 
-/// A client of ours that waits for a waiter this long, as Redisson's `fairLockWaitTimeout`.
+/// A client of ours with this fair wait, like Redisson's `fairLockWaitTimeout`.
 pub(super) async fn with_fair_wait(fixture: &Fixture, wait: Duration) -> Client {
     tuned(fixture, |config| config.fair_wait(wait)).await
 }

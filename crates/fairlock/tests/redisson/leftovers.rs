@@ -1,4 +1,4 @@
-//! What calls leave behind that failed, were cut short, or were sent twice.
+//! What is left by calls that failed, were cut short, or were sent twice.
 
 use super::fixture::{JavaFixture, LOCK, MINUTE_MS, SECOND_MS};
 use crate::faults::fixture::{Fixture, LEASE, SLACK, client, eventually, measured, ms, steady};
@@ -10,9 +10,9 @@ use fairlock_testkit::redisson::{
 };
 use std::time::Instant;
 
-/// Redisson #5019. The server did not answer in time and `tryLock` threw. Its script had been carried
-/// out, or still was: the thread stood in the queue, and nobody ever took it out. 4.7.0 leaves the
-/// queue when that happens while it waits; the first attempt still does not.
+/// Redisson #5019. The server did not answer in time and `tryLock` threw. Its script had been
+/// carried out, or was carried out later: the thread stood in the queue, and nobody ever removed
+/// it. 4.7.0 leaves the queue when that happens while it waits; the first attempt still does not.
 mod issue_5019_a_failed_attempt_leaves_the_queue {
     use super::*;
 
@@ -20,7 +20,7 @@ mod issue_5019_a_failed_attempt_leaves_the_queue {
     fn redisson_fails() {
         let Some(fixture) = JavaFixture::open() else { return };
         let mut holder = fixture.start(Version::V4, Call::Lock);
-        // The reply to its first attempt does not come: an exception, and that was all.
+        // The reply to its first attempt is lost: it throws, and cleans up nothing.
         let mut unanswered = fixture.jvm(Version::V4);
         let wait_ms = 5 * MINUTE_MS;
         assert!(unanswered.acquire(LOCK, 1, wait_ms, WATCHDOG_LEASE_MS).is_some());
@@ -38,7 +38,7 @@ mod issue_5019_a_failed_attempt_leaves_the_queue {
         assert_eq!(next.step(), State::GaveUp, "five minutes for a lock that was free");
     }
 
-    /// As Redisson's own test of it: the server pauses while somebody tries.
+    /// As in Redisson's own test: the server pauses during an attempt.
     #[test]
     fn ours_does_not() {
         steady(|| async {
@@ -49,12 +49,12 @@ mod issue_5019_a_failed_attempt_leaves_the_queue {
             let began = Instant::now();
             let result = two.fair_lock("job").try_lock_for(ms(200)).await;
             measured("#5019 200 ms of waiting for a paused server", began.elapsed());
-            // Redisson says false here; we do not take silence for a lock that is taken.
+            // Redisson returns false here; we do not take a missing reply for a lock that is held.
             assert_eq!(result.unwrap_err().kind(), ErrorKind::Unknown);
             eventually("it is out of the queue", ms(700) + 2 * SLACK, || {
                 fixture.queue("job").is_empty()
             });
-            // The pause costs the holder nothing.
+            // The pause does not affect the holder.
             held.becomes(GuardState::Held, 2 * SLACK).await;
             let next = fixture.enter(&two, "job").await;
             assert_eq!(held.release().await, Release::Released);
@@ -65,9 +65,9 @@ mod issue_5019_a_failed_attempt_leaves_the_queue {
 }
 
 /// Redisson #7272 (and #2714, #4368, #5358). A thread was interrupted in `lockInterruptibly()` and
-/// ran its `finally`: nothing to unlock, nothing to cancel. Its request was still on its way. When
-/// that had been carried out, its reply made the watchdog renew: a lock without a holder, for as
-/// long as the JVM ran.
+/// ran its `finally`: nothing to unlock, nothing to cancel. Its request was still in flight. Once
+/// it had been carried out, its reply started the watchdog: a lock was renewed without a holder,
+/// for as long as the JVM ran.
 mod issue_7272_no_renewal_without_a_holder {
     use super::*;
 
@@ -90,8 +90,8 @@ mod issue_7272_no_renewal_without_a_holder {
         assert_eq!(fixture.elapsed_ms(), 60 * MINUTE_MS);
     }
 
-    /// The same race one step later: unlocked in Redis, and renewed all the same. What that thread
-    /// locks next is renewed too, whatever lease it has.
+    /// The same race one step later: the lock is unlocked in Redis, and renewed all the same. The
+    /// next lock of that thread is renewed too, even with an explicit lease.
     #[test]
     fn redisson_renews_what_has_a_lease() {
         let Some(fixture) = JavaFixture::open() else { return };
@@ -119,14 +119,14 @@ mod issue_7272_no_renewal_without_a_holder {
             for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
                 for _ in 0..20 {
                     let mut cut_short = Box::pin(lock.lock());
-                    // Sent, and its reply is not waited for.
+                    // The request is sent, and its reply is not awaited.
                     if let Some(guard) = poll_once(&mut cut_short).await {
                         guard.unwrap().release().await.unwrap();
                     }
                 }
             }
-            // All of it is sent, answered and taken back; then a whole lease passes without a call. Of whatever is still
-            // renewed, three renewals fall into that.
+            // Wait until all of it is sent, answered and taken back, and a whole lease passes
+            // without a call. A hold that is still renewed would be renewed three times meanwhile.
             let mut seen = (0, Instant::now());
             eventually("nobody renews what nobody holds", 5 * SLACK, || {
                 let calls = fixture.script_calls();
@@ -137,7 +137,7 @@ mod issue_7272_no_renewal_without_a_holder {
             });
             assert_eq!((fixture.holder("fair"), fixture.holder("plain")), (None, None));
 
-            // What had a renewed hold before has an end all the same if a lease says so.
+            // A lock that was renewed before still ends with an explicit lease.
             let held = fixture.hold(client.fair_lock("fair").lease(ms(500))).await;
             held.lost(ms(500) + SLACK).await;
             eventually("the lease ends", SLACK, || fixture.holder("fair").is_none());
@@ -145,10 +145,10 @@ mod issue_7272_no_renewal_without_a_holder {
     }
 }
 
-/// Redisson #7367 (and #6025, #4109). With replicas, a request travels in a pipeline, and the mark
-/// "send this once" is forgotten there. The reply was late, the acquire script was sent again, and
-/// the second copy found its own thread holding the lock: one `tryLock`, hold count 2. One `unlock`
-/// later the lock was still taken.
+/// Redisson #7367 (and #6025, #4109). With replicas, a request travels in a pipeline, where the
+/// mark "send this once" is lost. The reply was late, the acquire script was sent again, and the
+/// second copy found its own thread holding the lock: one `tryLock`, hold count 2. After one
+/// `unlock` the lock was still held.
 mod issue_7367_a_repeated_request_counts_once {
     use super::*;
 
@@ -163,7 +163,7 @@ mod issue_7367_a_repeated_request_counts_once {
         assert_eq!(java.plain_unlock(LOCK, 1), Some(0), "one lock, one unlock");
         assert!(fixture.jvm(Version::V4).plain_acquire(LOCK, 1, SECOND_MS).is_some());
 
-        // The fair lock is no better.
+        // The fair lock fails as well.
         let Some(fixture) = JavaFixture::open() else { return };
         let mut java = fixture.jvm(Version::V4);
         for _copy in 0..2 {
@@ -180,7 +180,7 @@ mod issue_7367_a_repeated_request_counts_once {
             let proxy = Proxy::start(fixture.server.addr());
             let client = client(&proxy.url()).await;
             for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
-                // The server knows the script, so that the next reply is that of the request.
+                // The server knows the script by now, so the next reply is that of the request.
                 fixture.hold(lock.clone()).await.release().await;
                 let dropped = proxy.counts().replies_dropped;
                 proxy.drop_replies(1);

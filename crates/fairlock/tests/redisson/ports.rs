@@ -1,5 +1,5 @@
-//! Redisson's own tests of its plain and fair locks, in our words, where a Java client takes part or
-//! the server fails. Those that make sense on every store are in `contract/redisson.rs`.
+//! Redisson's own tests of its plain and fair locks, in our words, in which a Java client takes
+//! part or the server fails. Those that make sense on every store are in `contract/redisson.rs`.
 
 use super::fixture::tuned;
 use crate::faults::fixture::{Fixture, LEASE, SLACK, eventually, measured, ms, steady};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Longer than any wait here lasts on any machine.
 const LONG: Duration = Duration::from_secs(20);
 
-/// One of Java's threads with a lock that is either fair or plain.
+/// A Java thread with a lock that is either fair or plain.
 struct JavaLock {
     java: JavaClient,
     name: &'static str,
@@ -68,8 +68,8 @@ async fn both_kinds(fixture: &Fixture) -> [(Lock, JavaLock); 2] {
     ]
 }
 
-/// Who holds the lock enters it again; the other side is refused until the last release; and nobody
-/// but the holder unlocks it. Ours holds, then Java.
+/// The holder enters its lock again; the other side is refused until the last release; and nobody
+/// but the holder can unlock. First ours holds the lock, then Java.
 #[test]
 fn reentry_and_ownership_beside_java() {
     steady(|| async {
@@ -95,15 +95,15 @@ fn reentry_and_ownership_beside_java() {
     });
 }
 
-/// A lease ends and the other side gets in at once; the late unlock of the first is none, and does
-/// not touch the second.
+/// A lease ends and the other side gets in at once; the late unlock by the first holder has no
+/// effect, and does not touch the second.
 #[test]
 fn an_expired_lease_beside_java() {
     const LEASE_MS: i64 = 400;
     steady(|| async {
         let Some(fixture) = Fixture::redis70() else { return };
         for (lock, mut java) in both_kinds(&fixture).await {
-            // Java's ends, ours waits.
+            // Java's lease ends while ours waits.
             let began = Instant::now();
             java.lock(LEASE_MS);
             let guard = tokio::time::timeout(LONG, lock.lock()).await.unwrap().unwrap();
@@ -114,7 +114,7 @@ fn an_expired_lease_beside_java() {
             guard.ensure_valid().unwrap();
             assert_eq!(guard.release().await.unwrap(), Release::Released);
 
-            // Ours ends, Java waits.
+            // Our lease ends while Java waits.
             let began = Instant::now();
             let guard = lock.clone().lease(ms(400)).lock().await.unwrap();
             java.lock(WATCHDOG_LEASE_MS);
@@ -128,7 +128,7 @@ fn an_expired_lease_beside_java() {
     });
 }
 
-/// Java and ours count together, each with clients of its own, and the counter is exact.
+/// Java and ours increment one counter, each with clients of its own, and the result is exact.
 #[test]
 fn java_and_ours_count_together() {
     const EACH: u64 = 3;
@@ -137,7 +137,7 @@ fn java_and_ours_count_together() {
         let Some(fixture) = Fixture::redis70() else { return };
         for (name, is_fair) in [("fair", true), ("plain", false)] {
             let counter = Arc::new(AtomicU64::new(0));
-            // Lost increments unless one at a time reads and writes.
+            // Increments are lost unless only one thread at a time reads and writes.
             let count = |counter: &AtomicU64| {
                 let seen = counter.load(Ordering::Relaxed);
                 thread::yield_now();
@@ -179,8 +179,8 @@ fn java_and_ours_count_together() {
     });
 }
 
-/// Java and ours by turns in one queue, each with a lease, and nobody ever unlocks: all get the
-/// lock, in the order in which they came.
+/// Java and ours alternate in one queue, each with a lease, and nobody ever unlocks: all get the
+/// lock, in the order of their arrival.
 #[test]
 fn leases_that_nobody_ends_beside_java() {
     const PAIRS: usize = 3;
@@ -225,7 +225,7 @@ fn leases_that_nobody_ends_beside_java() {
         measured("six leases of 300 ms after the first of 600 ms", began.elapsed());
         assert_eq!(*served.lock().unwrap(), came);
         assert_eq!(held.release().await, Release::Lost);
-        // The last one may still have it.
+        // The last one may still hold the lock.
         guards.pop();
         for guard in guards {
             assert_eq!(guard.release().await.unwrap(), Release::Lost);
@@ -233,7 +233,7 @@ fn leases_that_nobody_ends_beside_java() {
     });
 }
 
-/// The server is gone: who waits for a lock is told so, and does not hang.
+/// The server is gone: a request for a lock gets an error, and does not hang.
 #[test]
 fn a_server_that_is_gone_is_an_error() {
     steady(|| async {
@@ -241,7 +241,8 @@ fn a_server_that_is_gone_is_an_error() {
         let client = tuned(&fixture, |config| config.store_timeout(ms(500))).await;
         fixture.take(&client, "warm").await.release().await;
         fixture.server.kill9();
-        // Before that a request may be sent on a connection that is gone, and its end is unknown.
+        // Wait until the client notices: a request that is sent before, on a broken connection, has
+        // an unknown outcome.
         let mut connection = client.connection();
         let noticed = connection.wait_for(|state| *state == ConnectionState::Reconnecting);
         tokio::time::timeout(LONG, noticed).await.expect("it notices").unwrap();
@@ -257,8 +258,8 @@ fn a_server_that_is_gone_is_an_error() {
     });
 }
 
-/// A wait that is shorter than the store timeout is told so too: silence does not mean that the lock is
-/// taken. It was told "not in time" before.
+/// A wait that is shorter than the store timeout also ends with an error: silence does not mean
+/// that the lock is held. It used to end as "not in time".
 #[test]
 fn a_short_wait_for_a_server_that_is_gone_is_an_error() {
     steady(|| async {
@@ -281,8 +282,8 @@ fn a_short_wait_for_a_server_that_is_gone_is_an_error() {
     });
 }
 
-/// The server comes back without the lock. The release says that it was lost, and the next hold of
-/// that name is renewed as any other; twice in a row.
+/// The server restarts twice in a row, and comes back without the lock. The release reports the
+/// loss, and the next hold of that name is renewed like any other.
 #[test]
 fn renewal_goes_on_after_a_restart() {
     steady(|| async {
@@ -304,8 +305,8 @@ fn renewal_goes_on_after_a_restart() {
     });
 }
 
-/// Java builds its keys from a mapped name, braces or not. Whoever knows the mapped name shares the
-/// queue, and is woken on its channel.
+/// Java builds its keys from a mapped name, with or without braces. A client that uses the mapped
+/// name shares the queue, and is woken on its channel.
 #[test]
 fn mapped_names_share_a_queue() {
     steady(|| async {
@@ -325,7 +326,7 @@ fn mapped_names_share_a_queue() {
             guard.release().await.unwrap();
             assert!(wakes_java.woken_within(SLACK), "{name}");
             assert!(java.acquire(name, 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
-            // Java will tell the next on the channel that it knows.
+            // Java will tell the next waiter on the channel that it knows.
             eventually("it listens there", SLACK, || {
                 fixture.listeners(&channel_of(name, &ours)) == 1
             });

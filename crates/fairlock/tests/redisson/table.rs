@@ -2,13 +2,13 @@
 
 use crate::named::{is_test, names, page, rows};
 
-/// Failures that the page must have, and how many of Redisson's tests.
+/// How many failures the page must list, and how many of Redisson's tests.
 const FAILURES: usize = 18;
 const TESTS: usize = 31;
-/// Tests beside the real jars that it must name.
+/// How many tests beside the real jars it must name.
 const MEASURED: usize = 7;
 
-/// Redisson's tests of what we do not have: read/write locks.
+/// Redisson's tests of read/write locks, which we do not have.
 const WITHOUT: [usize; 1] = [19];
 
 #[test]

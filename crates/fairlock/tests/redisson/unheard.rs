@@ -1,4 +1,4 @@
-//! A free lock, and nobody is told.
+//! A free lock that no waiter is told of.
 
 use super::fixture::{JavaFixture, LOCK, MINUTE_MS, SECOND_MS};
 use crate::faults::fixture::{
@@ -10,11 +10,11 @@ use fairlock_testkit::redisson::{
 };
 use std::time::Instant;
 
-/// Redisson #3730 ("deadlock again"). Two threads, `tryLock(20, 5, SECONDS)`, and the program ended
-/// without unlocking. When a lease ends nobody says so; the second has to look by itself, at the
-/// end of the time it was told. That was counted from its own clock, read before its request was
-/// carried out; so it looked a moment too early, and the next time it was told was below zero, which
-/// meant: sleep until somebody says something. Nobody did.
+/// Redisson #3730 ("deadlock again"). Two threads called `tryLock(20, 5, SECONDS)`, and the program
+/// ended without unlocking. No message is sent when a lease ends; the second thread has to look by
+/// itself, at the end of the time it was given. It counted that time from its own clock, read
+/// before its request was carried out. So it looked a moment too early, and the next time it was
+/// given was below zero, which meant: sleep until a message comes. None came.
 mod issue_3730_a_lease_that_ends_is_noticed {
     use super::*;
 
@@ -54,10 +54,10 @@ mod issue_3730_a_lease_that_ends_is_noticed {
     }
 }
 
-/// Redisson #5503 (and #4705). One thread worked for forty seconds, renewed by its watchdog; another
-/// waited. The time that the second was told is counted down from its entry and knows nothing of
-/// renewals: after half a minute it was below zero, and the thread slept until somebody would say
-/// something. The unlock found it dead, dropped it, and said nothing.
+/// Redisson #5503 (and #4705). One thread worked for forty seconds, renewed by its watchdog;
+/// another waited. The time that the second was given is counted down from its entry and ignores
+/// renewals: after half a minute it was below zero, and the thread slept until a message would
+/// come. The unlock took it for dead, dropped it, and sent no message.
 mod issue_5503_a_renewed_hold_is_waited_for {
     use super::*;
 
@@ -89,9 +89,9 @@ mod issue_5503_a_renewed_hold_is_waited_for {
     }
 }
 
-/// F17, found by reading: the release tells the head, and the head's time is over in that moment. It
-/// leaves without a word, and the next one, whose turn it is now, sleeps until the end of a TTL that
-/// nobody has any more.
+/// F17, found by reading: the release tells the head at the moment when the head's wait ends. The
+/// head leaves without passing the message on, and the next waiter, whose turn it is now, sleeps
+/// until the end of a TTL that belongs to nobody any more.
 mod f17_the_head_gives_up_as_it_is_told {
     use super::*;
 
@@ -113,8 +113,8 @@ mod f17_the_head_gives_up_as_it_is_told {
         assert!(threads[2].holds(), "after 20 s, when it looked by itself");
     }
 
-    /// The head gives up at about the time of the release, a little earlier or later each round. One
-    /// of ours is next, then one of Java's. No heartbeat comes.
+    /// The head gives up at about the time of the release, a little earlier or later each round.
+    /// One of our waiters is next, then one of Java's. No heartbeat comes.
     #[test]
     fn ours_does_not() {
         steady(|| async {
@@ -133,7 +133,7 @@ mod f17_the_head_gives_up_as_it_is_told {
                 let until = held.at + ms(50 + round);
                 tokio::time::sleep_until(until.into()).await;
                 held.release().await;
-                // A grant that came in the last moment is one, and is passed on.
+                // A grant at the last moment is still a grant, and is passed on.
                 if let Some(guard) = head.await.unwrap() {
                     guard.release().await.unwrap();
                 }
@@ -145,9 +145,9 @@ mod f17_the_head_gives_up_as_it_is_told {
     }
 }
 
-/// F18, found by reading: an unlock that drops stale heads tells the new head, if there is one. Who
-/// was dropped is told nothing, dead or alive, and sleeps on beside a free lock. A thread that comes
-/// later takes it.
+/// F18, found by reading: an unlock that drops stale heads tells the new head, if there is one. The
+/// dropped waiters are told nothing, dead or alive, and sleep on beside a free lock. A thread that
+/// arrives later takes it.
 mod f18_the_dropped_are_served {
     use super::*;
 
@@ -166,7 +166,7 @@ mod f18_the_dropped_are_served {
         assert!(fixture.start(Version::V4, Call::Lock).holds(), "overtaken");
     }
 
-    /// A Java holder whose clock is ten minutes ahead drops our waiters by its unlock.
+    /// A Java holder whose clock is ten minutes ahead drops our waiters with its unlock.
     #[test]
     fn ours_does_not() {
         steady(|| async {
@@ -188,9 +188,9 @@ mod f18_the_dropped_are_served {
     }
 }
 
-/// F19, Redisson #3829: the lock's key is deleted, evicted, or lost in a fail-over. Without an
+/// F19, Redisson #3829: the lock's key is deleted, evicted, or lost in a failover. Without an
 /// unlock there is no message: the lock is free, and the waiters sleep until the end of a TTL that
-/// does not exist any more.
+/// no longer exists.
 mod f19_a_lost_key_is_noticed {
     use super::*;
 
@@ -199,7 +199,7 @@ mod f19_a_lost_key_is_noticed {
         let Some(fixture) = JavaFixture::open() else { return };
         let mut threads: Vec<_> = (0..2).map(|_| fixture.start(Version::V4, Call::Lock)).collect();
         assert_eq!(fixture.call(&["DEL", LOCK]).int(), 1);
-        // The holder's watchdog finds nothing to renew, and says nothing either.
+        // The holder's watchdog finds nothing to renew, and sends no message either.
         fixture.run(29 * SECOND_MS, &mut threads);
         assert!(fixture.is_free() && !threads[1].holds(), "free for 29 s");
         assert_eq!(fixture.queue(), [threads[1].owner()]);

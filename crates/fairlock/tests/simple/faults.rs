@@ -1,11 +1,12 @@
-//! Faults of the simple lock: what it shares with the other kinds goes through other scripts here.
+//! Faults of the simple lock: it shares behaviour with the other kinds, but uses scripts of its
+//! own.
 
 use crate::faults::fixture::{Fixture, LEASE, SLACK, client, eventually, ms, steady, within};
 use fairlock::{Client, ErrorKind, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
 use std::time::Duration;
 
-/// A client behind a proxy, and the scripts known to the server.
+/// A client behind a proxy; the server already knows the scripts.
 async fn through_a_proxy(fixture: &Fixture) -> (Proxy, Client) {
     let proxy = Proxy::start(fixture.server.addr());
     let client = client(&proxy.url()).await;
@@ -20,8 +21,8 @@ fn exists(fixture: &Fixture, name: &str) -> bool {
     fixture.call(&["EXISTS", name]).int() == 1
 }
 
-/// f53: the lock is taken, and the reply is lost: the same request finds its own value. Then the
-/// same with the release, which was one.
+/// f53: the lock is acquired and the reply is lost: the repeated request finds its own value. Then
+/// the same with the release, which took effect once.
 #[test]
 fn f53_a_lost_reply_has_one_effect() {
     steady(|| async {
@@ -51,7 +52,7 @@ fn f53_a_lost_reply_has_one_effect() {
     });
 }
 
-/// f53: replies to renewals are lost: doubt for a moment, no loss.
+/// f53: replies to renewals are lost: the guard is Suspect for a moment, but not lost.
 #[test]
 fn f53_the_reply_to_a_renewal_is_lost() {
     steady(|| async {
@@ -66,8 +67,8 @@ fn f53_the_reply_to_a_renewal_is_lost() {
     });
 }
 
-/// a05: a request is stuck on a connection that is given up, and arrives after it was buried. No
-/// ghost takes the free lock.
+/// a05: a request is stuck on a connection that is given up, and arrives after it was buried. It
+/// does not take the free lock.
 #[test]
 fn a05_a_late_acquire_takes_nothing() {
     steady(|| async {
@@ -90,8 +91,8 @@ fn a05_a_late_acquire_takes_nothing() {
     });
 }
 
-/// a05: the late request was carried out before anything can take it back: the lock is free again as
-/// soon as that can.
+/// a05: the late request is carried out before it can be taken back: the lock is freed as soon as
+/// that is possible.
 #[test]
 fn a05_a_late_acquire_is_freed() {
     steady(|| async {
@@ -107,7 +108,7 @@ fn a05_a_late_acquire_is_freed() {
 }
 
 /// f57: renewal, release and acquisition of earlier holds, and the acquisition of the present one,
-/// arrive once more: the present hold is untouched.
+/// arrive again: the present hold is not affected.
 #[test]
 fn f57_old_requests_arrive_once_more() {
     steady(|| async {
@@ -130,8 +131,8 @@ fn f57_old_requests_arrive_once_more() {
     });
 }
 
-/// The key is deleted, and a foreign client takes the lock: Lost at the next renewal, and the release
-/// leaves the other's value alone.
+/// The key is deleted, and a foreign client takes the lock: Lost at the next renewal, and the
+/// release leaves the foreign value alone.
 #[test]
 fn a_deleted_key_is_lost_at_the_next_renewal() {
     steady(|| async {
@@ -152,7 +153,7 @@ fn a_deleted_key_is_lost_at_the_next_renewal() {
     });
 }
 
-/// f36: an operator takes the TTL away. A living holder's renewal sets it again; for a dead one a
+/// f36: an operator removes the TTL. A live holder's renewal restores it; if the holder is dead, a
 /// waiter does.
 #[test]
 fn f36_a_key_of_ours_without_a_ttl_gets_one() {

@@ -1,18 +1,19 @@
-//! Clients that keep the same string, as they all do: `SET key value NX PX`, compare-and-delete.
+//! Foreign clients that use the same string in the common way: `SET key value NX PX` and
+//! compare-and-delete.
 
 use crate::faults::fixture::{Fixture, SLACK, client, config, measured, ms, steady, within};
 use fairlock::{Client, ErrorKind, Lock, Release};
 use fairlock_testkit::resp::Value;
 use std::time::{Duration, Instant};
 
-/// The longest pause between two looks at a foreign holder, with the spread that is added.
+/// The longest pause between two looks at a foreign holder, including jitter.
 const POLL: Duration = ms(270);
 
-/// Compare-and-delete, in the words of everybody's example.
+/// Compare-and-delete, as in every tutorial.
 const LET_GO: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
 
-/// What stands in a key.
+/// The content of a key.
 fn text_of(fixture: &Fixture, key: &str) -> Option<String> {
     match fixture.call(&["GET", key]) {
         Value::Nil => None,
@@ -37,7 +38,7 @@ fn each_keeps_the_other_out() {
     });
 }
 
-/// The form of the value is part of the protocol: operators and other clients see it.
+/// The value's format is part of the protocol: operators and other clients see it.
 #[test]
 fn our_value_names_owner_request_and_token() {
     steady(|| async {
@@ -56,13 +57,13 @@ fn our_value_names_owner_request_and_token() {
     });
 }
 
-/// What an uncontended lock costs: one call to take it, one to let it go.
+/// The cost of an uncontended lock: one call to acquire it, one to release it.
 #[test]
 fn a_free_lock_takes_two_calls() {
     steady(|| async {
         let Some(fixture) = Fixture::redis70() else { return };
         let lock = fixture.client().await.simple_lock("job").lease(Duration::from_secs(60));
-        // The first calls teach the server the scripts.
+        // The first calls load the scripts.
         lock.lock().await.unwrap().release().await.unwrap();
         let before = fixture.script_calls();
         lock.lock().await.unwrap().release().await.unwrap();
@@ -70,14 +71,15 @@ fn a_free_lock_takes_two_calls() {
     });
 }
 
-/// The next heartbeat is later than any test ends, however slow the machine.
+/// The next heartbeat comes after any test has ended, however slow the machine.
 async fn without_heartbeats(fixture: &Fixture) -> Client {
     let minute = Duration::from_secs(60);
     let config = config(&fixture.server.url()).heartbeat(minute).watchdog_lease(5 * minute);
     Client::with_config(config).await.unwrap()
 }
 
-/// A foreign client says nothing when it lets go, so we look; and its TTL's end is known.
+/// A foreign client sends no message when it releases, so waiters look; and they know when its TTL
+/// ends.
 #[test]
 fn a_waiter_finds_the_lock_free() {
     steady(|| async {
@@ -88,7 +90,7 @@ fn a_waiter_finds_the_lock_free() {
             let lock = lock.clone();
             async move { lock.lock().await.unwrap() }
         });
-        // Long enough for the pauses to have grown to their longest.
+        // Long enough for the pauses to reach their maximum.
         tokio::time::sleep(ms(1_500)).await;
         let freed = Instant::now();
         fixture.call(&["DEL", "job"]);
@@ -105,7 +107,7 @@ fn a_waiter_finds_the_lock_free() {
     });
 }
 
-/// Calls to scripts in so long a time, while `waiters` of one client wait.
+/// Script calls per second while `waiters` of one client wait.
 async fn calls_while_waiting(fixture: &Fixture, client: &Client, waiters: usize) -> f64 {
     let lock = client.simple_lock("job");
     let wait = |lock: Lock| tokio::spawn(async move { lock.lock().await.map(drop) });
@@ -120,8 +122,8 @@ async fn calls_while_waiting(fixture: &Fixture, client: &Client, waiters: usize)
     rate
 }
 
-/// What waiting costs: one of a client's waiters asks for all of them; every 125 to 250 ms behind a
-/// foreign holder, once a heartbeat (here a minute) behind one of ours.
+/// The cost of waiting: one of a client's waiters asks for all of them, every 125 to 250 ms behind
+/// a foreign holder, and once per heartbeat (here a minute) behind one of ours.
 #[test]
 fn waiting_is_bounded() {
     steady(|| async {
@@ -143,8 +145,8 @@ fn waiting_is_bounded() {
     });
 }
 
-/// Anything may stand in the string. It is shown, never taken apart, and never changed: not by
-/// waiting for it, and not by a release of ours that comes too late.
+/// The string may contain anything. It is shown, never parsed, and never changed: neither by
+/// waiting for it nor by a late release of ours.
 #[test]
 fn any_value_is_borne() {
     steady(|| async {
@@ -165,7 +167,7 @@ fn any_value_is_borne() {
             assert_eq!(holder.owner.to_bytes(), &value[..value.len().min(256)]);
             assert!(!holder.owner.to_string().contains(['\x1b', '\n', '\0']), "escaped");
             assert_eq!((holder.count, status.ttl), (1, None));
-            // No TTL is somebody's decision: redis-py's default.
+            // A missing TTL is a deliberate choice: it is redis-py's default.
             assert_eq!(fixture.call(&["PTTL", "job"]).int(), -1);
             assert_eq!(direct.call(&[b"GET".as_slice(), b"job"]), Value::Bulk(value.to_vec()));
             assert!(lock.force_unlock().await.unwrap());
@@ -174,7 +176,7 @@ fn any_value_is_borne() {
     });
 }
 
-/// A name that is a fair or plain lock, or no lock at all: refused, by the key's name.
+/// A name that is a fair or plain lock, or not a lock at all, is refused; the error names the key.
 #[test]
 fn another_type_is_named() {
     steady(|| async {

@@ -38,7 +38,8 @@ fn each_keeps_the_other_out_and_lets_it_in() {
     });
 }
 
-/// Neither deletes what the other holds now: redis-py's release, after its TTL is over, and ours.
+/// Neither deletes what the other holds now: a late redis-py release, after its TTL has ended, and
+/// a late one of ours.
 #[test]
 fn a_release_that_comes_too_late_frees_nobody_elses() {
     steady(|| async {
@@ -65,7 +66,7 @@ fn a_release_that_comes_too_late_frees_nobody_elses() {
     });
 }
 
-/// Threads of redis-py and tasks of ours count in turns, unprotected but by the lock.
+/// Threads of redis-py and tasks of ours increment a counter that only the lock protects.
 fn contention(generation: Generation) {
     const THREADS: u64 = 2;
     const ROUNDS: u64 = 60;
@@ -107,7 +108,7 @@ fn contention(generation: Generation) {
         assert_eq!(strangers.load(Ordering::Relaxed), 0);
         let count = fixture.call(&["GET", "count"]);
         assert_eq!(count.text(), (2 * THREADS * ROUNDS).to_string(), "no count was lost");
-        // They really were in each other's way.
+        // They really did alternate.
         let log = fixture.call(&["LRANGE", "log", "0", "-1"]);
         let turns = log.array().windows(2).filter(|two| two[0] != two[1]).count();
         println!("measured: simple: the lock went {turns} times from one side to the other");

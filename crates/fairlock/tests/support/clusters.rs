@@ -1,14 +1,14 @@
-//! Clusters that tests share: six servers each are too many to start for every test.
+//! Clusters that tests share: with six servers each they are too expensive to start for every test.
 
 use fairlock_testkit::server::Generation;
 use fairlock_testkit::topology::Cluster;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-/// How many of a generation run at most, for tests that run at once: six servers and some 60 MB each.
+/// How many Clusters of a generation run at the same time: each is six servers and some 60 MB.
 const RUNNING_MAX: usize = 3;
 
-/// Those of each generation. The last test that has or waits for one ends them all.
+/// The pool of each generation. It ends with the last test that uses a Cluster or waits for one.
 static RUNNING: Mutex<Option<HashMap<Generation, Weak<Pool>>>> = Mutex::new(None);
 
 #[derive(Default)]
@@ -20,18 +20,18 @@ struct Pool {
 #[derive(Default)]
 struct Clusters {
     free: Vec<Cluster>,
-    /// Free or taken, or about to be.
+    /// Clusters that are free, taken, or being started.
     running: usize,
 }
 
-/// A Cluster for one test alone, empty.
+/// An empty Cluster for one test alone.
 pub(crate) struct Turn {
-    /// None before it runs, and when it is given back.
+    /// `None` before it runs and after it is given back.
     cluster: Option<Cluster>,
     pool: Arc<Pool>,
 }
 
-/// Waits until it is this test's turn; `None`, loudly, when the server is not installed.
+/// Waits for this test's turn; `None`, with a message, if the server is not installed.
 pub(crate) fn turn(generation: Generation) -> Option<Turn> {
     let pool = {
         let mut running = lock(&RUNNING);
@@ -42,7 +42,7 @@ pub(crate) fn turn(generation: Generation) -> Option<Turn> {
             pool
         })
     };
-    // Given back whatever happens from here on.
+    // From here on it is given back whatever happens.
     let mut turn = Turn { cluster: pool.take(), pool };
     if turn.cluster.is_none() {
         turn.cluster = Some(Cluster::start(generation)?);
@@ -54,7 +54,7 @@ pub(crate) fn turn(generation: Generation) -> Option<Turn> {
 }
 
 impl Pool {
-    /// One that is free; `None` if the caller may start another one.
+    /// A free one; `None` if the caller may start another one.
     fn take(&self) -> Option<Cluster> {
         let mut clusters = lock(&self.clusters);
         loop {

@@ -1,4 +1,4 @@
-//! What the integration tests have in common: stores to run on, and waiting for conditions.
+//! What the integration tests share: stores to run on, and waiting for conditions.
 
 mod clusters;
 mod pauses;
@@ -26,13 +26,13 @@ use tokio::task::JoinHandle;
 
 pub(crate) use pauses::{Pauses, unless_it_pauses};
 
-/// What takes milliseconds gets this long before the test fails: the machine may be busy.
+/// The bound for what takes milliseconds: the machine may be busy.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
-/// The user at the servers that speak TLS, with the rules of docs/acl and no others: the contract does with them.
+/// The user on servers with TLS, with only the rules of docs/acl: the contract tests need no
+/// others.
 const LEAST: &str = "least";
 
-/// Where a test runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum At {
     Memory,
@@ -42,10 +42,11 @@ pub(crate) enum At {
     Server(Generation),
     /// A Cluster that the tests of a generation use one after the other.
     Cluster(Generation),
-    /// A server that speaks TLS alone.
+    /// A server that accepts only TLS.
     #[cfg(feature = "tls")]
     Tls(Generation),
-    /// A server that a Sentinel names, where locks count when its replica has them. Nothing fails over.
+    /// A server behind a Sentinel, where a lock counts only when the replica has it. Nothing fails
+    /// over.
     Sentinel(Generation),
 }
 
@@ -55,16 +56,16 @@ pub(crate) struct Store {
     cluster: Option<clusters::Turn>,
     /// The server's replica, and the Sentinel that names it.
     beside: Option<(Server, Server)>,
-    /// Of the host store.
+    /// The folder of the host store.
     folder: Option<TempDir>,
-    /// Where the server speaks TLS: the file of its CA, and the folder that it is in.
+    /// For a server with TLS: the file of its CA, and the folder of that file.
     trusted: Option<(Files, PathBuf)>,
-    /// Two clients of `memory:` are two stores, so there all are clones of the first.
+    /// Two clients of `memory:` are two stores, so all clients are clones of the first.
     memory: OnceLock<Client>,
 }
 
 impl Store {
-    /// `None`, loudly, when the server is not installed.
+    /// `None`, with a message, if the server is not installed.
     pub(crate) fn open(at: At) -> Option<Self> {
         let mut store = Self::none();
         match at {
@@ -107,13 +108,12 @@ impl Store {
         Some(Self { server: Some(server), beside, ..Self::none() })
     }
 
-    /// Where it is.
     pub(crate) fn url(&self) -> String {
         if let Some(cluster) = &self.cluster {
             return cluster.url();
         }
         if let Some((_, sentinel)) = &self.beside {
-            // On a busy machine a replica may take its time.
+            // On a busy machine a replica may be slow.
             let strict = "replicas=1&replicas-timeout-ms=10000";
             return format!("redis+sentinel://{}/{MASTER_NAME}?{strict}", sentinel.addr());
         }
@@ -138,12 +138,12 @@ impl Store {
         self.cluster.is_some()
     }
 
-    /// A client; but for memory always a new one.
+    /// A client; always a new one except for memory.
     pub(crate) async fn client(&self) -> Client {
         self.client_with(|config| config).await
     }
 
-    /// A client with settings; in memory those of the first call count.
+    /// A client with settings; for memory those of the first call count.
     pub(crate) async fn client_with(&self, tune: impl FnOnce(Config) -> Config) -> Client {
         if let Some(client) = self.memory.get() {
             return client.clone();
@@ -156,23 +156,23 @@ impl Store {
         client
     }
 
-    /// The server, if it is one.
+    /// The server, if it is a single one.
     pub(crate) fn server(&self) -> Option<&Server> {
         self.server.as_ref()
     }
 
-    /// A way past the library to the server, if it is one.
+    /// A connection to the server that bypasses the library, if it is a single server.
     pub(crate) fn raw(&self) -> Option<Raw> {
         self.server.as_ref().map(Server::client)
     }
 }
 
-/// No heartbeat comes within a test: what is granted was granted by a reply or a message.
+/// No heartbeat occurs within a test: every grant comes from a reply or a message.
 pub(crate) fn no_beats(config: Config) -> Config {
     config.heartbeat(Duration::from_secs(60)).watchdog_lease(Duration::from_secs(300))
 }
 
-/// Runs one test on a store, with a bound on its time.
+/// Runs one test on a store, with a time limit.
 pub(crate) fn run<F: Future<Output = ()>>(at: At, test: impl FnOnce(Store) -> F) {
     let Some(store) = Store::open(at) else { return };
     let runtime = runtime();
@@ -193,7 +193,7 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// The result of what must come within [`SOON`].
+/// The result of a future that must finish within [`SOON`].
 #[track_caller]
 pub(crate) fn soon<T>(what: &str, future: impl Future<Output = T>) -> impl Future<Output = T> {
     let location = std::panic::Location::caller();
@@ -223,7 +223,7 @@ pub(crate) async fn poll_once<T>(future: &mut (impl Future<Output = T> + Unpin))
     .await
 }
 
-/// Waits until exactly `count` wait for the lock.
+/// Waits until exactly `count` owners wait for the lock.
 pub(crate) async fn queue_is(lock: &Lock, count: usize) {
     let deadline = Instant::now() + SOON;
     loop {
@@ -241,8 +241,7 @@ pub(crate) async fn is_free(lock: &Lock) {
     until("the lock is free", async || !lock.is_locked().await.unwrap()).await;
 }
 
-/// Begins to wait for a fair lock in a task; returns once it stands in the queue, as the
-/// `place`th.
+/// Starts to wait for a fair lock in a task; returns once the task is queued at place `place`.
 pub(crate) async fn wait_behind(lock: &Lock, place: usize) -> JoinHandle<Result<Guard, Error>> {
     let own = lock.clone();
     let task = tokio::spawn(async move { own.lock().await });
@@ -250,7 +249,7 @@ pub(crate) async fn wait_behind(lock: &Lock, place: usize) -> JoinHandle<Result<
     task
 }
 
-/// A guard out of a task of [`wait_behind`].
+/// The guard of a task of [`wait_behind`].
 #[track_caller]
 pub(crate) fn granted(task: JoinHandle<Result<Guard, Error>>) -> impl Future<Output = Guard> {
     let result = soon("the grant", task);

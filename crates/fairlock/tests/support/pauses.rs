@@ -1,4 +1,4 @@
-//! Whether this machine let the tests run, and what is tried again if it did not.
+//! Measures whether this machine let the tests run, and repeats what failed if it did not.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -8,29 +8,29 @@ use std::time::{Duration, Instant};
 use fairlock_testkit::processes;
 use fairlock_testkit::threads::{self, Counts};
 
-/// How often a machine that pauses again and again is tried.
+/// Attempts on a machine that pauses again and again.
 const ATTEMPTS: u32 = 8;
 
-/// Measures for how long this process does not run: a machine short of memory stops everything
-/// for seconds.
+/// Measures for how long this process does not run: a machine short of memory stops everything for
+/// seconds.
 pub(crate) struct Pauses {
     seen: Arc<Mutex<Seen>>,
     before: HashMap<u32, Counts>,
 }
 
 struct Seen {
-    /// When the watching thread ran last.
+    /// When the watching thread last ran.
     last: Instant,
     longest: Duration,
-    /// All that were longer than [`Pauses::SHORT`].
+    /// The sum of those longer than [`Pauses::SHORT`].
     together: Duration,
 }
 
 impl Pauses {
-    /// Twice what the watching thread sleeps between two looks.
+    /// Twice the watching thread's sleep between two looks.
     const SHORT: Duration = Duration::from_millis(10);
 
-    /// Begins to watch, until it is dropped.
+    /// Starts to watch, until it is dropped.
     pub(crate) fn watch() -> Self {
         let (longest, together) = Default::default();
         let seen = Arc::new(Mutex::new(Seen { last: Instant::now(), longest, together }));
@@ -44,16 +44,17 @@ impl Pauses {
         Self { seen, before: threads_of_the_test() }
     }
 
-    /// The longest so far; or for how long in all a thread of this process, or of a server that it has
-    /// started, has been ready to run in vain, if that is more. A thread that mostly sleeps runs at once when it
-    /// wakes up, so that the watching one does not see this.
+    /// The longest pause so far; or, if that is longer, the total time that a thread of this
+    /// process, or of a server that it has started, waited for a processor. A thread that mostly
+    /// sleeps gets a processor as soon as it wakes up, so the watching thread does not see such
+    /// waits.
     pub(crate) fn longest(&self) -> Duration {
         let now = threads_of_the_test();
         let waits = threads::since(&self.before, &now).map(|counts| counts.waited);
         waits.fold(Self::look(&self.seen).longest, Duration::max)
     }
 
-    /// All so far together: for what needs several steps, each of which may be held up.
+    /// The sum of all pauses so far: for what takes several steps, each of which may be delayed.
     pub(crate) fn together(&self) -> Duration {
         Self::look(&self.seen).together
     }
@@ -70,7 +71,7 @@ impl Pauses {
     }
 }
 
-/// Of this process and those that it has started. None where the kernel does not say.
+/// Threads of this process and those that it has started. Empty if the kernel does not tell.
 fn threads_of_the_test() -> HashMap<u32, Counts> {
     let own = std::process::id();
     let is_own = |process: &u32| *process == own || processes::parent(process) == Some(own);
@@ -79,7 +80,8 @@ fn threads_of_the_test() -> HashMap<u32, Counts> {
     of_the_test.filter_map(|process| threads::threads(process).ok()).flatten().collect()
 }
 
-/// Tries again what goes wrong while this machine pauses for longer than that; without a pause it must go well.
+/// Repeats an attempt that failed while this machine paused for longer than that; without a pause
+/// it must succeed.
 pub(crate) async fn unless_it_pauses<T, E: Debug>(
     for_longer_than: Duration,
     mut attempt: impl AsyncFnMut() -> Result<T, E>,

@@ -1,7 +1,7 @@
-//! Encrypted connections: real servers, certificates of the test's own.
+//! Encrypted connections: real servers, and certificates of the test's own.
 //!
-//! The servers of this machine are the ones of Redis 7.0: those of PyPI are built without TLS. Each test
-//! says so where it has none.
+//! The servers on this machine are those of Redis 7.0: the ones from PyPI are built without TLS.
+//! Each test prints a message if it has none.
 
 mod refused;
 mod works;
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// A password that must not be seen on the wire.
 const CANARY: &str = "CANARY5f1c";
 
-/// A CA of one's own, another one, and the files of a test.
+/// The test's own CA, another CA, and the test's files.
 struct Scene {
     files: Files,
     ca: Ca,
@@ -28,7 +28,7 @@ impl Scene {
         Self { files: Files::default(), ca: Ca::new("ours"), other: Ca::new("of others") }
     }
 
-    /// What a server at 127.0.0.1 and `localhost` has.
+    /// The files of a server at 127.0.0.1 and `localhost`.
     fn identity(&self) -> Identity {
         self.files.identity("server", &self.ca.server(), &self.ca)
     }
@@ -38,12 +38,12 @@ impl Scene {
         Server::builder(Generation::Redis70).tls(&identity).arg("--requirepass", CANARY)
     }
 
-    /// A server with a password, whose certificate our CA has signed.
+    /// A server with a password and a certificate signed by our CA.
     fn server(&self) -> Option<Server> {
         self.builder(&self.ca.server()).start()
     }
 
-    /// Settings for a server there that trust our CA.
+    /// Settings for that server that trust our CA.
     fn config(&self, addr: SocketAddr) -> Config {
         tuned(Config::tcp("127.0.0.1", addr.port()))
             .tls_ca(self.files.put("trusted.pem", self.ca.pem()))
@@ -51,7 +51,7 @@ impl Scene {
     }
 }
 
-/// Times for a loaded machine that still end soon.
+/// Timeouts for a loaded machine that still end soon.
 fn tuned(config: Config) -> Config {
     config
         .connect_timeout(Duration::from_secs(3))
@@ -59,7 +59,7 @@ fn tuned(config: Config) -> Config {
         .ping_interval(Duration::from_millis(100))
 }
 
-/// Takes a lock, in a runtime of its own.
+/// Takes and releases a lock, in a runtime of its own.
 fn locks(config: Config) {
     runtime().block_on(async {
         let client = Client::with_config(config).await.unwrap();

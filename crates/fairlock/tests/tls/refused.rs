@@ -1,5 +1,5 @@
-//! What must not become a connection: each case with the error that says what to do, and with what was
-//! on the wire until then.
+//! What must not become a connection: each case with the error, which gives advice, and with what
+//! was on the wire until then.
 
 use super::{CANARY, Scene, tuned};
 use crate::support::runtime;
@@ -10,14 +10,14 @@ use fairlock_testkit::tap::Tap;
 use fairlock_testkit::tls::{Age, Use, self_signed};
 use std::time::{Duration, Instant};
 
-/// How the negative cases end that have a server.
+/// How a negative case ends.
 struct Case {
     name: &'static str,
     kind: ErrorKind,
     says: &'static [&'static str],
 }
 
-/// Tries to connect in both ways, and looks at everything that the error shows.
+/// Tries to connect in both ways, and checks everything that the error shows.
 fn refused(config: &Config, case: &Case) -> Error {
     let Case { name, kind, says } = case;
     runtime().block_on(async {
@@ -37,8 +37,8 @@ fn refused(config: &Config, case: &Case) -> Error {
     })
 }
 
-/// No word of the protocol, encrypted or not: nothing came out of TLS at the server, and no password
-/// went over the wire. `tap` stood before `server`.
+/// Nothing of the protocol was sent, encrypted or not: the server decrypted no command, and no
+/// password was on the wire. `tap` was in front of `server`.
 fn nothing_said(case: &Case, tap: &Tap, server: Option<&Server>) {
     let name = case.name;
     assert!(!tap.heard().is_empty(), "{name}: nobody was there");
@@ -50,7 +50,7 @@ fn nothing_said(case: &Case, tap: &Tap, server: Option<&Server>) {
         let mut raw = server.client();
         raw.call(&["AUTH", CANARY]);
         let commands = raw.call(&["INFO", "commandstats"]);
-        // The test's own connections do not say it.
+        // The test's own connections do not send it.
         assert!(!commands.text().contains("cmdstat_hello"), "{name}: {}", commands.text());
     }
 }
@@ -63,7 +63,7 @@ const fn denied(name: &'static str, says: &'static [&'static str]) -> Case {
     Case { name, kind: ErrorKind::Denied, says }
 }
 
-/// Servers that do not prove who they are.
+/// Servers that do not prove their identity.
 #[test]
 fn servers_that_are_not_trusted() {
     let scene = Scene::new();
@@ -108,7 +108,7 @@ fn servers_that_are_not_trusted() {
     }
 }
 
-/// The other way round: a server that is right, and a client that expects another one.
+/// The reverse: a correct server, and a client that expects another one.
 #[test]
 fn what_a_client_expects() {
     type Change = fn(&Scene, Config) -> Config;
@@ -136,9 +136,9 @@ fn what_a_client_expects() {
     }
 }
 
-/// Servers that want certificates of their clients. With TLS 1.3 they say so only after the handshake, to
-/// a client that knows by then whom it talks to; the login it may have sent was for that server's eyes
-/// alone, and was not looked at.
+/// Servers that require client certificates. With TLS 1.3 they say so only after the handshake,
+/// when the client has already verified the server; a login that the client may have sent could be
+/// read by that server alone, and it did not process it.
 #[test]
 fn clients_that_are_not_trusted() {
     let scene = Scene::new();
@@ -150,7 +150,7 @@ fn clients_that_are_not_trusted() {
         let Some(server) = builder.arg("--tls-protocols", protocols).start() else { return };
         let tap = Tap::before(server.addr());
         let config = scene.config(tap.addr());
-        // What the server says may be lost with the connection that it closes.
+        // The server's reason may be lost with the connection that it closes.
         refused_or_cut(&config, &missing, "client certificate");
         nothing_said(&missing, &tap, Some(&server));
 
@@ -168,8 +168,8 @@ fn clients_that_are_not_trusted() {
     }
 }
 
-/// As `refused`; or the server closed the connection so early that its reason was lost: then the error
-/// asks about it.
+/// Like `refused`, unless the server closed the connection so early that its reason was lost: then
+/// the error asks about it.
 fn refused_or_cut(config: &Config, case: &Case, asks: &str) {
     runtime().block_on(async {
         let error = Client::with_config(config.clone()).await.expect_err(case.name);
@@ -184,14 +184,14 @@ fn refused_or_cut(config: &Config, case: &Case, asks: &str) {
     });
 }
 
-/// Servers without TLS, or with one that is too old, behind `rediss://`.
+/// Servers without TLS, or with a version that is too old, behind `rediss://`.
 #[test]
 fn servers_without_a_common_tls() {
     let scene = Scene::new();
     for generation in Generation::ALL {
         let Some(plain) = Server::start(generation) else { continue };
         let tap = Tap::before(plain.addr());
-        // It takes what it hears for a line without an end.
+        // The server takes the handshake for a line without an end.
         let case = Case {
             name: "plain text behind rediss",
             kind: ErrorKind::Unavailable,
@@ -227,14 +227,14 @@ fn servers_without_a_common_tls() {
     }
 }
 
-/// A server of TLS behind `redis://`: the one case in which a password is on the wire, because that is
-/// what the URL says. The error names the other scheme.
+/// A TLS server behind `redis://`: the one case in which a password is on the wire, because the URL
+/// says so. The error names the other scheme.
 #[test]
 fn a_server_of_tls_behind_a_plain_url() {
     let scene = Scene::new();
     let Some(server) = scene.server() else { return };
     let config = |tap: &Tap| tuned(Config::tcp("127.0.0.1", tap.addr().port())).password(CANARY);
-    // OpenSSL closes without a word, others send an alert.
+    // OpenSSL closes without an alert, others send one.
     let tap = Tap::before(server.addr());
     runtime().block_on(async {
         let error = Client::with_config(config(&tap)).await.unwrap_err();
@@ -246,7 +246,7 @@ fn a_server_of_tls_behind_a_plain_url() {
     refused(&config(&alert), &tls("an alert behind redis", &["`rediss://`"]));
 }
 
-/// Peers that begin a handshake and do not end it.
+/// Peers that begin a handshake and do not finish it.
 #[test]
 fn handshakes_that_do_not_end() {
     let scene = Scene::new();
@@ -258,7 +258,7 @@ fn handshakes_that_do_not_end() {
     assert!(began.elapsed() < Duration::from_secs(10), "bounded: {:?}", began.elapsed());
     nothing_said(&case, &silent, None);
 
-    // The first bytes of a ServerHello, and an end.
+    // The first bytes of a ServerHello, then the end of the connection.
     let cut = Tap::saying(&[0x16, 0x03, 0x03, 0x00, 0x7a, 0x02, 0x00, 0x00]);
     let case = Case {
         name: "truncated",
@@ -268,7 +268,7 @@ fn handshakes_that_do_not_end() {
     refused(&scene.config(cut.addr()), &case);
     nothing_said(&case, &cut, None);
 
-    // What servers say that have another name, or none of ours.
+    // Alerts from servers that do not serve the requested name.
     for (alert, case) in [
         (0x70, tls("unrecognised name", &["knows no name `127.0.0.1`", "`server-name="])),
         (0x50, tls("internal error", &["InternalError"])),
@@ -279,7 +279,7 @@ fn handshakes_that_do_not_end() {
     }
 }
 
-/// Files that cannot be used: the error names the file, never what is in it, and the server hears
+/// Files that cannot be used: the error names the file, never its content, and the server receives
 /// nothing at all.
 #[test]
 fn files_that_cannot_be_used() {
@@ -327,7 +327,7 @@ fn files_that_cannot_be_used() {
     assert_eq!(tap.heard(), b"", "files are read before anything is said");
 }
 
-/// Settings that cannot work are told before anything else is done.
+/// Settings that cannot work are reported before anything else is done.
 #[test]
 fn settings_that_cannot_work() {
     let tcp = || Config::tcp("127.0.0.1", 1);
@@ -358,7 +358,7 @@ fn settings_that_cannot_work() {
     }
 }
 
-/// A look that cannot fail proves nothing: a client that is let in is seen by the same looks.
+/// A check that cannot fail proves nothing: the same checks do see a client that is let in.
 #[test]
 fn the_looks_see_a_client_that_is_let_in() {
     let scene = Scene::new();

@@ -10,14 +10,14 @@ use fairlock_testkit::topology::{Cluster, SentinelSet};
 use std::path::Path;
 use std::time::Duration;
 
-/// `rediss://`, with a path as it stands in a URL.
+/// A `rediss://` URL with paths as options.
 fn url(server: &Server, options: &[(&str, &Path)]) -> String {
     let options: Vec<_> =
         options.iter().map(|(name, path)| format!("{name}={}", path.display())).collect();
     format!("rediss://:{CANARY}@{}/0?{}", server.addr(), options.join("&"))
 }
 
-/// Each option by URL and by builder; without it the same server is refused.
+/// Each option, by URL and by builder; without it the same server is refused.
 #[test]
 fn each_option_is_needed_and_enough() {
     let scene = Scene::new();
@@ -34,7 +34,7 @@ fn each_option_is_needed_and_enough() {
     locks(bare.clone().tls_ca(&ca));
     locks(tuned(Config::from_url(&url(&server, &[("ca", &ca)])).unwrap()));
 
-    // A name that is not the host's; a file with several CAs.
+    // A name other than the host's; a file with several CAs.
     let issued = scene.ca.issue(&["db.example"], Use::Server, Age::Valid);
     let Some(server) = scene.builder(&issued).start() else { return };
     let both = format!("{}{}", scene.other.pem(), scene.ca.pem());
@@ -45,7 +45,7 @@ fn each_option_is_needed_and_enough() {
     let options = [("ca", &*both), ("server-name", Path::new("db.example"))];
     locks(tuned(Config::from_url(&url(&server, &options)).unwrap()));
 
-    // A certificate of the client's own.
+    // A client certificate.
     let builder = scene.builder(&scene.ca.server()).arg("--tls-auth-clients", "yes");
     let Some(server) = builder.start() else { return };
     let mine = scene.files.identity("mine", &scene.ca.client(), &scene.ca);
@@ -68,8 +68,9 @@ fn both_versions_work() {
     }
 }
 
-/// This test program is one in which rustls has no default provider, as in one that has two compiled in:
-/// what asks for the default panics. A client names its own, and leaves the process as it was.
+/// In this test program rustls has no default provider, as in a program with two compiled in: code
+/// that asks for the default panics. A client names its own provider, and changes nothing for the
+/// process.
 #[test]
 fn two_providers_do_not_matter() {
     let asks = || rustls::ClientConfig::builder();
@@ -80,9 +81,9 @@ fn two_providers_do_not_matter() {
     assert!(rustls::crypto::CryptoProvider::get_default().is_none(), "nothing global is set");
 }
 
-/// Certificates are exchanged under a connected client: the server's, its CA's and the client's own. The
-/// next connection has the new ones. A file that is garbage meanwhile, or a key that does not belong to
-/// the certificate yet, is waited out.
+/// Certificates are replaced under a connected client: the server's, its CA's and the client's own.
+/// The next connection uses the new ones. While a file is garbage, or a key does not match its
+/// certificate yet, the client waits.
 #[test]
 fn files_are_read_again_when_it_reconnects() {
     let scene = Scene::new();
@@ -95,7 +96,7 @@ fn files_are_read_again_when_it_reconnects() {
         let client = Client::with_config(config).await.unwrap();
         client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
         server.kill9();
-        // All is new, but for a key that is still the old one.
+        // Everything is new except for a key, which is still the old one.
         let old_key = std::fs::read_to_string(&mine.key).unwrap();
         scene.files.identity("server", &scene.other.server(), &scene.other);
         scene.files.identity("mine", &scene.other.client(), &scene.other);
@@ -120,7 +121,7 @@ fn files_are_read_again_when_it_reconnects() {
     });
 }
 
-/// What an eavesdropper has: nothing of the login, nothing of the lock.
+/// What an eavesdropper sees: nothing of the login, nothing of the lock.
 #[test]
 fn nothing_can_be_read_on_the_wire() {
     let scene = Scene::new();
@@ -136,8 +137,8 @@ fn nothing_can_be_read_on_the_wire() {
     }
 }
 
-/// The nodes of a Cluster speak TLS alone. A client begins with one of them; the others, which it learns
-/// by address, are verified in the same way.
+/// The nodes of a Cluster accept only TLS. A client begins with one of them; the others, which it
+/// learns by address, are verified in the same way.
 #[test]
 fn nodes_of_a_cluster() {
     let scene = Scene::new();
@@ -166,7 +167,8 @@ fn nodes_of_a_cluster() {
     });
 }
 
-/// Sentinels and data servers speak TLS alone: found, locked, and followed after a failover.
+/// Sentinels and data servers accept only TLS: the master is found, used for locks, and followed
+/// after a failover.
 #[test]
 fn sentinels_and_their_servers() {
     let scene = Scene::new();
@@ -188,14 +190,15 @@ fn sentinels_and_their_servers() {
         assert!(guard.token() > token);
         guard.release().await.unwrap();
     });
-    // The scheme decides for both: without TLS the Sentinels do not answer.
+    // The scheme counts for both: without TLS the Sentinels do not answer.
     let plain = url.replace("rediss+", "redis+").split('?').next().unwrap().to_owned();
     let config = tuned(Config::from_url(&plain).unwrap());
     let error = runtime().block_on(Client::with_config(config)).unwrap_err();
     assert!(error.to_string().contains("TLS"), "{error}");
 }
 
-/// Replicas are waited for over TLS, too: with them there is a lock, while they hang there is none.
+/// Replicas are waited for over TLS, too: while they run there is a lock, while they hang there is
+/// none.
 async fn strict(url: &str, replicas: impl IntoIterator<Item = &Server>) {
     let replicas: Vec<_> = replicas.into_iter().collect();
     let config = tuned(Config::from_url(url).unwrap()).replicas(Replicas::AtLeast(1));
@@ -204,7 +207,7 @@ async fn strict(url: &str, replicas: impl IntoIterator<Item = &Server>) {
     let lock = client.fair_lock("strict");
     until("a lock that a replica has", async || match lock.lock().await {
         Ok(guard) => guard.release().await.is_ok(),
-        // It may be busy with its first copy of the data.
+        // The replica may be busy with its first copy of the data.
         Err(error) if error.kind() == ErrorKind::NotReplicated => false,
         Err(error) => panic!("{error}"),
     })

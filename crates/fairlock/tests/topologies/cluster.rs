@@ -1,7 +1,7 @@
-//! Cluster: each lock at the node of its slot, found again wherever the slot goes.
+//! Cluster: each lock is on the node of its slot, and is found again wherever the slot moves.
 //!
 //! Failovers take the nodes seconds; nothing here sleeps for them. Waits end on conditions, within
-//! bounds that are far above what was measured.
+//! bounds far above the measured times.
 
 use super::{AGREED, connect, patient};
 use crate::faults::fixture::{eventually, measured, ms, within};
@@ -11,14 +11,14 @@ use fairlock_testkit::topology::{Cluster, await_acknowledged, slot};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The first name of a row whose slot the master serves.
+/// The first name of a series whose slot the master serves.
 pub(super) fn name_at(cluster: &Cluster, master: usize) -> String {
     let mut names = (0..).map(|number| format!("job-{number}"));
     names.find(|name| cluster.master_of(slot(name.as_bytes())) == Some(master)).unwrap()
 }
 
-/// Locks of all nodes, with waiters of other clients: each hears of its turn, also where messages go to
-/// all nodes.
+/// Locks on all nodes, with waiters of other clients: each waiter is told of its turn, also where
+/// messages go to all nodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_of_all_nodes_are_handed_over() {
     for generation in [Generation::Redis70, Generation::Redis62, Generation::Valkey91] {
@@ -45,8 +45,8 @@ async fn locks_of_all_nodes_are_handed_over() {
     }
 }
 
-/// Names whose keys are in several slots, and servers that are no Cluster, are refused with the reason,
-/// and nothing is written.
+/// Names whose keys are in several slots, and servers without Cluster mode, are refused with the
+/// reason, and nothing is written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_work_is_refused() {
     let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
@@ -75,7 +75,7 @@ async fn what_cannot_work_is_refused() {
     client.fair_lock("a{b}c").lock().await.unwrap().release().await.unwrap();
 
     let Some(server) = Server::start(Generation::Redis70) else { return };
-    // The same names are good for a single server, of which nothing knows slots.
+    // The same names work on a single server, which has no slots.
     let single = connect(patient(&server.url())).await;
     single.fair_lock("a{b").lock().await.unwrap().release().await.unwrap();
     let url = server.url().replace("redis://", "redis+cluster://");
@@ -83,7 +83,8 @@ async fn what_cannot_work_is_refused() {
     assert!(error.to_string().contains("no node of a Cluster"), "{error}");
 }
 
-/// Who must not hear sharded messages is told when it connects, and not by turns that come late.
+/// A client without the right to sharded messages is told so when it connects, rather than by turns
+/// that come late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_denied_is_told_at_once() {
     let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
@@ -99,7 +100,7 @@ async fn what_is_denied_is_told_at_once() {
         let error = Client::with_config(with(rules)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{rules:?}: {error}");
     }
-    // Those who publish to all need not hear shards.
+    // Clients that publish to all nodes need no right to sharded messages.
     let whole = with(&["&*", "-ssubscribe"]).sharded_pubsub(ShardedPubSub::Off);
     for config in [with(&["&fairlock_inbox:*"]), whole] {
         let client = connect(config).await;
@@ -108,7 +109,7 @@ async fn what_is_denied_is_told_at_once() {
     }
 }
 
-/// One seed of three is there, and it is a replica.
+/// Only one of three seeds exists, and it is a replica.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_seed_is_enough() {
     let Some(cluster) = Cluster::start(Generation::Redis62) else { return };
@@ -123,7 +124,7 @@ async fn one_seed_is_enough() {
     }
 }
 
-/// How often nodes have said that a slot is elsewhere.
+/// How often nodes have replied that a slot is elsewhere.
 fn moved(cluster: &Cluster) -> usize {
     let of_node = |node: usize| {
         let stats = cluster.raw(node).call(&["INFO", "errorstats"]);
@@ -134,8 +135,8 @@ fn moved(cluster: &Cluster) -> usize {
     (0..cluster.nodes().len()).map(of_node).sum()
 }
 
-/// A slot has moved while nobody looked: the first call is sent twice, and the next ones go to the right
-/// node at once.
+/// A slot has moved while no call was made: the first call is sent twice, and later ones go to the
+/// right node at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stale_map_costs_one_call() {
     let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
@@ -151,13 +152,13 @@ async fn a_stale_map_costs_one_call() {
             assert_eq!(guard.release().await.unwrap(), Release::Released);
         }
         let since = moved(&cluster) - before;
-        // None, where the regular look at the map came first.
+        // None, if the regular refresh of the map came first.
         assert!(since <= 1, "{since} calls went to the wrong node");
         assert_eq!(cluster.master_of(slot), Some(to));
     }
 }
 
-/// What nodes have sent to each other: messages to the whole Cluster, and within a shard.
+/// What nodes have sent to each other: messages to the whole Cluster, and messages within a shard.
 fn sent(cluster: &Cluster) -> (u64, u64) {
     let count = |info: &str, kind: &str| {
         let prefix = format!("cluster_stats_messages_{kind}_sent:");
@@ -173,7 +174,7 @@ fn sent(cluster: &Cluster) -> (u64, u64) {
     sum
 }
 
-/// Grants go to the nodes of their slot alone, where the servers can do that.
+/// Grants go only to the nodes of their slot, if the servers support that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grants_are_not_broadcast() {
     const TURNS: u64 = 20;
@@ -198,7 +199,7 @@ async fn grants_are_not_broadcast() {
     }
 }
 
-/// From now on a node that does not answer for so long is down.
+/// From now on a node counts as down after being silent for this long.
 fn judge_slowly(cluster: &Cluster, timeout: Duration) {
     let timeout = timeout.as_millis().to_string();
     for node in cluster.nodes() {
@@ -207,16 +208,18 @@ fn judge_slowly(cluster: &Cluster, timeout: Duration) {
     }
 }
 
-/// F45. The master of a held lock dies, and its replica takes over what it knows: the holder holds on, the
-/// waiters stand where they stood, tokens go on rising. A lock of another node hears nothing of it.
+/// F45: the master of a held lock dies, and its replica takes over with the same data: the guard
+/// stays valid, waiters keep their places, tokens continue to rise. A lock on another node is not
+/// affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f45_a_node_dies_and_its_replica_serves() {
-    /// Three times that of other tests; a killed node is found as much later.
+    /// Three times that of other tests; a killed node is detected that much later.
     const NODE_TIMEOUT: Duration = Duration::from_secs(3);
     for how in ["killed", "ordered"] {
         let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
-        // On a busy machine a node that lives may answer late. Nobody may take it for dead here, no client (an
-        // unanswered ping puts the other lock in doubt, as it should) and no node. Closed connections tell who is.
+        // On a busy machine a live node may reply late. Here neither a client (an unanswered ping
+        // makes the other lock Suspect, as it should) nor a node may take it for dead. A dead node
+        // is recognised by its closed connections.
         judge_slowly(&cluster, NODE_TIMEOUT);
         let config = || patient(&cluster.url()).ping_timeout(AGREED).response_timeout(AGREED);
         let clients = [connect(config()).await, connect(config()).await, connect(config()).await];
@@ -261,8 +264,9 @@ async fn f45_a_node_dies_and_its_replica_serves() {
     }
 }
 
-/// A master and its replica are gone: its locks wait and are lost in their time, those of the other nodes
-/// do not notice. With the Cluster's default, all of it is down; then all wait.
+/// A master and its replica are gone: calls for its locks wait, and its holds are lost in time;
+/// locks on other nodes are not affected. With the Cluster's default setting the whole Cluster is
+/// down; then all calls wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_without_a_master_waits_alone() {
     for full_coverage in ["no", "yes"] {
@@ -307,13 +311,14 @@ async fn a_slot_without_a_master_waits_alone() {
     }
 }
 
-/// A node that hangs takes all the slots that there are for its renewals, and delays none of another's.
+/// A node that hangs uses up the calls that may be in flight for its renewals, and delays no
+/// renewal of another node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_hangs_delays_no_other() {
     const HELD: usize = 150;
     let settings = [("--cluster-require-full-coverage", "no")];
     let Some(cluster) = Cluster::start_with(Generation::Redis70, &settings) else { return };
-    // Calls hang for longer than a lease, and pings tell nothing of it meanwhile.
+    // Calls hang for longer than a lease, and no ping notices it in that time.
     let seldom = Duration::from_secs(60);
     let config = patient(&cluster.url()).ping_interval(seldom).ping_timeout(seldom);
     let client = connect(config.watchdog_lease(ms(2_000)).response_timeout(ms(6_000))).await;
@@ -329,7 +334,7 @@ async fn a_node_that_hangs_delays_no_other() {
     for guard in &guards {
         within("those of the hung node are lost", AGREED, guard.lost()).await;
     }
-    // For two more leases: what is in question is what does not happen in this time.
+    // For two more leases: the test is about what does not happen in this time.
     let began = Instant::now();
     while began.elapsed() < ms(4_000) {
         assert_eq!(other.state(), GuardState::Held, "after {:?}", began.elapsed());
@@ -339,22 +344,23 @@ async fn a_node_that_hangs_delays_no_other() {
     cluster.nodes()[0].cont();
 }
 
-/// Renewals of many locks go to each master together, however their slots are spread: none waits for the answer to
-/// another. All masters stand still while renewals fall due, and all of these arrive all the same. (It was counted how
-/// few reads the servers needed for them, which says more of the machine than of the lock.)
+/// Renewals of many locks go to each master together, however their slots are spread: none waits
+/// for the reply to another. All masters are stopped while renewals fall due, and all renewals
+/// still arrive. (A former version counted how few reads the servers needed for them, which depends
+/// more on the machine than on the lock.)
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewals_go_to_each_master_together() {
-    /// Fewer than may be under way at once.
+    /// Fewer than the limit of calls in flight.
     const HELD: usize = 60;
     /// Renewals fall due after a third; the rest is for a busy machine.
     const LEASE: Duration = Duration::from_secs(12);
-    /// Less than any renewal has: a script's hash, an owner, seven keys with the lock's name.
+    /// Less than any renewal takes: a script's hash, an owner, seven keys with the lock's name.
     const RENEWAL_MIN_BYTES: u64 = 250;
-    /// More than a renewal has.
+    /// More than a renewal takes.
     const RENEWAL_MAX_BYTES: u64 = 500;
     let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
-    // Nobody takes over from a master that stands still, and nobody looks whether it does.
+    // No replica takes over from a stopped master, and no client pings it.
     judge_slowly(&cluster, Duration::from_secs(120));
     let seldom = Duration::from_secs(60);
     let config = patient(&cluster.url()).ping_interval(seldom).ping_timeout(seldom);
@@ -396,7 +402,7 @@ async fn renewals_go_to_each_master_together() {
     }
 }
 
-/// What has arrived on connections of a server, and was not read.
+/// Bytes that have arrived on a server's connections and were not read.
 #[cfg(target_os = "linux")]
 fn unread(server: &Server) -> u64 {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();

@@ -1,5 +1,5 @@
-//! One part of a topology is dead, frozen or cut off: new and old clients of the rest go on, and a wait
-//! includes the failover.
+//! One part of a topology is dead, frozen or cut off: new and old clients of the other parts
+//! continue, and a wait includes the failover.
 
 use super::cluster::name_at;
 use super::{AGREED, connect, patient};
@@ -12,19 +12,19 @@ use std::panic::resume_unwind;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Far below the time for a connection, 5 s, and far above what it takes.
+/// Far below the connect timeout of 5 s, and far above what it takes.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
-/// So many new clients that each part of the Cluster has the slot of one's inbox: without a repair the chance
-/// that all of them miss the part that is dead is below 1 %.
+/// So many new clients that each part of the Cluster has the slot of some client's inbox: without
+/// the fix, the chance that all of them miss the dead part is below 1 %.
 const NEWCOMERS: usize = 12;
 
-/// How a part goes.
+/// How a part fails.
 #[derive(Clone, Copy, Debug)]
 enum How<'a> {
     Dead,
     Frozen,
-    /// It lives, and whatever is sent to its port, or from it, is lost.
+    /// It lives, but everything sent to or from its port is lost.
     CutOff(&'a Network),
 }
 
@@ -46,7 +46,7 @@ impl How<'_> {
     }
 }
 
-/// Carries out a story in a network of its own, where parts can be cut off.
+/// Plays a story in a network of its own, where parts can be cut off.
 fn in_a_network(story: impl AsyncFnOnce(How<'_>) + Send) {
     thread::scope(|scope| {
         let name = thread::current().name().unwrap_or("a part cut off").to_owned();
@@ -70,7 +70,7 @@ async fn hand_over(name: &str, from: &Client, to: &Client) {
     assert_eq!(next.release().await.unwrap(), Release::Released);
 }
 
-/// All locks that are found, and the error at the end.
+/// All locks found, and the error that ended the listing.
 async fn listed(client: &Client) -> (Vec<LockEntry>, Option<fairlock::Error>) {
     let (mut locks, mut found) = (client.locks(), Vec::new());
     loop {
@@ -82,9 +82,9 @@ async fn listed(client: &Client) -> (Vec<LockEntry>, Option<fairlock::Error>) {
     }
 }
 
-/// D36: the first contact of a new client went to the node that serves the slot of its own inbox, whichever
-/// that was: with one master of three dead every third client was refused, and with one frozen each took 5 s.
-/// A listing showed nothing of the nodes that live.
+/// D36: a new client's first contact went to the node that serves the slot of its own inbox,
+/// whichever that was: with one of three masters dead, every third client was refused, and with one
+/// frozen, each took 5 s. A listing did not show the locks of the live nodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d36_a_dead_or_frozen_shard_concerns_its_own_locks_alone() {
     for how in [How::Dead, How::Frozen] {
@@ -92,7 +92,7 @@ async fn d36_a_dead_or_frozen_shard_concerns_its_own_locks_alone() {
     }
 }
 
-/// The same where clients hear nothing of it, and its fellows do.
+/// The same where the clients get no sign of it and the other nodes do.
 #[test]
 fn d36_a_shard_that_is_cut_off_concerns_its_own_locks_alone() {
     in_a_network(a_shard_goes);
@@ -106,7 +106,7 @@ async fn a_shard_goes(how: How<'_>) {
     let old = connect(config()).await;
     let held = old.fair_lock(&living[0]).lock().await.unwrap();
     let elsewhere = old.fair_lock(&dead).lock().await.unwrap();
-    // No replica takes over: it stays so.
+    // No replica takes over, so it stays like this.
     how.befall(&cluster.nodes()[3]);
     how.befall(&cluster.nodes()[0]);
 
@@ -125,7 +125,7 @@ async fn a_shard_goes(how: How<'_>) {
     }
     measured(&format!("{how:?}: the slowest new client of {NEWCOMERS}"), slowest);
 
-    // What is not reached is named, and waited for no longer than was said.
+    // What cannot be reached is reported, after no longer than the requested wait.
     let error = old.fair_lock(&dead).try_lock_for(ms(500)).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error}");
     let (found, error) = within("the listing", AGREED, listed(&old)).await;
@@ -149,8 +149,8 @@ async fn a_shard_goes(how: How<'_>) {
     assert!(error.is_none(), "all is known again: {error:?}");
 }
 
-/// D37: who comes right after a master has died is told so at once, unless it has said that it can wait: then
-/// a first connection is tried until a replica has taken over.
+/// D37: a client that connects right after a master has died is refused at once, unless it asked to
+/// wait: then it retries the first connection until a replica has taken over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d37_a_first_connection_is_tried_for_as_long_as_was_said() {
     let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
@@ -165,12 +165,12 @@ async fn d37_a_first_connection_is_tried_for_as_long_as_was_said() {
     let guard = within("the hold", AGREED, client.fair_lock("job").lock()).await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 
-    // What will not pass is told at once, and what does not pass in time then.
+    // A permanent error is reported at once, a passing one when the time is over.
     let wrong = set.url().replace("/locks", "/lokcs");
     let config = Config::from_url(&wrong).unwrap().connect_retry(AGREED);
     let error = Client::with_config(config).await.unwrap_err();
     assert!(error.to_string().contains("lokcs"), "{error}");
-    // A password that is looked up anew for each connection may be another one later; it is wrong now.
+    // A password that is read anew for each connection may become right; for now it is wrong.
     let locked =
         Server::builder(Generation::Redis70).arg("--requirepass", "right").start().unwrap();
     let config = Config::from_url(&locked.url()).unwrap().connect_retry(AGREED);
@@ -188,13 +188,14 @@ async fn d37_a_first_connection_is_tried_for_as_long_as_was_said() {
     assert!(began.elapsed() >= ms(700) && began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
 }
 
-/// D38: in an ordered failover the old master answers for a second after its replica was promoted, and nobody tells
-/// the new one. A client that ended right after such a release left the lock idle for the rest of its lease, 27 s.
-/// It asks the Sentinels now before it ends, and stays until the new master was told.
+/// D38: in an ordered failover the old master replies for a second after its replica was promoted,
+/// and nobody tells the new one. A client that ended right after such a release left the lock idle
+/// for the rest of its lease, 27 s. Now it asks the Sentinels before it ends, and stays until the
+/// new master was told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d38_a_client_that_ends_in_a_failover_tells_the_new_master() {
     let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
-    // Sentinels cut the connections of those whose part changes.
+    // Sentinels close the connections of servers whose role changes.
     let is_master = |server: usize| {
         let raw = set.data()[server].try_client();
         let reply = raw.and_then(|mut raw| raw.try_call(&["ROLE"]));
@@ -220,7 +221,7 @@ async fn d38_a_client_that_ends_in_a_failover_tells_the_new_master() {
         });
         let release = within("the release", AGREED, guard.release()).await.unwrap();
         assert_eq!(release, Release::Released);
-        // Otherwise the client had followed before.
+        // Otherwise the client had already followed the failover.
         let by_the_old_one = !exists(old) && exists(new);
         let began = Instant::now();
         within("the end of the client", AGREED, client.shutdown()).await;
@@ -231,7 +232,7 @@ async fn d38_a_client_that_ends_in_a_failover_tells_the_new_master() {
         assert_eq!(set.await_master_after(old), new);
         set.await_whole();
         if by_the_old_one {
-            // Nothing goes on: no wait.
+            // Without a failover there is no wait.
             let client = connect(Config::from_url(&set.url()).unwrap()).await;
             client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
             let began = Instant::now();
@@ -244,8 +245,8 @@ async fn d38_a_client_that_ends_in_a_failover_tells_the_new_master() {
     panic!("in none of five failovers the old master answered: this shows nothing");
 }
 
-/// The class: a Sentinel, a replica or the master is dead or frozen. New clients work, at once where the master
-/// lives; a holder and a waiter from before keep what they have, and go on.
+/// Any one part: a Sentinel, a replica or the master is dead or frozen. New clients work, at once
+/// if the master lives; an earlier holder and waiter keep what they have, and continue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_one_part_of_a_sentinel_set_may_go() {
     for how in [How::Dead, How::Frozen] {
@@ -288,8 +289,8 @@ async fn each_part_goes(how: How<'_>) {
     }
 }
 
-/// The class, on a Cluster: a new client for a lock of the very master that has just died, or stands still, waits
-/// through the failover; an old one's waiter is served after it.
+/// The same on a Cluster: a new client for a lock of a master that has just died or stopped waits
+/// through the failover; an old client's waiter gets the lock after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shards_failover_is_a_part_of_the_wait() {
     for how in [How::Dead, How::Frozen] {

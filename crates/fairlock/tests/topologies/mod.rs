@@ -13,23 +13,25 @@ use crate::faults::fixture::{config, within};
 use fairlock::{Client, Config};
 use std::time::Duration;
 
-/// The bound for what depends on an agreement of the nodes or of the Sentinels, on a loaded machine.
+/// The bound for what takes an agreement of nodes or Sentinels, on a loaded machine.
 const AGREED: Duration = Duration::from_secs(30);
 
 /// The watchdog lease of most tests here: it outlasts a failover.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// Times as in the other fault tests, but leases that outlast a failover, and time enough for all who have
-/// to answer.
+/// Timeouts as in the other fault tests, but leases that outlast a failover, and time enough for
+/// all servers to reply.
 fn patient(url: &str) -> Config {
     config(url)
-        // After a loss of state waiters are gathered for a heartbeat: long enough for all to be back.
+        // After a loss of state, waiters are gathered for a heartbeat: long enough for all to
+        // return.
         .heartbeat(Duration::from_secs(2))
         .watchdog_lease(LEASE)
         .store_timeout(AGREED)
         .connect_timeout(Duration::from_secs(5))
-        // As by default. Many servers share a busy machine here: one that lives has answered after more than the
-        // 200 ms of other tests. Each such silence cost a connection, put holds in doubt, and made `connect` fail.
+        // As by default. Many servers share a busy machine here: a live one has needed more than
+        // the 200 ms of other tests to reply. Each such silence cost a connection, made holds
+        // Suspect, and made `connect` fail.
         .ping_timeout(Duration::from_secs(2))
         .response_timeout(Duration::from_secs(3))
 }

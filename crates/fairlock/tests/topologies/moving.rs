@@ -1,4 +1,4 @@
-//! Failovers one after another, and without the tail of a queue.
+//! Failovers in a row, and failovers that lose the tail of a queue.
 
 use super::sentinel::{Scene, followed, three};
 use super::{AGREED, connect, patient};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What is inside at present, and how often anybody was.
+/// Who is inside at present, and how often somebody entered.
 #[derive(Default)]
 struct Room {
     inside: Mutex<Vec<Arc<Guard>>>,
@@ -20,7 +20,8 @@ struct Room {
 }
 
 impl Room {
-    /// Whoever enters finds nobody whose guard is valid, and has a larger token than all before.
+    /// Nobody else inside may have a valid guard, and the token must be larger than all earlier
+    /// ones.
     fn enter(&self, guard: &Arc<Guard>) {
         let mut inside = self.inside.lock().unwrap();
         for other in inside.iter() {
@@ -38,10 +39,10 @@ impl Room {
     }
 }
 
-/// F45 and F40: failovers are ordered one after another, under load. The old master is told last that
-/// it is one no more, and grants locks until then; where both replicas must have a lock, none of
-/// these counts. So there are never two guards, and tokens rise. READONLY, lost connections and
-/// refusals cost time alone.
+/// F45 and F40: failovers are ordered one after another, under load. The old master is the last to
+/// learn that it is no longer the master, and grants locks until then; since both replicas must
+/// have a lock, none of those grants counts. So there are never two valid guards, and tokens rise.
+/// READONLY, lost connections and refusals cost only time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f45_failovers_under_load_break_nothing_where_replicas_count() {
     const FAILOVERS: usize = 3;
@@ -68,7 +69,7 @@ async fn f45_failovers_under_load_break_nothing_where_replicas_count() {
                     }
                 };
                 room.enter(&guard);
-                // Work that takes a moment.
+                // Some work that takes a moment.
                 tokio::time::sleep(ms(2)).await;
                 room.leave(&guard);
                 let guard = Arc::into_inner(guard).expect("nobody else looks at it now");
@@ -98,9 +99,9 @@ async fn f45_failovers_under_load_break_nothing_where_replicas_count() {
     );
 }
 
-/// F41: the new master never heard of some who wait, nor of the last token. They come back behind
-/// those it knows, in their order, with the first heartbeat, though the oldest of each client still stands there;
-/// tokens rise.
+/// F41: the new master does not know some of the waiters, nor the last token. The waiters return
+/// with their first heartbeat, behind those that it knows and in their order, although each
+/// client's oldest waiter is still listed there; tokens rise.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f41_the_tail_of_the_queue_is_lost() {
     let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
@@ -113,7 +114,7 @@ async fn f41_the_tail_of_the_queue_is_lost() {
     for n in [2, 1] {
         scene.turns.push(clients[n].fair_lock("job").enqueue().await.unwrap());
     }
-    // A token that nobody else heard of, of another lock.
+    // A token of another lock that no replica received.
     let missed = clients[0].fair_lock("other").lock().await.unwrap();
     let last = missed.token();
     let ids: Vec<_> = scene.turns.iter().map(|turn| turn.owner().to_string()).collect();

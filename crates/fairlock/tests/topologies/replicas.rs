@@ -1,5 +1,4 @@
-//! Waiting for replicas: what is held is held by so many of them, and what they do not have is not
-//! held.
+//! Waiting for replicas: a lock is held only if the required number of replicas has it.
 
 use crate::faults::fixture::{config, eventually, measured, ms, steady, within};
 use fairlock::{
@@ -13,10 +12,10 @@ use fairlock_testkit::topology::{
 };
 use std::time::{Duration, Instant};
 
-/// For what takes milliseconds on a machine with nothing else to do.
+/// For what takes milliseconds on an idle machine.
 const SOON: Duration = Duration::from_secs(15);
 
-/// What replicas that are frozen for good are waited for.
+/// How long to wait for replicas that are frozen for good.
 const SHORT: Duration = Duration::from_secs(1);
 
 const LEASE: Duration = Duration::from_secs(3);
@@ -47,7 +46,7 @@ fn is_held(server: &Server, name: &str) -> bool {
     server.client().call(&["EXISTS", name]).int() == 1
 }
 
-/// What is left of a lock but its token, and the records of clients.
+/// What remains of a lock, except for its token and the records of clients.
 fn leftovers(raw: &mut Raw) -> Vec<String> {
     let keys = raw.call(&["KEYS", "*"]);
     let keys = keys.array().iter().map(|key| key.text().to_owned());
@@ -63,9 +62,9 @@ async fn refused(lock: &Lock) -> Error {
     error
 }
 
-/// Of every kind: nobody has a lock that the replica has not, and nobody is rid of one that the
-/// replica still has. Nor does the next waiter get it without the replica, though it is handed over by
-/// a message. The replica is frozen to see the order of things.
+/// Locks of every kind: nobody gets a lock that the replica does not have, and no release is
+/// complete while the replica still has the lock. Nor does the next waiter get it without the
+/// replica, although a message hands it over. The replica is frozen to make the order visible.
 #[test]
 fn locks_come_and_go_with_the_replica() {
     steady(|| async {
@@ -114,8 +113,8 @@ fn locks_come_and_go_with_the_replica() {
     });
 }
 
-/// F42: without replicas, or with too few that answer, nothing is acquired, by nobody in the queue, and
-/// nothing stays behind.
+/// F42: without replicas, or with too few that reply, nobody acquires anything, no queued waiter
+/// either, and nothing is left behind.
 #[test]
 fn f42_too_few_replicas_give_no_lock() {
     steady(|| async {
@@ -146,7 +145,7 @@ fn f42_too_few_replicas_give_no_lock() {
                 assert_eq!(guard.release().await.unwrap(), Release::Released);
             }
         }
-        // Those in line: each is handed the lock, and gives it back to the next.
+        // Waiters in the queue: each is handed the lock, and gives it back to the next.
         let guard = clients[2].fair_lock("job").lock().await.unwrap();
         let mut turns = Vec::new();
         for n in [0, 1, 0, 2] {
@@ -161,7 +160,7 @@ fn f42_too_few_replicas_give_no_lock() {
         within("the last turn", SOON, last.wait()).await.unwrap().release().await.unwrap();
         set.replica(1).cont();
 
-        // None at all. Only Redisson's rule takes that for well.
+        // None at all. Only Redisson's rule accepts that.
         set.promote(0);
         set.promote(1);
         set.await_online(0);
@@ -172,10 +171,10 @@ fn f42_too_few_replicas_give_no_lock() {
         assert_eq!(guard.release().await.unwrap(), Release::Released);
         eventually("nothing is left", SOON, || leftovers(&mut set.raw()).is_empty());
 
-        // One is back: it is found without a word.
+        // One is back: it is noticed without a message.
         set.follow(0);
         set.await_online(1);
-        // Online is not in step yet: its first word may come a second later.
+        // Online does not mean in step yet: its first acknowledgement may come a second later.
         let mut raw = set.raw();
         raw.call(&["SET", "probe", "1", "PX", "1"]);
         assert_eq!(raw.call(&["WAIT", "1", "15000"]).int(), 1);
@@ -188,7 +187,8 @@ fn f42_too_few_replicas_give_no_lock() {
     });
 }
 
-/// A release that too few replicas heard of may come back with one of them: it does not say Released.
+/// A release that too few replicas received may be undone by one of them: it does not return
+/// Released.
 #[test]
 fn f42_a_release_that_may_come_back_is_unknown() {
     steady(|| async {
@@ -204,9 +204,9 @@ fn f42_a_release_that_may_come_back_is_unknown() {
     });
 }
 
-/// F44: the holder goes on beside the old primary, which nobody tells that a replica has become the
-/// primary elsewhere. The holder's renewals are answered, and not acknowledged, so its guard ends
-/// before the new primary gives the lock to somebody else.
+/// F44: the holder continues with the old primary, which is not told that a replica has become the
+/// primary elsewhere. The holder's renewals are answered but not acknowledged by replicas, so its
+/// guard ends before the new primary gives the lock to somebody else.
 #[test]
 fn f44_an_isolated_holder_ends_before_the_next_begins() {
     steady(|| async {
@@ -216,7 +216,7 @@ fn f44_an_isolated_holder_ends_before_the_next_begins() {
         };
         let client = connect(short(&set.primary().url(), Replicas::AtLeast(1))).await;
         let guard = client.fair_lock("job").lock().await.unwrap();
-        // Into the time of its renewals.
+        // Wait until it has renewed.
         let key = "redisson_lock_token:{job}";
         let ttl = |server: &Server| server.client().call(&["PTTL", "job"]).int();
         eventually("it was renewed once", SOON, || ttl(set.replica(0)) < 2_500);
@@ -228,7 +228,8 @@ fn f44_an_isolated_holder_ends_before_the_next_begins() {
         let next = within("the next holder", 2 * LEASE + SOON, next).await.unwrap().unwrap();
         assert_eq!(guard.state(), GuardState::Lost, "two guards at once");
         measured("f44 cut off to the next holder", cut.elapsed());
-        // The old primary would have gone on: it renewed what nobody else heard of.
+        // The old primary would have continued: it carried out renewals that no other server
+        // received.
         assert!(ttl(set.primary()) > 0, "the holder's renewals were answered");
         let told = set.replica(0).client().call(&["GET", key]);
         assert_eq!(told.text(), next.token().to_string());
@@ -236,8 +237,8 @@ fn f44_an_isolated_holder_ends_before_the_next_begins() {
     });
 }
 
-/// F43: the primary itself wants a replica for every write. No acquisition, no renewal, no release
-/// passes; the guard ends at its own time, and nothing is left when the replica is back.
+/// F43: the primary itself requires a replica for every write. No acquisition, renewal or release
+/// succeeds; the guard ends at its own deadline, and nothing is left when the replica is back.
 #[test]
 fn f43_the_primary_refuses_writes_without_replicas() {
     steady(|| async {
@@ -272,8 +273,8 @@ fn f43_the_primary_refuses_writes_without_replicas() {
     });
 }
 
-/// F40: what was returned as acquired is there after a failover, and what the replicas never had was
-/// never returned.
+/// F40: a lock that was returned as acquired still exists after a failover, and one that the
+/// replicas never had was never returned.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f40_what_replicas_have_survives_a_failover() {
     let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
@@ -294,14 +295,14 @@ async fn f40_what_replicas_have_survives_a_failover() {
     measured("f40 named to held again", began.elapsed());
     let mut raw = set.raw(new);
     assert_eq!(raw.call(&["EXISTS", "held", "refused"]).int(), 1, "{MASTER_NAME}");
-    // The other replica is asked for from now on.
+    // From now on the other replica is required.
     eventually("one replica is online", SOON, || raw.call(&["ROLE"]).array()[2].array().len() == 1);
     let guard = within("the next", SOON, client.fair_lock("refused").lock()).await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Release::Released);
     assert_eq!(held.release().await.unwrap(), Release::Released);
 }
 
-/// Many locks at once share the waits for replicas.
+/// Many simultaneous locks share the waits for replicas.
 #[test]
 fn many_locks_wait_together() {
     const TASKS: usize = 200;
@@ -314,7 +315,7 @@ fn many_locks_wait_together() {
             let calls = line.and_then(|line| line.split(['=', ',']).nth(1).unwrap().parse().ok());
             calls.unwrap_or(0_usize)
         };
-        // The kit waits for replicas as well.
+        // The test kit waits for replicas as well.
         let before = waits();
         set.replica(0).stop();
         let mut tasks = Vec::new();
@@ -360,10 +361,10 @@ async fn only_servers_have_replicas() {
     }
 }
 
-/// Sentinels name a new primary before the old one stops, and what that one answers meanwhile is lost
-/// there: here the replica is cut off, a lock is released and a place is left, and the address
-/// leads to the replica. Both are told to it once more: nobody waits for a lease to end, or for a
-/// waiter that has gone.
+/// Sentinels name a new primary before the old one stops, and what the old one carries out in
+/// between is lost: here the replica is cut off, locks are released and a place is given up, and
+/// then the address leads to the replica. The client repeats both there: nobody waits for a lease
+/// to end, or for a waiter that has gone.
 #[test]
 fn what_was_given_back_lately_is_given_back_once_more() {
     steady(|| async {
@@ -406,8 +407,8 @@ fn what_was_given_back_lately_is_given_back_once_more() {
     });
 }
 
-/// On a Cluster the replicas of the lock's own node have to have it: one that is frozen holds up the locks
-/// of its master and no others. After its master died it has what was acquired.
+/// On a Cluster the replicas of the lock's own node must have it: a frozen one holds up the locks
+/// of its master and no others. After its master has died, it has what was acquired.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_node_of_a_cluster_has_replicas_of_its_own() {
     let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
@@ -433,15 +434,15 @@ async fn each_node_of_a_cluster_has_replicas_of_its_own() {
     cluster.nodes()[replica].cont();
 
     assert_eq!(cluster.kill_master(slot(here.as_bytes())), replica);
-    // The new master has no replica: what was held goes on until it would have to be renewed.
+    // The new master has no replica: the guard stays valid until a renewal is due.
     assert_ne!(held.state(), GuardState::Lost);
     assert!(is_held(&cluster.nodes()[replica], &here));
     assert!(!is_held(&cluster.nodes()[replica], &other), "it was never returned");
     refused(&client.fair_lock(&other)).await;
 }
 
-/// D14: what is left to the store was renewed on the primary alone: after a failover it ended when the last
-/// acknowledged renewal did, and `detach` had said otherwise.
+/// D14: a detached lock was renewed on the primary alone: after a failover it ended with the last
+/// acknowledged renewal, although `detach` had promised more.
 #[test]
 fn d14_a_lock_that_is_left_behind_is_acknowledged() {
     steady(|| async {
@@ -455,7 +456,7 @@ fn d14_a_lock_that_is_left_behind_is_acknowledged() {
             let error = within("the refusal", SOON, guard.detach()).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}");
             set.replica(0).cont();
-            // The guard is released as if it had been dropped.
+            // The refused `detach` has released the guard like a drop.
             let again = within("the next", SOON, lock.lock()).await.unwrap();
             within("detached", SOON, again.detach()).await.unwrap();
             lock.force_unlock().await.unwrap();

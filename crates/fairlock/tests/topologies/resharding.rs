@@ -1,4 +1,4 @@
-//! Slots that move from node to node while their locks are held and waited for.
+//! Slots that move between nodes while their locks are held and waited for.
 
 use super::{AGREED, connect, patient};
 use crate::faults::fixture::{eventually, measured, within};
@@ -17,9 +17,9 @@ const MOVES: usize = 20;
 const CLIENTS: usize = 5;
 const WAITERS: usize = 50;
 
-/// F48. Fifty tasks of five clients take turns on one lock whose slot goes to another node and back, twenty
-/// times. Whoever has had its turn goes to the end of the queue. Everything is judged: who stood where,
-/// who had the lock when, and every token.
+/// F48: fifty tasks of five clients take turns at one lock whose slot moves to another node and
+/// back, twenty times. After its turn a task rejoins the queue at the end. Everything is checked:
+/// the order in the queue, who had the lock when, and every token.
 async fn moved_under_load(generation: Generation) {
     let Some(cluster) = Cluster::start(generation) else { return };
     let name = "hot";
@@ -29,7 +29,7 @@ async fn moved_under_load(generation: Generation) {
         clients.push(connect(patient(&cluster.url())).await);
     }
     let history = History::new();
-    // Whoever enters does so alone, so that its number in the test is its place in the queue.
+    // Tasks enter one at a time, so that a task's number in the test is its place in the queue.
     let entrance = Arc::new(Mutex::new(0_u64));
     let over = Arc::new(AtomicBool::new(false));
     let turns = Arc::new(AtomicU64::new(0));
@@ -71,7 +71,7 @@ async fn moved_under_load(generation: Generation) {
         let moved = Instant::now();
         tokio::task::block_in_place(|| {
             cluster.move_slot(slot, to);
-            // Somebody gets its turn at the new place, and not only those that were on their way.
+            // Wait for turns at the new node, not only those that were already on their way.
             enough(turns.load(Ordering::Relaxed) + 5);
         });
         longest = longest.max(moved.elapsed());
@@ -96,7 +96,7 @@ async fn f48_a_hot_slot_moves_back_and_forth_on_redis_6_2() {
     moved_under_load(Generation::Redis62).await;
 }
 
-/// The channel of a client's grants of a lock without braces.
+/// The channel for a client's grants of a lock whose name has no braces.
 fn inbox(client: &Client, name: &str) -> String {
     format!("fairlock_inbox:{{{name}}}:{}", client.id())
 }
@@ -105,8 +105,8 @@ fn is_heard(raw: &mut Raw, channel: &str) -> bool {
     raw.call(&["PUBSUB", "SHARDNUMSUB", channel]).array()[1].int() == 1
 }
 
-/// F49. The server ends a sharded subscription when the slot leaves it. The client subscribes at the new
-/// node; heartbeats are too far apart here to help.
+/// F49: the server ends a sharded subscription when the slot leaves it. The client subscribes at
+/// the new node; heartbeats are too rare here to help.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f49_a_subscription_follows_its_slot() {
     for generation in [Generation::Redis70, Generation::Valkey91] {
@@ -136,12 +136,12 @@ async fn f49_a_subscription_follows_its_slot() {
     }
 }
 
-/// What was said while nobody was subscribed is found by the look after the subscription: the lock is free
-/// without a message, and then the server ends the connection that the channels are on.
+/// F49: the check after a subscription finds what was sent while nobody was subscribed: the lock
+/// becomes free without a message, and then the server closes the connection of the channels.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f49_what_was_said_meanwhile_is_found() {
     let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
-    // Nor does a renewal of the holder find the lock free and hand it on.
+    // Nor does a renewal of the holder find the lock free and hand it over.
     let long = Duration::from_secs(600);
     let seldom = patient(&cluster.url()).heartbeat(Duration::from_secs(60)).watchdog_lease(long);
     let (holder, waiter) = (connect(seldom.clone()).await, connect(seldom).await);
@@ -151,7 +151,7 @@ async fn f49_what_was_said_meanwhile_is_found() {
     let mut turn = waiter.fair_lock(name).enqueue().await.unwrap();
     let mut raw = cluster.raw(cluster.master_of(slot(name.as_bytes())).unwrap());
     eventually("it is subscribed", AGREED, || is_heard(&mut raw, &channel));
-    // The look after the first subscription is over.
+    // By now the check after the first subscription is over.
     waiter.ping().await.unwrap();
     assert_eq!(raw.call(&["DEL", name]).int(), 1);
     assert!(raw.call(&["CLIENT", "KILL", "TYPE", "pubsub"]).int() >= 1);
@@ -160,8 +160,9 @@ async fn f49_what_was_said_meanwhile_is_found() {
     assert_eq!(guard.release().await.unwrap(), Release::Lost);
 }
 
-/// A slot that is on its way: its lock is held and renewed while its keys are together, and cannot be
-/// got; who waits gets it when the move is over, and who released while it lasted has released.
+/// A slot that is being moved: its lock stays held, and is renewed while its keys are together, but
+/// cannot be acquired; a waiter gets it when the move is over, and a release called during the move
+/// succeeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_in_a_slot_on_its_way() {
     for generation in [Generation::Redis70, Generation::Redis62, Generation::Valkey91] {
@@ -175,7 +176,7 @@ async fn a_lock_in_a_slot_on_its_way() {
             connect(patient(&cluster.url())).await.fair_lock("job").enqueue().await.unwrap();
         let to = (cluster.master_of(slot).unwrap() + 1) % 3;
         cluster.begin_move(slot, to);
-        // In the background: it is answered when the move is over.
+        // In the background: the reply comes when the move is over.
         let token = guard.token();
         let release = tokio::spawn(guard.release());
         let brief = lock.try_lock_for(Duration::from_millis(300)).await;
@@ -189,8 +190,8 @@ async fn a_lock_in_a_slot_on_its_way() {
     }
 }
 
-/// All keys of a lock are at the new node already, and the old one has not given up the slot: it answers
-/// `ASK`. Calls are sent on there at once, announced by `ASKING`, and carried out.
+/// F48: all keys of a lock are already on the new node, and the old node, which still has the slot,
+/// replies `ASK`. Calls are repeated there at once, preceded by `ASKING`, and carried out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f48_a_lock_whose_keys_went_ahead_is_asked_for_there() {
     for generation in [Generation::Redis70, Generation::Redis62, Generation::Valkey91] {
@@ -199,7 +200,8 @@ async fn f48_a_lock_whose_keys_went_ahead_is_asked_for_there() {
         let other = connect(patient(&cluster.url())).await;
         let name = "job";
         let slot = slot(name.as_bytes());
-        // With a waiter all keys of a lock exist. Calls that name one more are refused (`TRYAGAIN`).
+        // With a waiter, all keys of a lock exist. Calls that name a missing one are refused
+        // (`TRYAGAIN`).
         let guard = client.fair_lock(name).lock().await.unwrap();
         let mut turn = other.fair_lock(name).enqueue().await.unwrap();
         let from = cluster.master_of(slot).unwrap();
@@ -223,10 +225,10 @@ async fn f48_a_lock_whose_keys_went_ahead_is_asked_for_there() {
     }
 }
 
-/// A move that takes longer than a lease, with the keys of a lock on both nodes: none of them serves it, so
-/// it cannot be renewed. The holder is told by its own clock. Those who wait keep their places and get the
-/// lock when the move is over, with tokens above the lost one's: who still works with that is refused by
-/// whatever looks at tokens.
+/// F48: a move takes longer than a lease, with the keys of a lock on both nodes: neither node
+/// serves the lock, so it cannot be renewed. The holder learns of the loss from its own clock.
+/// Waiters keep their places and get the lock when the move is over, with tokens above the lost
+/// one's: whoever still works with that one is refused by everything that checks tokens.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f48_a_move_that_outlasts_a_lease_loses_the_lock() {
     let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
@@ -246,7 +248,7 @@ async fn f48_a_move_that_outlasts_a_lease_loses_the_lock() {
     let began = Instant::now();
     within("the loss is told", AGREED, guard.lost()).await;
     measured("a move outlasts a lease: Lost", began.elapsed());
-    // A guard gives up a little before the server does, where the lock is by now.
+    // A guard expires a little before the hold does on the server that has the lock by now.
     let mut raw = cluster.raw(to);
     eventually("the lease is over", AGREED, || {
         raw.call(&["ASKING"]);

@@ -1,7 +1,7 @@
 //! Sentinel: the master is found, and found again after a failover.
 //!
-//! Failovers take the Sentinels seconds; nothing here sleeps for them. Waits end on conditions, within
-//! bounds that are far above what was measured.
+//! Failovers take the Sentinels seconds; nothing here sleeps for them. Waits end on conditions,
+//! within bounds far above the measured times.
 
 use super::{AGREED, LEASE, connect, patient};
 use crate::faults::fixture::{config, eventually, inbox, measured, ms, within};
@@ -14,7 +14,7 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A holder and four waiters behind it, of two clients in turn.
+/// A holder and four waiters behind it, alternately of two clients.
 pub(super) struct Scene {
     pub(super) guard: Guard,
     pub(super) turns: Vec<Turn>,
@@ -30,7 +30,7 @@ impl Scene {
         Self { guard: guard.unwrap(), turns }
     }
 
-    /// Everybody behind the holder gets the lock, in order, with tokens that rise.
+    /// All waiters get the lock in order, with rising tokens.
     pub(super) async fn all_in_turn(turns: Vec<Turn>, mut token: u64) {
         for mut turn in turns {
             let guard = within("the turn", AGREED, turn.wait()).await.unwrap();
@@ -45,12 +45,12 @@ pub(super) async fn three(url: &str) -> [Client; 3] {
     [connect(patient(url)).await, connect(patient(url)).await, connect(patient(url)).await]
 }
 
-/// Waits until the clients have both connections to the master, whichever that is by then: on a busy machine
-/// two Sentinels may each carry out a failover, one right after the other.
+/// Waits until the clients have both connections to the master, whichever that is by then: on a
+/// busy machine two Sentinels may each carry out a failover, one right after the other.
 pub(super) fn followed(set: &SentinelSet, clients: &[Client]) {
     eventually("the clients have followed", AGREED, || {
         let Some(master) = set.agreed_master() else { return false };
-        // A look over a connection of its own each time: the Sentinels close those that they find.
+        // A new connection for each look: the Sentinels close existing ones.
         let hears = |client: &Client| {
             let reply = set.raw(master).try_call(&["PUBSUB", "NUMSUB", &inbox(client)]);
             reply.is_ok_and(|reply| reply.array()[1].int() == 1)
@@ -68,10 +68,10 @@ pub(super) fn until_state(guard: &Guard, state: GuardState) -> impl Future<Outpu
     wait::until_async(what, AGREED, async move || guard.state() == state)
 }
 
-/// F45: failovers of which the replicas know everything, ordered and after the master's death: the
-/// holder holds on, the waiters stand where they stood, tokens go on rising. F40: one whose
-/// link was cut before: what the new master never heard of is lost, the holder is told, and its
-/// waiters come back in their order.
+/// F45: failovers in which the replicas have everything, ordered and after the master's death: the
+/// guard stays valid, waiters keep their places, tokens continue to rise. F40: a failover after the
+/// replication link was cut: what the new master never received is lost, the holder is told, and
+/// its waiters return in their order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f40_f45_failovers() {
     let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
@@ -88,7 +88,7 @@ async fn f40_f45_failovers() {
             _ => set.kill_master(),
         };
         measured(&format!("{how}: until Sentinels name another"), began.elapsed());
-        // Sentinels do not stop the old master first: what it does from now on is lost.
+        // Sentinels do not stop the old master first: what it carries out from now on is lost.
         followed(&set, &clients);
         measured(&format!("{how}: until all have followed"), began.elapsed());
         let release = within("the release", AGREED, scene.guard.release()).await.unwrap();
@@ -113,7 +113,8 @@ async fn f40_f45_failovers() {
     measured("tail lost: until all were served", began.elapsed());
 }
 
-/// Of three Sentinels one is dead, one accepts and never answers: the third is enough.
+/// Of three Sentinels one is dead and one accepts connections but never replies: the third is
+/// enough.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f46_a_sentinel_that_answers_is_enough() {
     let Some(set) = SentinelSet::start(Generation::Redis62) else { return };
@@ -127,8 +128,8 @@ async fn f46_a_sentinel_that_answers_is_enough() {
     drop(silent);
 }
 
-/// A Sentinel that nobody told of the last failovers names an old master, which says itself that it
-/// is one. The answer of the latest epoch counts, whoever answers first.
+/// A Sentinel that missed the last failovers names an old master, which also reports itself as
+/// master. The reply with the latest epoch counts, whichever comes first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f46_the_latest_failover_counts() {
     let Some(set) = SentinelSet::start(Generation::Valkey91) else { return };
@@ -152,7 +153,8 @@ async fn f46_the_latest_failover_counts() {
     }
 }
 
-/// Both logins; and each wrong one is refused at once, by whom, without the password.
+/// Both logins are needed; a wrong one is refused at once, with an error that says by whom and
+/// shows no password.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f46_both_logins_are_needed() {
     let login = Login { data: Some("CANARY-d".into()), sentinels: Some("CANARY-s".into()) };
@@ -174,7 +176,8 @@ async fn f46_both_logins_are_needed() {
     client.ping().await.unwrap();
 }
 
-/// A name that no Sentinel knows, and Sentinels that are none, are refused at once, with the reason.
+/// A name that no Sentinel knows, and servers that are not Sentinels, are refused at once, with the
+/// reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f46_wrong_names_and_wrong_servers_are_told() {
     let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
@@ -189,9 +192,8 @@ async fn f46_wrong_names_and_wrong_servers_are_told() {
     assert!(error.to_string().contains("it is no Sentinel"), "{error}");
 }
 
-/// A client that is connected when a Sentinel announces a failover does not wait for the old
-/// master to say anything: the old one is frozen here, and would be found dead by pings only after
-/// a minute.
+/// A connected client follows an announced failover without waiting for the old master: the old one
+/// is frozen here, and pings would find it dead only after a minute.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f46_an_announced_failover_is_followed_at_once() {
     let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
@@ -210,19 +212,20 @@ async fn f46_an_announced_failover_is_followed_at_once() {
     measured("failover announced to followed", began.elapsed());
     set.data()[old].cont();
     eventually("the old master is a replica", AGREED, || {
-        // It cuts its connections as it becomes one.
+        // It closes its connections as it becomes a replica.
         let role = set.raw(old).try_call(&["ROLE"]);
         role.is_ok_and(|role| role.array()[0].text() == "slave")
     });
 }
 
-/// D18: the Sentinel that carries a failover out names the new master at once, and announces it a second or two later,
-/// when the replicas follow. Whoever had connected meanwhile left both connections to that very server. A waiter whose
-/// turn came before its inbox was back counted as dead: live waiters were overtaken, for nothing.
+/// D18: the Sentinel that carries out a failover names the new master at once, and announces it a
+/// second or two later, when the replicas follow. A client that had connected in between closed
+/// both connections to that very server. A waiter whose turn came before its inbox was back counted
+/// as dead: live waiters were overtaken for no reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d18_an_announcement_of_the_master_that_is_connected_moves_nobody() {
     let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
-    // It is ordered there, so that is the one which announces late.
+    // The failover is ordered there, so this is the Sentinel that announces late.
     let sentinel = set.addresses()[0];
     let places = [(sentinel.ip().to_string(), sentinel.port())];
     let seldom = Duration::from_secs(60);
@@ -249,7 +252,7 @@ async fn d18_an_announcement_of_the_master_that_is_connected_moves_nobody() {
         let early = announced.message_within(Duration::ZERO).is_some();
         if !early {
             announced.message_within(AGREED).expect("it is announced");
-            // Whoever heard it and moved has closed its connections by now.
+            // A client that reacted to the announcement has closed its connections by now.
             tokio::time::sleep(ms(300)).await;
             assert_eq!(connections(&mut raw), connected, "they are as good as before");
             assert_eq!(*client.connection().borrow(), ConnectionState::Connected);
@@ -263,8 +266,9 @@ async fn d18_an_announcement_of_the_master_that_is_connected_moves_nobody() {
     panic!("five failovers were announced before anybody could connect: this shows nothing");
 }
 
-/// D18, as it was seen: waiters of live clients were overtaken while a failover that was over was announced. Many locks,
-/// so that some have a turn in that very moment; each is released and queued for, again and again, until it is past.
+/// D18 as it was observed: waiters of live clients were overtaken while a completed failover was
+/// announced. With many locks, so that some are handed over at that very moment; each is released
+/// and queued for again and again until it is over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d18_nobody_is_overtaken_while_a_failover_is_announced() {
     const LOCKS: usize = 24;
@@ -305,7 +309,7 @@ async fn d18_nobody_is_overtaken_while_a_failover_is_announced() {
     }
     let heard = tokio::task::spawn_blocking(move || announced.message_within(AGREED)).await;
     heard.unwrap().expect("it is announced");
-    // Time is what this is about: whoever moves has moved, and is back.
+    // The test is about time: a client that reacts has reconnected by now.
     tokio::time::sleep(ms(500)).await;
     over.send_replace(true);
     let mut rounds = 0;

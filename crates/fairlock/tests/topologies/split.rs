@@ -1,4 +1,4 @@
-//! Sentinels in a split: who sees which of them, and what is said of it (D07).
+//! Sentinels in a split: who sees which of them, and what clients report (D07).
 
 use super::sentinel::until_state;
 use super::{AGREED, connect, patient};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The way to a Sentinel, which leads nowhere until it is opened.
+/// A way to a Sentinel that leads nowhere until it is opened.
 struct Gate {
     addr: SocketAddr,
     open: Arc<AtomicBool>,
@@ -30,7 +30,7 @@ impl Gate {
                 }
                 tokio::spawn(async move {
                     let mut far = TcpStream::connect(sentinel).await.unwrap();
-                    // An end of one is the end of both.
+                    // The end of one direction ends both.
                     let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
                 });
             }
@@ -47,7 +47,8 @@ fn places(addresses: [SocketAddr; 3]) -> [(String, u16); 3] {
     addresses.map(|addr| (addr.ip().to_string(), addr.port()))
 }
 
-/// The minority's side of a split: an old master that goes on, and one Sentinel that has not heard of the failover.
+/// The minority's side of a split: an old master that continues, and one Sentinel that missed the
+/// failover.
 struct Minority {
     master: Server,
     sentinel: Server,
@@ -62,20 +63,21 @@ impl Minority {
     }
 }
 
-/// A client on the wrong side of a split is told that it sees no majority. When the split is over it leaves the old
-/// master, which answers as before: it went on with it until its connection was lost, whenever that was.
+/// D07: a client on the wrong side of a split is told that it sees no majority. When the split is
+/// over, it leaves the old master, although that still replies. It used to stay until its
+/// connection was lost, whenever that was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d07_who_sees_the_majority_again_leaves_the_old_master() {
     let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
     let Some(old) = Minority::start(Generation::Redis70) else { return };
-    // The epoch of a failover tells the new from the old.
+    // The failover's epoch distinguishes the new side from the old.
     set.fail_over();
     set.await_whole();
     let addresses = set.addresses();
     let (one, two) = (Gate::before(addresses[0]).await, Gate::before(addresses[1]).await);
     let sentinels = || places([one.addr, old.sentinel.addr(), two.addr]);
 
-    // Who wants a majority gets no connection.
+    // A client that requires a majority gets no connection.
     let strict = patient_at(sentinels()).on_check(Check::Sentinels, Reaction::Refuse);
     let refused = Client::with_config(strict.clone()).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
@@ -86,7 +88,7 @@ async fn d07_who_sees_the_majority_again_leaves_the_old_master() {
     let guard = client.fair_lock("job").lock().await.unwrap();
     assert_eq!(old.master.client().call(&["EXISTS", "job"]).int(), 1);
 
-    // The split is over; nobody closes a connection.
+    // The split is over, and nobody closes a connection.
     one.open.store(true, Ordering::Relaxed);
     two.open.store(true, Ordering::Relaxed);
     until_state(&guard, GuardState::Lost).await;
@@ -101,12 +103,12 @@ async fn d07_who_sees_the_majority_again_leaves_the_old_master() {
     assert!(!checks(&strict).contains(&Check::Sentinels));
 }
 
-/// The times of `patient`, at these places.
+/// The settings of `patient`, for these Sentinels.
 fn patient_at(sentinels: [(String, u16); 3]) -> Config {
     Config::sentinel(sentinels, MASTER_NAME).connect_timeout(AGREED / 4)
 }
 
-/// What a split can do is said where it can, and not where it cannot.
+/// D07: the risk of a split is reported where it exists, and not elsewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d07_what_the_configuration_can_promise_is_said() {
     for generation in [Generation::Redis62, Generation::Valkey91] {

@@ -6,8 +6,8 @@ use fairlock_testkit::server::{Generation, Server};
 
 const PASSWORD: &str = "CANARY5f1c";
 
-/// Each form of the URL and the builder lead to the same locks as TCP, in the database that is named;
-/// clients of both stand in one queue.
+/// Each form of the URL and the builder lead to the same locks as TCP, in the named database;
+/// clients of both share one queue.
 #[test]
 fn it_is_the_same_store_as_over_tcp() {
     for generation in Generation::ALL {
@@ -38,7 +38,7 @@ fn it_is_the_same_store_as_over_tcp() {
     }
 }
 
-/// Logins work as over TCP, and what is wrong names the socket and no password.
+/// Logins work as over TCP, and errors name the socket but no password.
 #[test]
 fn logins_and_errors() {
     let builder = Server::builder(Generation::Redis70).arg("--requirepass", PASSWORD);

@@ -1,4 +1,4 @@
-//! Two locks and clients that use both: each has one inbox, one clock and one life.
+//! Two locks and clients that use both: each client has one inbox, one clock and one life.
 
 use super::{Budget, Move, SERVED_WITHIN, Scene, step};
 use crate::canon::fingerprint;
@@ -7,7 +7,7 @@ use crate::search::{End, Situation};
 use crate::sim::Sim;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// What happens at the one or the other lock.
+/// A move at one of the two locks.
 pub(crate) type At = (usize, Move);
 
 #[derive(Clone)]
@@ -18,7 +18,7 @@ pub(crate) struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// `scene.before` happens at each of the two.
+    /// Plays `scene.before` at each of the two.
     pub(crate) fn new(scene: &'a Scene) -> Self {
         let (first, mut second) = (scene.begin(), scene.begin());
         if scene.flaw != Flaw::RequestsPerLock {
@@ -35,7 +35,7 @@ impl<'a> Pair<'a> {
         pair
     }
 
-    /// What a client hears of the server's time at one lock it knows at the other.
+    /// The server's time that a client hears at one lock also holds at the other.
     fn share_time(&mut self, from: usize) {
         let [first, second] = &mut self.sims;
         let (from, to) = if from == 0 { (first, second) } else { (second, first) };
@@ -53,7 +53,7 @@ impl Situation for Pair<'_> {
         let mut here = Vec::new();
         for at in 0..2 {
             self.scene.moves(&self.sims[at], &self.budgets[at], &mut here);
-            // What happens to a client or to all happens at both.
+            // Moves that concern a client as a whole, or all of them, happen at both.
             let once = |choice: &Move| !matches!(choice, Move::Pass(_) | Move::Deafen(_));
             out.extend(here.iter().filter(|m| at == 0 || once(m)).map(|m| (at, *m)));
         }
@@ -69,7 +69,7 @@ impl Situation for Pair<'_> {
         match choice {
             Move::Hear(_) => self.share_time(at),
             Move::Read(_) => {
-                // One inbox: whoever waits there looks at it.
+                // One inbox: the client's waiter at the other lock sees the message, too.
                 other.read_copy_of(&message.expect("cloned above"));
             }
             Move::Pass(ms) => other.now += ms,

@@ -1,4 +1,4 @@
-//! That the checker can find what it looks for.
+//! The checker finds what it is meant to find.
 
 use super::*;
 use crate::rounds::notes::Problem;
@@ -9,7 +9,7 @@ const OURS: &str = "68abb9b1-b536-8682-91df-ddd2a0666c9d:1";
 const OTHER: &str = "11111111-b536-8682-91df-ddd2a0666c9d:1";
 const MS: u64 = 1_000_000;
 
-/// When, in milliseconds, who, and what.
+/// When (in milliseconds), who, and what.
 type Told<T> = Vec<(u64, &'static str, T)>;
 
 fn steps(story: &[(u64, &str, What)]) -> Vec<Step> {
@@ -81,7 +81,7 @@ fn a_sound_round_has_no_violations_and_its_hand_overs_are_counted() {
 #[test]
 fn two_holders_are_found() {
     let (story, mut seen) = sound();
-    // Java unlocks, as it says, only after ours has been granted the lock.
+    // Java reports its unlock only after ours was granted the lock.
     seen[3].0 = 220;
     finds(Order::Any, &story, &played(&seen), &["nobody took it away", "was granted while"]);
 }
@@ -94,7 +94,7 @@ fn one_that_is_overtaken_is_found_and_only_in_a_fair_lock() {
     finds(Order::Fifo, &story, &played(&seen), &["overtook"]);
     finds(Order::FifoOfThePresent, &story, &played(&seen), &["overtook"]);
     finds(Order::Any, &story, &played(&seen), &[]);
-    // Somebody with a wrong clock had dropped it, and it came back.
+    // A client with a wrong clock had dropped it, and it came back.
     story.insert(3, (30, OTHER, What::Leaves));
     story.insert(6, (120, OTHER, What::Returns));
     finds(Order::Fifo, &story, &played(&seen), &["overtook"]);
@@ -104,7 +104,7 @@ fn one_that_is_overtaken_is_found_and_only_in_a_fair_lock() {
     story.swap(5, 6);
     story.swap(4, 5);
     finds(Order::FifoOfThePresent, &story, &played(&seen), &["overtook"]);
-    // The dead are not overtaken.
+    // Killed clients are not overtaken.
     story.truncate(3);
     seen.truncate(2);
     story.extend([(100, OURS, FREED), (110, JAVA, What::Holds), (200, JAVA, FREED)]);
@@ -138,7 +138,7 @@ fn a_hold_that_ends_before_its_time_is_found_unless_it_was_taken_away() {
         &seen,
         &["nobody took it away", "was granted while", "it is not held"],
     );
-    // A force of another moment explains nothing.
+    // A force at another time explains nothing.
     seen.forces = vec![Force { began_ns: 20 * MS, ended_ns: 90 * MS }];
     finds(
         Order::Fifo,
@@ -148,7 +148,7 @@ fn a_hold_that_ends_before_its_time_is_found_unless_it_was_taken_away() {
     );
     seen.forces = vec![Force { began_ns: 95 * MS, ended_ns: 101 * MS }];
     finds(Order::Fifo, &story, &seen, &[]);
-    // Nor is what went wrong before it excused.
+    // It does not excuse what went wrong before it either.
     seen.problems = vec![problem(50)];
     finds(Order::Fifo, &story, &seen, &["it is not held"]);
 }
@@ -201,7 +201,8 @@ fn the_end_of_a_java_lease_is_no_second_holder() {
     finds(Order::Fifo, &story, &played(&seen), &[]);
 }
 
-/// Ours says that it is over a little before the server does, and gives back what may be left.
+/// Ours reports the end of its lease slightly before the server does, and releases what may be
+/// left.
 #[test]
 fn ours_gives_back_the_rest_of_a_lease_that_it_counts_as_over() {
     let (story, mut seen) = sound();
@@ -209,7 +210,7 @@ fn ours_gives_back_the_rest_of_a_lease_that_it_counts_as_over() {
     finds(Order::Fifo, &story, &played(&seen), &[]);
 }
 
-/// The release was on its way when the lock was taken away: it finds nothing, and that is all.
+/// The lock was taken away while the release was in flight: the release finds nothing.
 #[test]
 fn a_release_may_come_after_a_force() {
     let (story, seen) = sound();
@@ -225,8 +226,8 @@ fn a_release_may_come_after_a_force() {
     finds(Order::Fifo, &story, &seen, &[]);
 }
 
-/// The first of two holds was released, the second right after the lock had been taken away: both within
-/// the millisecond by which the clocks may be apart (seed 465302003).
+/// The first of two holds was released, the second right after the lock had been taken away: both
+/// within the millisecond by which the clocks may differ (seed 465302003).
 #[test]
 fn a_release_right_after_a_force_does_not_hide_it() {
     let (mut story, mut seen) = sound();
@@ -245,7 +246,7 @@ fn a_release_right_after_a_force_does_not_hide_it() {
     finds(Order::Fifo, &story, &seen, &[]);
 }
 
-/// The machine was busy: a Java call returned after the lease of 100 ms that it had got (seed 921511346).
+/// On a busy machine, a Java call returned after its lease of 100 ms had ended (seed 921511346).
 #[test]
 fn java_is_told_late_of_a_lease_that_is_over() {
     let (mut story, mut seen) = sound();
@@ -253,7 +254,7 @@ fn java_is_told_late_of_a_lease_that_is_over() {
     seen[2].0 = 211;
     seen[3].0 = 320;
     finds(Order::Fifo, &story, &played(&seen), &[]);
-    // Ours must not say so: a guard is not handed out after its time.
+    // Ours must not do that: a guard is not handed out after its lease has ended.
     let (mut story, mut seen) = sound();
     story[7] = (300, OTHER, ENDED);
     seen[4].0 = 310;
@@ -263,7 +264,8 @@ fn java_is_told_late_of_a_lease_that_is_over() {
     finds(Order::Any, &story, &played(&seen), &["was granted while"]);
 }
 
-/// Java's head was told and gave up: nobody tells the next one, and that is not a slow wake-up (seed 373533894).
+/// Java's head was notified and gave up. It does not notify the next waiter, and that is not a slow
+/// wake-up (seed 373533894).
 #[test]
 fn a_hand_over_past_java_that_gave_up_is_counted_apart() {
     let (mut story, mut seen) = sound();
@@ -276,8 +278,9 @@ fn a_hand_over_past_java_that_gave_up_is_counted_apart() {
     assert_eq!(counts, [0, 1]);
 }
 
-/// Dropped by a wrong clock, ours came back while the free lock was offered to the Java head: behind it (seed
-/// 59484648). Before the lock was free, it would have had to come first.
+/// Dropped by a client with a wrong clock, ours came back while the free lock was offered to the
+/// Java head, and is placed behind it (seed 59484648). Before the lock was free, it would have had
+/// to be first.
 #[test]
 fn ours_that_returns_to_a_lock_on_offer_is_not_overtaken() {
     let (_, seen) = sound();

@@ -1,10 +1,10 @@
-//! What comes in time, by the server's log: its own times, however late the log is read.
+//! Deadlines, by the server's own times in its log, however late the log is read.
 //!
-//! - **The end of a lease** (L3), **dead waiters** (L4): a lock that is free, because it was let go or its lease
-//!   is over, is not free for long while somebody stands in the queue. A process that was killed costs its
-//!   connections' waiters nothing, or one deadline where they had no inbox; one that hangs, one deadline.
-//! - **Dead grantees** (L5): a hold that was handed over by message lasts as long as the last heartbeat is good
-//!   for, until it is renewed. From its end on it is the end of a lease.
+//! - **The end of a lease** (L3), **dead waiters** (L4): a lock that was released or whose lease
+//!   has expired is not free for long while a waiter is queued. A killed process costs the waiters
+//!   behind it nothing, or one deadline if it had no inbox; a hanging process costs one deadline.
+//! - **Dead grantees** (L5): a hold handed over by message lasts, until it is renewed, as long as
+//!   the last heartbeat counts. After that it is the end of a lease.
 //! - **Renewals** (L9): a hold is renewed after a third of its lease.
 
 use super::super::both::on_boot;
@@ -15,38 +15,38 @@ use crate::pace::{DEAD_AFTER, HEARTBEAT};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What a machine that others use too may add to a time.
+/// What a shared machine may add to a time.
 const SLACK: Duration = Duration::from_millis(1_000);
 
-/// How long a lock may be free behind the dead: one deadline, from the next heartbeat on.
+/// How long a lock may be free behind dead waiters: one deadline, from the next heartbeat on.
 const FREE: Duration = DEAD_AFTER.saturating_add(HEARTBEAT).saturating_add(SLACK);
 
-/// The same behind processes that stand still. If all who live were among them, the deadline begins when they
-/// are back: nobody counts as dead for what nobody could say.
+/// The same behind stopped processes. If all live waiters were stopped, the deadline starts when
+/// they continue: no waiter counts as dead for a time in which none could report it.
 const FREE_OF_HUNG: Duration = FREE.saturating_add(STOPPED).saturating_add(DEAD_AFTER);
 
-/// The server's times are milliseconds.
+/// The server's times have millisecond resolution.
 const ROUNDING_US: i64 = 2_000;
 
-/// A hold as its renewals see it.
+/// A hold as seen through its renewals.
 #[derive(Debug)]
 struct Hold {
     /// The server's time of the last renewal.
     renewed_us: i64,
     expire_us: i64,
-    /// It has the lease of the watchdog, so that each end says when it was renewed.
+    /// It has the watchdog's lease, so each expiry shows when it was renewed.
     is_watched: bool,
 }
 
-/// A grant as the log has it.
+/// A grant in the log.
 #[derive(Debug)]
 pub(super) struct Grant<'a> {
     pub(super) owner: &'a str,
     pub(super) token: u64,
     pub(super) expire_ms: Option<i64>,
-    /// When it had entered the queue, if it stood there before.
+    /// When it had entered the queue, if it was queued.
     pub(super) entered_us: Option<u64>,
-    /// The hold before it was let go in the same moment: somebody else's call made the grant.
+    /// The hold before it ended at the same moment, so another client's call made the grant.
     pub(super) handed_over: bool,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Grant<'a> {
 pub(super) struct Dates {
     lease_us: i64,
     holds: HashMap<String, Hold>,
-    /// Locks that are free, and since when.
+    /// Free locks, and since when each is free.
     free: HashMap<String, i64>,
 }
 
@@ -63,18 +63,18 @@ impl Dates {
         Self { lease_us: us(lease), holds: HashMap::new(), free: HashMap::new() }
     }
 
-    /// Nothing is known of any lock.
+    /// Forgets all locks.
     pub(super) fn clear(&mut self) {
         self.holds.clear();
         self.free.clear();
     }
 
-    /// A hold is over: let go, or taken, when the log was read, or else at its end.
+    /// A hold has ended: released or taken at the time the log was read, or else at its expiry.
     pub(super) fn over(&mut self, lock: &str, early: bool, read_us: i64, found: &mut Found) {
         let Some(hold) = self.holds.remove(lock) else { return };
         let ended_us = if early { read_us } else { hold.expire_us };
         self.free.insert(lock.to_owned(), ended_us);
-        // One that ended by its time may have had nobody left to renew it.
+        // A hold that expired may have had no live process to renew it.
         if early && hold.is_watched {
             self.renewed_in_time(lock, hold.renewed_us, read_us, found);
         }
@@ -103,7 +103,8 @@ impl Dates {
                 grant.owner,
                 ttl_us / 1_000
             );
-            // Not from the token's time, which may be ahead. Whoever forces a lock open has a deadline of its own.
+            // Not from the token's time, which may be ahead. A client that forces a lock open uses
+            // its own deadline.
             let lately = on_boot(granted_us).saturating_sub(ns(READ_WITHIN));
             found.suspect(Excuse::StateLoss, lately, on_boot(read_us), what);
         }
@@ -112,7 +113,7 @@ impl Dates {
         self.holds.insert(lock.to_owned(), hold);
     }
 
-    /// The hold there is ends at this time now.
+    /// The current hold now expires at this time.
     pub(super) fn extended(
         &mut self,
         lock: &str,
@@ -130,7 +131,7 @@ impl Dates {
         }
         let (was_us, renewed_us) = (hold.renewed_us, expire_us - self.lease_us);
         hold.expire_us = expire_us;
-        // An explicit lease, which is completed once; or an operator has set it.
+        // An explicit lease, which is extended once; or an operator set the expiry.
         if renewed_us > read_us + ROUNDING_US || renewed_us + ROUNDING_US < was_us {
             hold.is_watched = false;
         }

@@ -1,4 +1,4 @@
-//! What an observer of the log knows of one lock: its keys, as the commands leave them.
+//! The state of one lock as reconstructed from the log: its keys after each command.
 
 use super::{Command, twice};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 pub(super) enum Key {
     Lock(String),
     Part(Part, String),
-    /// Of no lock, or of one request.
+    /// Belongs to no lock, or to a single request.
     Other,
 }
 
@@ -31,10 +31,10 @@ const PARTS: [(&str, Part); 6] = [
     ("fairlock_beats:", Part::Beats),
 ];
 
-/// Those that are only ours, and have a TTL.
+/// Keys that only fairlock uses, with a TTL.
 const OURS: [Part; 3] = [Part::Order, Part::State, Part::Beats];
 
-/// Who has the lock.
+/// The holder of the lock.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Holder {
     pub(super) owner: String,
@@ -46,7 +46,7 @@ pub(super) struct Holder {
 #[derive(Debug, Default)]
 pub(super) struct Observer {
     pub(super) holder: Option<Holder>,
-    /// An operator took the TTL away.
+    /// An operator removed the TTL.
     persisted: bool,
     list: VecDeque<String>,
     scores: HashSet<String>,
@@ -54,30 +54,31 @@ pub(super) struct Observer {
     state: HashSet<String>,
     beats: HashMap<String, i64>,
     with_ttl: HashSet<Part>,
-    /// A part was taken away, and what is left does not fit yet.
+    /// A part was taken away, and the rest is not consistent again yet.
     pub(super) mending: bool,
 }
 
 /// What a group of commands did.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// The hold that there was is over.
+    /// The previous hold ended.
     pub(super) ended: bool,
     pub(super) granted: Option<String>,
-    /// Its number, if it stood in the queue before.
+    /// The number of the granted owner, if it was in the queue.
     pub(super) number: Option<u64>,
-    /// Who stood before it then.
+    /// Who was before it in the queue at that time.
     pub(super) early: Vec<String>,
     pub(super) minted: Option<u64>,
     pub(super) lost_token: bool,
-    /// One part alone is gone: by an operator, or because its TTL was over. Scripts take all away at once.
+    /// One part alone is gone: an operator deleted it, or it expired. Scripts delete all parts
+    /// together.
     pub(super) taken: bool,
-    /// The server's time, if waiters were taken out for dead.
+    /// The server's time, if waiters were removed as dead.
     pub(super) removed_at: Option<i64>,
     pub(super) wrong: Vec<String>,
 }
 
-/// What is asked about the time before a group.
+/// State before a group of commands.
 #[derive(Debug, Default)]
 pub(super) struct Before {
     pub(super) beats_of_waiters: Vec<(String, i64)>,
@@ -133,7 +134,7 @@ impl Observer {
         Before { beats_of_waiters }
     }
 
-    /// Who stands before it: in the queue, or by number where it has just returned to its place.
+    /// The owners before this one: in the queue, or by number if it has just returned to its place.
     fn early(&self, owner: &str) -> Vec<String> {
         let place = self.list.iter().position(|member| member == owner).unwrap_or(usize::MAX);
         let number = self.numbers.get(owner);
@@ -167,7 +168,7 @@ impl Observer {
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         match words[0].to_ascii_uppercase().as_str() {
             "DEL" | "UNLINK" => {
-                // A grant stays one: it was over at once if the clock jumped in the middle of it.
+                // A grant still counts: it ended at once if the clock jumped in the middle of it.
                 changes.ended |= self.holder.take().is_some();
             }
             "HSET" => {
@@ -176,7 +177,7 @@ impl Observer {
                 }
             }
             "SET" => {
-                // Of a simple lock: client:number:request:token.
+                // The value of a simple lock: client:number:request:token.
                 let mut parts = words[2].rsplitn(3, ':');
                 let (token, _, owner) = (parts.next(), parts.next(), parts.next());
                 let owner = owner.unwrap_or(words[2]);
@@ -207,7 +208,7 @@ impl Observer {
                     .wrong
                     .push(format!("{owner} was granted it while {} held it", holder.owner));
             } else {
-                // The same again is a copy of a request whose reply was lost.
+                // The same count again is a copy of a request whose reply was lost.
                 if holder.count.abs_diff(count) > 1 {
                     let before = holder.count;
                     changes
@@ -224,8 +225,8 @@ impl Observer {
         self.persisted = false;
         self.holder = Some(Holder { owner: owner.to_owned(), token: 0, count, expire_ms: None });
         changes.granted = Some(owner.to_owned());
-        // Now, and not before the group: a waiter that returns to its place may find the lock free, and the
-        // same script puts it back into the queue and takes it out again.
+        // Computed now rather than before the group: a waiter that returns to its place may find
+        // the lock free, and the same script puts it back into the queue and removes it again.
         changes.early = self.early(owner);
     }
 
@@ -360,7 +361,7 @@ impl Observer {
         }
     }
 
-    /// What does not fit together. `taken`: [`Changes::taken`].
+    /// Returns the inconsistencies. `taken`: [`Changes::taken`].
     pub(super) fn inconsistent(&mut self, taken: bool) -> Vec<String> {
         let mut wrong = Vec::new();
         if let Some(holder) = &self.holder
@@ -416,7 +417,7 @@ impl Observer {
     }
 }
 
-/// The number after this option.
+/// The number that follows this option.
 fn option(words: &[&str], name: &str) -> Option<i64> {
     let at = words.iter().position(|word| word.eq_ignore_ascii_case(name))?;
     number(words.get(at + 1)?)

@@ -1,4 +1,4 @@
-//! What the clients, the resource and the processes saw.
+//! What clients, resource and worker processes saw.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn turns_in_order_are_sound() {
     assert_eq!(found.times.wait_unexplained.longest(), Duration::from_millis(2));
 }
 
-/// What comes late, as from a process that was stopped, is put where it belongs.
+/// A note that arrives late, such as that of a stopped process, is sorted in.
 #[test]
 fn notes_are_judged_in_the_order_of_time() {
     let notes = [
@@ -93,7 +93,7 @@ fn i5_who_asked_later_comes_later() {
     History::of(&notes(0)).finds(&["while b:1 stood"]);
     let near = History::of(&notes(0)).fault(Kind::ConnectionsKilled, 5, 8).finds(&[]);
     assert_eq!(near.ordered, 0, "nothing was judged");
-    // Long over.
+    // Long after the fault.
     History::of(&notes(60_000)).fault(Kind::ConnectionsKilled, 5, 8).finds(&["while b:1 stood"]);
     let starved = |late| {
         let mut history = History::of(&notes(late));
@@ -127,7 +127,7 @@ fn i4_tokens_rise_whatever_happens() {
         ended(16, "b:1", End::Released),
     ];
     History::of(&notes).fault(Kind::TailLost, 9, 20).finds(&["token 4 of b:1 came after 5"]);
-    // Who asked before the other had it may arrive after it.
+    // A request sent before the other was granted may be granted after it.
     let mut at_once = notes;
     at_once[2] = asked_and_granted(9, 15, "b:1", 4);
     History::of(&at_once).finds(&[]);
@@ -172,7 +172,7 @@ fn l1_nobody_is_left_behind() {
     for note in [granted(25, "c:1", 2), ended(26, "c:1", End::Released)] {
         dead.inputs.push(Input::Note { worker: 2, note });
     }
-    // Placed in the moment in which it was killed.
+    // Placed at the moment of the kill.
     dead.inputs.push(Input::Note { worker: 1, note: placed(21, "a:2") });
     dead.finds(&[]);
 }
@@ -193,7 +193,7 @@ fn errors_are_those_of_a_store_that_is_away() {
     failed("Protocol").finds(&["failed with Protocol"]);
     failed("WrongType").finds(&["failed with WrongType"]);
     failed("WrongType").fault(Kind::LockOverwritten, 1, 9).finds(&[]);
-    // Twice the explicit lease was over before the guard could be given out: something stood still for long.
+    // The explicit lease expired twice before the guard could be handed out: a long stall.
     failed("LeaseTooShort").finds(&["failed with LeaseTooShort"]);
     failed("LeaseTooShort")
         .fault(Kind::WorkerStopped, 1, 900)

@@ -1,15 +1,15 @@
-//! What comes in time, or does not.
+//! Deadlines that are met, and that are missed.
 
 use super::server::{BEGAN, HANDED, QUEUED, TAKEN, log_at};
 use super::*;
 
-/// The beginning of the tests in the milliseconds of [`History::fault`].
+/// The start of the tests in the milliseconds of [`History::fault`].
 fn began() -> u64 {
     both::on_boot(*BEGAN) / MS
 }
 
-/// `A` has the lock, and `B` stands in the queue behind it; then what follows, each so many milliseconds after the
-/// beginning of the tests.
+/// `A` has the lock and `B` is in the queue; then `then` follows, each entry this many milliseconds
+/// after the start of the tests.
 fn behind(then: &[(i64, &str)]) -> History {
     log_at(&[&[(0, TAKEN), (0, QUEUED)], then].concat())
 }
@@ -19,11 +19,11 @@ const HANDED_LATE: &str = "SET T t6000000 KEEPTTL; HSET L B 1; PEXPIREAT L +7; L
 
 #[test]
 fn l3_l4_a_lock_is_not_free_for_long_while_somebody_waits() {
-    // Let go, and given to the next one at once, or 6 s later.
+    // Released, and granted to the next waiter at once, or 6 s later.
     let late = |pause: i64| behind(&[(6_000 - pause, "DEL L"), (6_000, HANDED_LATE)]);
     assert_eq!(late(2_900).finds(&[]).followed, 1);
     late(3_100).finds(&["waited behind the dead"]);
-    // Its lease of 5 s was over, and a script found that.
+    // Its lease of 5 s had expired, and a script noticed.
     let found = |at: i64| {
         let token = format!("SET T t{at}000 KEEPTTL");
         behind(&[(
@@ -33,7 +33,8 @@ fn l3_l4_a_lock_is_not_free_for_long_while_somebody_waits() {
     };
     found(7_900).finds(&[]);
     found(8_100).finds(&["free for 3"]);
-    // Whoever is killed is no excuse; whoever hangs is, for a deadline; and other faults are for any time.
+    // A killed process is no excuse; a hanging one is, for one deadline; other faults excuse any
+    // length.
     let fault = |kind, at: i64| found(at).fault(kind, began(), began() + 9_000);
     fault(Kind::WorkerKilled, 8_100).finds(&["waited behind the dead"]);
     fault(Kind::WorkerStopped, 8_100).finds(&[]);
@@ -41,7 +42,7 @@ fn l3_l4_a_lock_is_not_free_for_long_while_somebody_waits() {
     fault(Kind::ConnectionsKilled, 11_600).finds(&[]);
 }
 
-/// Nobody stood there while it was free.
+/// Nobody was queued while it was free.
 #[test]
 fn l3_who_comes_later_waits_from_then_on() {
     let came = QUEUED.replace("ZADD O 7 B", "ZADD O t5900000 B");
@@ -56,12 +57,13 @@ fn l5_a_grant_that_nobody_takes_is_over_soon() {
         |seconds: &str| HANDED.replace("t6", "t1000000").replace("+1;", &format!("{seconds};"));
     behind(&[(1_000, &handed("+2"))]).finds(&[]);
     behind(&[(1_000, &handed("+4"))]).finds(&["3000 ms to say that it heard of its grant"]);
-    // The one who forced it open gave it as long as its own settings say; tokens are ahead after a clock that was.
+    // The client that forced it open grants for as long as its own settings say. Tokens are ahead
+    // after a clock was.
     let ahead = handed("+4").replace("t1000000", "t2300000");
     let at = began();
     behind(&[(1_000, &ahead)]).finds(&["1700 ms to say that it heard of its grant"]);
     behind(&[(1_000, &ahead)]).fault(Kind::ForceUnlocked, at + 900, at + 1_100).finds(&[]);
-    // By the reply to its own call the whole lease.
+    // A grant in the reply to its own call gets the whole lease.
     let own = handed("+4").replace("DEL L;", "");
     behind(&[(900, "DEL L"), (1_000, &own)]).finds(&[]);
     let at = began();
@@ -84,11 +86,11 @@ fn l9_a_hold_is_renewed_after_a_third_of_its_lease() {
     renewed(2_000, 5_000).finds(&["not renewed for 3000 ms"]);
     let at = began();
     renewed(2_000, 5_000).fault(Kind::WorkerStopped, at, at + 5_000).finds(&[]);
-    // Let go by its holder, long after it was to be renewed.
+    // Released by its holder, long after the renewal was due.
     let never = |at| log_at(&[(0, taken.as_str()), (at, "DEL L; DEL O R H")]);
     never(1_900).finds(&[]);
     never(2_100).finds(&["not renewed for 2"]);
-    // An explicit lease: completed once, and never renewed.
+    // An explicit lease: extended once, never renewed.
     log_at(&[(0, &taken), (100, "PEXPIREAT L +5"), (4_500, "DEL L; DEL O R H")]).finds(&[]);
 }
 
@@ -100,7 +102,7 @@ fn i11_a_turn_that_is_over_does_not_come_back() {
     let at = began();
     again("DEL L; DEL O R H").fault(Kind::RequestsReplayed, at, at + 100).finds(&[]);
     again("DEL L; DEL O R H").fault(Kind::InboxesKilled, at, at + 100).finds(&["granted it again"]);
-    // It did not answer in time: it returns to its place.
+    // It did not answer in time and returns to its place.
     let over = HANDED.replace("t6", "t10000");
     let back = QUEUED.replace("ZADD O 7 B", "ZADD O t1100000 B");
     let granted = HANDED.replace("t6", "t1200000").replace("DEL L;", "").replace("L +1;", "L +2;");
@@ -133,7 +135,7 @@ fn l8_nobody_waits_for_a_free_lock() {
     let turns = |gap: u64| {
         let mut notes = vec![granted(10, "a:1", 1), placed(12, "z:1")];
         let mut at = 20;
-        // Others that asked before it, each a while after the last.
+        // Other requests made before it, each granted a while after the last.
         for turn in 0..3 {
             notes.push(ended(at, if turn == 0 { "a:1" } else { "b:1" }, End::Released));
             at += gap;

@@ -1,4 +1,4 @@
-//! Each invariant has a history that breaks it, and one that does not.
+//! Each invariant has one history that breaks it and one that does not.
 
 mod clients;
 mod dates;
@@ -10,10 +10,10 @@ use crate::nemesis::Kind;
 
 const MS: u64 = 1_000_000;
 
-/// What holds are renewed to here.
+/// The lease to which holds are renewed here.
 const LEASE: Duration = Duration::from_secs(3);
 
-/// What a checker hears, as a test writes it down. Times are in milliseconds.
+/// The input of a checker as a test writes it. Times are in milliseconds.
 #[derive(Default)]
 struct History {
     inputs: Vec<Input>,
@@ -48,7 +48,7 @@ impl History {
         checker.finish()
     }
 
-    /// The violations, each with this in it, and no others.
+    /// Asserts that there is one violation for each text, containing it, and no other.
     #[track_caller]
     fn finds(self, wanted: &[&str]) -> Findings {
         let found = self.checked();

@@ -1,4 +1,4 @@
-//! What the server's log shows, alone and beside what the clients saw.
+//! What the server's log shows, alone and together with what the clients saw.
 
 use super::*;
 use crate::log::effects::Command;
@@ -6,14 +6,14 @@ use crate::log::tail::wall_us;
 use fairlock_testkit::history::now_ns;
 use std::sync::LazyLock;
 
-/// A client of ours.
+/// A fairlock client.
 const A: &str = "aaaaaaaa-0000-8000-8000-000000000000:1";
 const B: &str = "bbbbbbbb-0000-8000-8000-000000000000:1";
 
-/// The beginning of these tests, on the wall clock, at a whole millisecond.
+/// The start of these tests on the wall clock, at a whole millisecond.
 pub(super) static BEGAN: LazyLock<i64> = LazyLock::new(|| wall_us() / 1_000 * 1_000);
 
-/// Tokens are times in microseconds, since the beginning.
+/// Tokens are microseconds since the start.
 fn token(number: u64) -> u64 {
     u64::try_from(*BEGAN).unwrap() + number
 }
@@ -22,14 +22,15 @@ fn command(text: &str) -> Command {
     text.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// Groups of commands, one a line, commands apart by semicolons. `A` and `B` are owners, `A.` and `B.` their
-/// clients; `+5` is five seconds from now in milliseconds, `t5` a token, and `Q`, `S`, `T`, `O`, `R`, `H` are the queue,
-/// scores, token, order, records and heartbeats of the lock `fair-0`.
+/// Groups of commands, one per line, separated by semicolons. `A` and `B` are owners, `A.` and `B.`
+/// their clients; `+5` is five seconds from now in milliseconds, `t5` a token, and `Q`, `S`, `T`,
+/// `O`, `R`, `H` are the queue, scores, token, order, records and heartbeats of the lock `fair-0`.
 fn log(text: &str) -> History {
     log_of(&[(wall_us(), text)], wall_us())
 }
 
-/// The same, each so many milliseconds after the beginning of the tests, which is what `+5` counts from.
+/// The same, each entry this many milliseconds after the start of the tests, from which `+5` also
+/// counts.
 pub(super) fn log_at(parts: &[(i64, &str)]) -> History {
     let parts: Vec<_> = parts.iter().map(|(ms, text)| (*BEGAN + ms * 1_000, *text)).collect();
     log_of(&parts, *BEGAN)
@@ -95,7 +96,7 @@ fn i4_i11_every_grant_has_a_larger_token() {
     log(&format!("{TAKEN}DEL L; SET T t5; HSET L B 1; PEXPIREAT L +5"))
         .finds(&["was granted it with token Some("]);
     log(&format!("{TAKEN}DEL L\nHSET L A 1; PEXPIREAT L +5")).finds(&["with token None after"]);
-    // Whatever is lost between, unless the clock was set back as well.
+    // Tokens rise whatever is lost in between, unless the clock was set back as well.
     let lost = || log(&format!("{TAKEN}FLUSHALL\nSET T t4; HSET L B 1; PEXPIREAT L +5"));
     let now = now_ns() / MS;
     lost().fault(Kind::ClockBackward, now, now + 10).finds(&[]);
@@ -155,8 +156,8 @@ fn what_an_operator_takes_away_is_not_judged_until_it_is_mended() {
         .finds(&["without a score"]);
 }
 
-/// A waiter whose grant was over before it answered stands in no queue. It returns, and the same script may find
-/// the lock free.
+/// A waiter whose grant expired before it answered is in no queue. It returns, and the same script
+/// may find the lock free.
 #[test]
 fn i5_who_returns_to_its_place_is_granted_from_there() {
     let returned = |push: &str, number: u64| {
@@ -171,7 +172,8 @@ fn i5_who_returns_to_its_place_is_granted_from_there() {
     returned("RPUSH Q", 1).finds(&["stood before it"]);
 }
 
-/// Numbers that an operator took away come back one by one, with their owners: who is first may go first.
+/// Numbers that an operator deleted come back one by one, with their owners: the first to return
+/// may be granted first.
 #[test]
 fn i5_is_not_judged_until_all_have_their_numbers_again() {
     let c = "cccccccc-0000-8000-8000-000000000000:1";
@@ -182,11 +184,11 @@ fn i5_is_not_judged_until_all_have_their_numbers_again() {
     );
     log(&format!("{TAKEN}{two}{late}")).finds(&["stood before it"]);
     log(&format!("{TAKEN}{two}DEL O\n{back}{late}")).finds(&[]);
-    // Its time was over, which a script found.
+    // Its TTL expired, and a script noticed.
     log(&format!("{TAKEN}{two}DEL O; {back}{late}")).finds(&[]);
 }
 
-/// What is only known to clients in time, beside the log above.
+/// Adds notes from clients to the log above.
 fn noted(mut history: History, notes: &[Note]) -> History {
     for note in notes {
         history.inputs.push(Input::Note { worker: 1, note: note.clone() });
@@ -214,7 +216,7 @@ fn a3_a_guard_has_a_grant() {
     noted(log(TAKEN), &[guard(B, 5, 4), over(B, 1, End::Released)]).finds(&["of aaaaaaaa"]);
 }
 
-/// The clock jumps in the middle of a grant: it is over as it is made, and its guard may not know.
+/// The clock jumps in the middle of a grant: it ends as it is made, and its guard may not know.
 #[test]
 fn a3_a_grant_may_be_over_at_once() {
     let at_once = "SET T t5 PXAT +60; HSET L A 1; DEL L";
@@ -241,7 +243,7 @@ fn i13_a_guard_is_valid_no_longer_than_the_hold() {
     noted(log(&renewed), &[guard(A, 5, 4), over(A, 6, End::Released)]).finds(&[]);
 }
 
-/// The process was stopped between the grant and its guard, which says at once that it is lost.
+/// The process was stopped between the grant and its guard, which reports at once that it is lost.
 #[test]
 fn i13_a_guard_may_come_too_late() {
     let mut late = [guard(A, 5, 0), over(A, 0, End::Lost)];

@@ -11,12 +11,12 @@ import org.redisson.config.Config;
 
 /** One Redisson client, with its owners and its lock objects. */
 final class Client {
-    /** Enough for every waiter of a test: a fair one has a channel of its own. */
+    /** Enough for every waiter of a test: each fair waiter has its own channel. */
     private static final int SUBSCRIPTIONS_PER_CONNECTION = 100;
 
     private final RedissonClient redisson;
     private final Map<String, Owner> owners = new ConcurrentHashMap<>();
-    /** As an application keeps them: a lock object remembers the lease that it used last. */
+    /** Kept like in an application: a lock object remembers the lease that it used last. */
     private final Map<String, RLock> locks = new ConcurrentHashMap<>();
 
     Client(String address, long watchdogMs, long fairWaitMs) throws ReflectiveOperationException {
@@ -26,7 +26,7 @@ final class Client {
         if (fairWaitMs > 0) {
             Config.class.getMethod("setFairLockWaitTimeout", long.class).invoke(config, fairWaitMs);
         }
-        // Locks have a codec of their own; this one loads least.
+        // Locks use their own codec; this one loads the fewest classes.
         config.setCodec(StringCodec.INSTANCE);
         config.setThreads(4);
         config.setNettyThreads(4);
@@ -51,7 +51,7 @@ final class Client {
         redisson = Redisson.create(config);
     }
 
-    /** Every node would get two dozen connections. */
+    /** By default every node would get two dozen connections. */
     private static void few(BaseMasterSlaveServersConfig<?> servers) {
         servers.setMasterConnectionMinimumIdleSize(2);
         servers.setSlaveConnectionMinimumIdleSize(1);
@@ -59,7 +59,7 @@ final class Client {
         servers.setSubscriptionsPerConnection(SUBSCRIPTIONS_PER_CONNECTION);
     }
 
-    /** The first part of the ids of its owners. */
+    /** The first part of its owners' ids. */
     String uuid() {
         return redisson.getId();
     }
@@ -68,12 +68,12 @@ final class Client {
         return owners.computeIfAbsent(name, made -> new Owner(this, made));
     }
 
-    /** A kind may be followed by "#" and any word: for each word there is an object of its own. */
+    /** A kind may be followed by "#" and any word: each word has a separate object. */
     RLock lock(String kind, String name) {
         return locks.computeIfAbsent(kind + " " + name, made -> make(kind.split("#")[0], name));
     }
 
-    /** Kinds that not every version has are looked up by their name. */
+    /** Kinds that some versions lack are looked up by name. */
     private RLock make(String kind, String name) {
         switch (kind) {
             case "plain":

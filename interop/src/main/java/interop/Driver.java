@@ -10,7 +10,7 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * Plays Redisson's clients as it is told: commands on stdin, answers on stdout, one line each, words
+ * Runs Redisson clients as instructed: commands on stdin, answers on stdout, one line each, words
  * separated by one space.
  *
  * <pre>
@@ -25,9 +25,9 @@ import java.util.concurrent.ConcurrentHashMap;
  *             ID BEGAN_NS ENDED_NS failed CLASS: MESSAGE
  * </pre>
  *
- * ID is any word; the answer repeats it, since answers come as calls end. Times are System.nanoTime(),
- * on Linux the monotonic clock of the machine: just before the call and just after it. The process ends
- * with its stdin.
+ * ID is any word; the answer repeats it, because answers arrive in the order in which calls end. Times
+ * are System.nanoTime(), on Linux the monotonic clock of the machine, just before and just after the
+ * call. The process ends with its stdin.
  */
 public final class Driver {
     private static final PrintStream OUT =
@@ -44,7 +44,7 @@ public final class Driver {
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             driver.obey(line.split(" "));
         }
-        // Not exit: nothing here is worth an orderly end, and a stuck thread must not delay it.
+        // Not exit: no orderly shutdown is needed, and a stuck thread must not delay the end.
         Runtime.getRuntime().halt(0);
     }
 
@@ -54,7 +54,7 @@ public final class Driver {
         try {
             switch (words[1]) {
                 case "connect":
-                    // Each takes a moment, and others wait for their turn to be read.
+                    // Connecting takes a moment and would delay the next commands.
                     new Thread(() -> connect(id, words)).start();
                     break;
                 case "shutdown":
@@ -101,7 +101,7 @@ public final class Driver {
         return client;
     }
 
-    /** Says the end of a call. */
+    /** Prints the result of a call. */
     static void answer(String id, long beganNs, long endedNs, String outcome, String value) {
         String text = value.replace('\n', ' ').replace('\r', ' ');
         byte[] line = (id + " " + beganNs + " " + endedNs + " " + outcome + " " + text + "\n")

@@ -4,8 +4,8 @@ import java.util.concurrent.TimeUnit;
 import org.redisson.api.RLock;
 
 /**
- * One call of a lock object. Numbers are milliseconds unless a unit stands behind them; a lease of -1
- * means that the watchdog renews.
+ * One call of a lock object. Numbers are milliseconds unless followed by a unit; a lease of -1 means
+ * that the watchdog renews.
  *
  * <pre>
  *   id                                        the owner's id in Redis
@@ -30,7 +30,7 @@ final class Operation {
         this.numbers = numbers;
     }
 
-    /** Its result, a future of it, or null. Called on the owner's thread. */
+    /** Returns its result, a future of it, or null. Called on the owner's thread. */
     Object call(Client client) throws Exception {
         long thread = Thread.currentThread().getId();
         if (name.equals("id")) {
@@ -95,7 +95,7 @@ final class Operation {
         return Long.parseLong(numbers[at]);
     }
 
-    /** Fenced locks came with 3.19. */
+    /** Fenced locks exist since 3.19. */
     private static Object fenced(RLock lock, String method, Object... args) throws Exception {
         Class<?> fenced = Class.forName("org.redisson.api.RFencedLock");
         Class<?>[] types = new Class<?>[args.length];

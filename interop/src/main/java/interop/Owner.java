@@ -19,7 +19,7 @@ final class Owner {
         });
     }
 
-    /** Queues the call, and answers when it has ended. An asynchronous one leaves the thread free. */
+    /** Queues the call, and answers when it has ended. An asynchronous call does not block the thread. */
     void run(String id, Operation operation) {
         calls.execute(() -> {
             long began = System.nanoTime();
@@ -37,7 +37,7 @@ final class Owner {
         });
     }
 
-    /** Interrupts the call under way. */
+    /** Interrupts the call in progress. */
     void interrupt() {
         thread.interrupt();
     }
@@ -51,7 +51,7 @@ final class Owner {
         }
     }
 
-    /** Reflection and futures wrap what went wrong. */
+    /** Unwraps the exceptions of reflection and futures. */
     private static Throwable cause(Throwable error) {
         boolean wraps = error instanceof java.lang.reflect.InvocationTargetException
                 || error instanceof java.util.concurrent.CompletionException;

@@ -1,7 +1,7 @@
-//! F12, for tests: the machine is suspended. Then the time since boot goes on, while timers stand
-//! still, and so does nothing on the server. Where the clock is read directly no preloaded library
-//! can show another, so the unit tests add to it; each such test runs in a process of its own,
-//! because it moves the clock of all.
+//! F12: a suspended machine, simulated. The time since boot advances while timers stand still and
+//! nothing happens on the server. The clock is read directly, so no preloaded library can change
+//! it; instead the tests add an offset. The offset is global, so each such test runs in a process
+//! of its own.
 
 use crate::{Client, Config, ErrorKind, GuardState};
 use fairlock_testkit::server::{Generation, Server};
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 /// How long the machine has slept.
 pub(super) static SLEPT_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Names the test that a process of this test binary is to run.
+/// Names the test that a process of this test binary runs.
 const ALONE: &str = "FAIRLOCK_SUSPENDED_ALONE";
 
-/// The watchdog looks at least once a second; a busy machine is no reason to fail.
+/// The watchdog looks at least once a second; the rest is for a busy machine.
 const TOLD_WITHIN: Duration = Duration::from_millis(1_500);
 
 fn sleep(slept: Duration) {
@@ -26,7 +26,7 @@ fn alone<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Client) -> F) {
     if std::env::var(ALONE).as_deref() != Ok(name) {
         let (_, module) = module_path!().split_once("::").unwrap();
         let test = format!("{module}::{name}");
-        // Not by its path: a build may replace the file while the tests run.
+        // Not by the path of the executable: a build may replace the file while the tests run.
         let mut child = Command::new("/proc/self/exe");
         let output = child.args([&test, "--exact", "--nocapture"]).env(ALONE, name).output();
         let output = output.unwrap();
@@ -38,7 +38,7 @@ fn alone<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Client) -> F) {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        // Renewed every ten seconds: until then no timer looks at it for its own sake.
+        // Renewed every ten seconds: no timer looks at the hold any earlier.
         let config = Config::from_url(&server.url()).unwrap();
         test(Client::with_config(config).await.unwrap()).await;
     });
@@ -52,15 +52,15 @@ fn f12_a_machine_that_slept_for_longer_than_a_lease() {
         let lease = Duration::from_secs(60);
         let explicit = client.fair_lock("explicit").lease(lease).lock().await.unwrap();
         let told = tokio::spawn(async move { told.lost().await });
-        // It waits already, and so does the watchdog.
+        // By now it waits, and so does the watchdog.
         tokio::time::sleep(Duration::from_millis(50)).await;
         sleep(Duration::from_secs(31));
         let woke = Instant::now();
-        // Whoever asks is told at once.
+        // A caller that asks is told at once.
         assert_eq!(asked.state(), GuardState::Lost);
         assert_eq!(asked.ensure_valid().unwrap_err().kind(), ErrorKind::Lost);
         assert!(asked.remaining().is_zero());
-        // The longer lease is not over; it has become shorter by the time asleep.
+        // The longer lease is not over, but shorter by the suspended time.
         assert_eq!(explicit.state(), GuardState::Held);
         assert!(explicit.remaining() < Duration::from_secs(29), "{:?}", explicit.remaining());
         told.await.unwrap();
@@ -81,7 +81,7 @@ fn f12_a_machine_that_slept_for_less() {
         sleep(Duration::from_secs(20));
         assert_eq!(guard.state(), GuardState::Held);
         let woke = Instant::now();
-        // The renewal was due while it slept.
+        // The renewal was due during the suspension.
         while guard.remaining() < Duration::from_secs(25) {
             assert_ne!(guard.state(), GuardState::Lost);
             assert!(woke.elapsed() < TOLD_WITHIN, "left: {:?}", guard.remaining());

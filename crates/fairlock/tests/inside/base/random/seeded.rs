@@ -1,4 +1,4 @@
-//! Random numbers with a seed, in place of those of the operating system, on threads that simulate.
+//! Seeded random numbers that replace the operating system's on threads that simulate.
 
 use fairlock_testkit::rng::Rng;
 use std::cell::RefCell;
@@ -7,7 +7,7 @@ thread_local! {
     static HERE: RefCell<Option<Rng>> = const { RefCell::new(None) };
 }
 
-/// From now on chance has this seed on this thread; without one it is chance again.
+/// Seeds this thread's random numbers; `None` returns to the operating system's.
 pub(crate) fn set(seed: Option<u64>) {
     HERE.set(seed.map(Rng::new));
 }

@@ -1,9 +1,9 @@
-//! URLs of any kind: a configuration or an error, and no password in either.
+//! Arbitrary URLs: each gives a configuration or an error, and neither shows a password.
 
 use crate::Config;
 use fairlock_testkit::fuzz::texts;
 
-/// Every scheme, and every option.
+/// Every scheme and every option.
 const URLS: [&str; 14] = [
     "redis://h",
     "redis://ann:CANARY@db.example:6380/3?replicas=2&replicas-timeout-ms=500",
@@ -28,7 +28,8 @@ fn urls() {
             Ok(config) => format!("{config:?}"),
             Err(error) => format!("{error} {error:?}"),
         };
-        // Where it stands as a password, and a change has not made a path or a host of it.
+        // Only where the canary still stands as a password: a mutation may have moved it into the
+        // path or the host.
         let begins = ["redis://ann:CANARY@", "valkey://:CANARY@", "rediss://ann:CANARY@"];
         let secret = begins.iter().any(|begin| url.starts_with(begin));
         let elsewhere = url.matches("CANARY").count() > 1;

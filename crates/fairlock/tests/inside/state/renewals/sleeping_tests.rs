@@ -1,5 +1,5 @@
-//! When the watchdog looks: for what is due before it wakes up by itself, and not for each lock that
-//! is taken and freed meanwhile. In paused time, so that every look is counted.
+//! When the watchdog looks: for what is due before it wakes up by itself, and not for every lock
+//! that is taken and released in between. In paused time, so that every look is counted.
 
 use super::{SLEEP_MAX, Sleep, Watchdog};
 use crate::base::clock::{Moment, follow_tokio, lock};
@@ -13,10 +13,10 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// No look at all.
+/// No look.
 const NOTHING: [Duration; 0] = [];
 
-/// A watchdog at work, without what it does when it looks.
+/// A running watchdog that only records its looks.
 struct Kennel {
     watchdog: Arc<Watchdog>,
     looks: Arc<Mutex<Vec<Moment>>>,
@@ -39,7 +39,7 @@ impl Kennel {
         kennel
     }
 
-    /// A hold that is renewed a third of `lease` from now, or only ends.
+    /// A hold that is renewed a third of `lease` from now, or that only expires.
     fn hold(&self, lease: Duration, renewed: bool) -> Arc<Hold> {
         let ms = u64::try_from(lease.as_millis()).unwrap();
         let until = valid_until(Moment::now(), ms);
@@ -52,9 +52,9 @@ impl Kennel {
         hold
     }
 
-    /// When it has looked since the last call, counted from the beginning.
+    /// The times of all looks since the last call, counted from the beginning.
     async fn looked(&self) -> Vec<Duration> {
-        // Long enough for all that is ready; time stands still meanwhile.
+        // Long enough for everything that is ready; time does not advance meanwhile.
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
@@ -78,7 +78,8 @@ async fn a_later_date_does_not_wake_it() {
     assert_eq!(kennel.looked().await.len(), 1);
 }
 
-/// The same with nothing else to watch: between two holds its plan is empty, and it sleeps on.
+/// The same with nothing else to watch: between two holds there is nothing to renew, and the
+/// watchdog still sleeps on.
 #[tokio::test(start_paused = true)]
 async fn locks_one_after_the_other_do_not_wake_it() {
     let kennel = Kennel::new();
@@ -104,7 +105,7 @@ async fn an_earlier_date_wakes_it() {
     let looked = kennel.looked().await;
     assert_eq!(looked.len(), 1, "{looked:?}");
     assert!((ms(290)..ms(293)).contains(&looked[0]), "{looked:?}");
-    // The same for what is planned anew.
+    // The same when a hold is planned anew.
     let again = kennel.hold(ms(30_000), true);
     kennel.looked().await;
     kennel.watchdog.plan(&again, Moment::now().plus_ms(50));
@@ -130,8 +131,8 @@ async fn without_holds_it_sleeps_for_ever() {
     assert_eq!(kennel.looked().await.len(), 1);
 }
 
-/// F12: after a machine was suspended the timer is late by as much, and the end of the sleep lies in
-/// the past.
+/// F12: after a suspension the timer is late by the suspended time, and the planned end of the
+/// sleep lies in the past.
 #[test]
 fn a_sleep_that_should_be_over_is_not_relied_upon() {
     const END: u64 = 1_000;

@@ -1,5 +1,5 @@
-//! Whatever a server sends, and whatever a name may be: nothing panics, what fits no form is refused, and what was
-//! written is read as it was. `scripts/fuzz` goes on for longer.
+//! Whatever a server sends, and whatever a name may be: nothing panics, malformed input is refused,
+//! and values are read as they were written. `scripts/fuzz` runs for longer.
 
 use super::keys::{self, Keys};
 use super::limits::Heard;
@@ -11,7 +11,7 @@ use fairlock_testkit::fuzz::{cases, corpus, input, noise};
 use fairlock_testkit::rng::Rng;
 use redis::Value;
 
-/// As servers send them.
+/// Replies as servers send them.
 const REPLIES: [&str; 22] = [
     "*5\r\n:1763759000123\r\n:0\r\n$7\r\ngranted\r\n$2\r\n41\r\n:30000\r\n",
     "*7\r\n:1763759000123\r\n:1\r\n$6\r\nqueued\r\n$1\r\n7\r\n:1500\r\n:0\r\n:3\r\n",
@@ -37,7 +37,7 @@ const REPLIES: [&str; 22] = [
     "|1\r\n+ttl\r\n:3600\r\n*2\r\n#t\r\n,1.5\r\n",
 ];
 
-/// What redis-rs makes of the first value, and whether it is all there.
+/// What redis-rs makes of the first value, and whether the value is complete.
 fn parsed(bytes: &[u8]) -> (Option<Value>, bool) {
     match redis::parse_redis_value(bytes) {
         Ok(value) => (Some(value), true),
@@ -45,7 +45,7 @@ fn parsed(bytes: &[u8]) -> (Option<Value>, bool) {
     }
 }
 
-/// Where the first value ends, unless it is refused or does not end.
+/// Where the first value ends, unless it is refused or incomplete.
 fn end(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
     let mut heard = Heard::default();
     for (at, byte) in bytes.iter().enumerate() {
@@ -57,7 +57,7 @@ fn end(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
     Ok(None)
 }
 
-/// Whoever reads a reply of the server reads this one.
+/// Passes the value to everything that reads replies of the server.
 fn read(value: &Value) {
     let _ = answer(value.clone());
     let _ = scan::decode_scan(value.clone());
@@ -90,7 +90,7 @@ fn scalar(rng: &mut Rng) -> Value {
     }
 }
 
-/// Puts something else in one place of it.
+/// Replaces one part of the value.
 fn disturb(rng: &mut Rng, value: &mut Value) {
     if let Value::Array(items) = value
         && !items.is_empty()
@@ -120,7 +120,7 @@ fn replies() {
                 let (first, is_whole) = parsed(&bytes[..end]);
                 assert!(is_whole && first == value, "{}: {value:?}", bytes.escape_ascii());
             }
-            // Refused before it ends: only what is too large.
+            // Refused before it ends: only values that are too large.
             Err(_) => {}
             Ok(None) => assert!(value.is_none() || !is_whole, "{}", bytes.escape_ascii()),
         }
@@ -135,7 +135,7 @@ fn replies() {
     });
 }
 
-/// What the scripts answer is read as it was written.
+/// Answers of the scripts are read as they were written.
 #[test]
 fn answers_round_trip() {
     const NUMBER_MAX: u64 = 9_007_199_254_740_991;
@@ -217,7 +217,7 @@ fn names() {
     });
 }
 
-/// Names of owners, whoever wrote them, and keys that nobody of ours made.
+/// Names of owners, whoever wrote them, and keys that none of our clients made.
 #[test]
 fn ids_and_foreign_keys() {
     let corpus = corpus(&[

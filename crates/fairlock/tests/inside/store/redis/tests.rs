@@ -9,8 +9,9 @@ use std::time::Duration;
 /// How late replies are.
 const LATE: Duration = Duration::from_millis(300);
 
-/// A12, R5: what a reply grants counts from the sending of the very copy that it answers. Counted
-/// from the reply's arrival, a guard would be valid for a round trip after the server's TTL.
+/// A12, R5: the time that a reply grants counts from the sending of the very copy that it answers.
+/// Counted from the reply's arrival, a guard would be valid for up to a round trip after the TTL on
+/// the server.
 #[tokio::test]
 async fn a12_a_reply_counts_from_when_its_copy_was_sent() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -32,8 +33,8 @@ async fn a12_a_reply_counts_from_when_its_copy_was_sent() {
     }
 }
 
-/// A record that somebody deletes, or that is about to end, is made whole by the next refresh, and
-/// says the same as before. After the removal no refresh brings it back.
+/// A record that an operator deletes, or that is about to expire, is restored by the next refresh
+/// with the same content. After the removal no refresh brings it back.
 #[tokio::test]
 async fn a_record_is_kept_and_then_removed() {
     const PERIOD: Duration = Duration::from_millis(10);
@@ -65,7 +66,7 @@ async fn a_record_is_kept_and_then_removed() {
     assert!(moved < Duration::from_secs(2), "the client is as old as it was: {moved:?}");
 
     store.farewell().await;
-    // Time is what this is about: the refreshes that would have come.
+    // The test is about time: wait for the refreshes that would have come.
     tokio::time::sleep(5 * PERIOD).await;
     assert_eq!(ttl_ms(&mut raw), -2, "it is gone");
     assert_eq!(store.clients(&[id]).await.len(), 0);

@@ -1,4 +1,5 @@
-//! The terminal after the program fails. The tests here run a second time, as programs on a terminal.
+//! The terminal after the program fails. Each test here runs a second time, as the program on a
+//! terminal.
 
 use std::env;
 
@@ -6,10 +7,11 @@ use fairlock_testkit::terminal::Terminal;
 
 use super::*;
 
-/// Set for a test that runs as the program.
+/// Set for a test that plays the program.
 const AS_PROGRAM: &str = "FAIRLOCK_TEST_ON_TERMINAL";
 
-/// Runs the test of this name on a terminal, waits for what it draws, then lets it continue with a key.
+/// Runs the test of this name on a terminal, waits for what it draws, then lets it continue with a
+/// key.
 fn run(name: &str) -> Option<Terminal> {
     let program = env::current_exe().unwrap();
     let name = format!("commands::top::screen::tests::{name}");
@@ -36,7 +38,7 @@ fn panics() {
     panic!("this is the message");
 }
 
-/// The message is on the screen that stays.
+/// The message is on the screen that remains.
 #[test]
 fn the_terminal_comes_back_after_a_panic() {
     let Some(mut terminal) = run("panics") else { return };

@@ -17,7 +17,7 @@ fn bytes(name: &LockName, snapshot: &Snapshot) -> Vec<u8> {
 fn any_owner() -> impl Strategy<Value = OwnerId> {
     prop_oneof![
         (any::<u128>(), 1..=fairlock_core::MAX_OWNER_NUMBER).prop_map(|(bits, number)| {
-            // Few clients: several owners have the same one.
+            // Few clients, so that several owners share one.
             OwnerId::ours(ClientId::from_random((bits % 5) << 96), number).unwrap()
         }),
         (0..3_u64).prop_map(owner),
@@ -101,7 +101,7 @@ fn any_snapshot() -> impl Strategy<Value = Snapshot> {
 }
 
 proptest! {
-    /// Consistent or not, ours or foreign: what was written is read.
+    /// Consistent or not, ours or foreign: every state is read as it was written.
     #[test]
     fn every_state_is_read_as_it_was_written(snapshot in any_snapshot()) {
         let job = name("job");
@@ -110,7 +110,7 @@ proptest! {
         prop_assert_eq!(bytes(&job, &decode(&job, &written).unwrap()), written);
     }
 
-    /// No flipped bit, no missing or further byte, no other lock's row goes unnoticed, and nothing
+    /// A flipped bit, a missing or extra byte and another lock's row are all noticed, and nothing
     /// panics.
     #[test]
     fn damage_is_noticed(snapshot in any_snapshot(), at in any::<prop::sample::Index>(), bit in 0..8) {
@@ -124,7 +124,7 @@ proptest! {
         prop_assert!(decode(&name("jobs"), &written).is_err());
     }
 
-    /// A body that passes the checksum and is no state: what a bug could write.
+    /// A body with a correct checksum that is not a state: what a bug could write.
     #[test]
     fn a_body_that_is_none_is_refused_or_is_the_one_form_of_a_state(
         body in vec(prop_oneof![any::<u8>(), 0..4_u8], 0..80),
@@ -140,7 +140,7 @@ proptest! {
     }
 }
 
-/// Its length was read, and then read again as its content.
+/// The length of an empty value was read, and then read again as its content.
 #[test]
 fn an_empty_foreign_value_is_read_as_it_was_written() {
     let value = Some(SimpleValue::parse(b""));
@@ -148,7 +148,7 @@ fn an_empty_foreign_value_is_read_as_it_was_written() {
     assert_eq!(decode(&name("job"), &bytes(&name("job"), &snapshot)), Ok(snapshot));
 }
 
-/// The file's size is what these come to; a waiter's is what limits how many fit.
+/// The rows determine the file's size; the size of a waiter limits how many fit.
 #[test]
 fn rows_are_small() {
     let job = name("job");

@@ -1,4 +1,4 @@
-//! A file in a folder of its own, and operations on it.
+//! A store file in a folder of its own, and operations on it.
 
 use super::super::boot::Boot;
 use super::super::schema::{self, Schema};
@@ -12,10 +12,10 @@ use fairlock_testkit::tempdir::TempDir;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long tests wait for a file that somebody has locked.
+/// How long tests wait for a locked file.
 pub(super) const BUSY: Duration = Duration::from_secs(5);
 
-/// Everybody listens.
+/// A world in which everybody listens.
 #[derive(Debug)]
 pub(super) struct Everybody;
 
@@ -55,7 +55,7 @@ pub(super) fn open(path: &Path) -> Result<HostFile, crate::Error> {
     HostFile::open(path, &options())
 }
 
-/// Opens it as another program version, or after another start of the machine.
+/// Opens it as another version of the program would, or after another boot of the machine.
 pub(super) fn open_as(path: &Path, boot: Boot, schema: Schema) -> Result<HostFile, StoreError> {
     opening::open(path, &options(), boot, schema)
 }
@@ -72,7 +72,7 @@ pub(super) fn client(number: u64) -> ClientId {
     ClientId::from_random(u128::from(number + 1) << 96)
 }
 
-/// Owner `number`, each of a client of its own.
+/// Owner `number`; each has a client of its own.
 pub(super) fn owner(number: u64) -> OwnerId {
     OwnerId::ours(client(number), 1).unwrap()
 }
@@ -123,12 +123,12 @@ pub(super) fn take(file: &mut HostFile, lock: &str, number: u64) -> Token {
     }
 }
 
-/// What the file knows of a lock.
+/// The stored state of a lock.
 pub(super) fn state(file: &mut HostFile, lock: &str) -> Snapshot {
     file.state_of(&name(lock)).unwrap().snapshot().clone()
 }
 
-/// A lock's row as it stands.
+/// A lock's raw row.
 pub(super) fn row(file: &HostFile, lock: &str) -> (i64, Vec<u8>) {
     let sql = "SELECT change, state FROM lock WHERE name = ?1";
     file.db.query_row(sql, [lock.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()

@@ -1,4 +1,4 @@
-//! Any bytes as a row, as a message in a bell, as the file itself.
+//! Arbitrary bytes as a row, as a wake-up message, and as the file itself.
 
 use super::super::codec::{checksum, decode};
 use super::super::wake_up::Message;
@@ -15,7 +15,7 @@ fn encode(snapshot: &Snapshot) -> Vec<u8> {
     out
 }
 
-/// A file that is in use, and the row of a lock with waiters in it.
+/// A file that is in use, and the row of a lock with waiters.
 fn real() -> (Vec<u8>, Vec<u8>) {
     let fixture = Fixture::new();
     let mut file = fixture.open();
@@ -58,7 +58,7 @@ fn messages() {
     });
 }
 
-/// The file of another program, a file that was cut, noise: an error, or locks that work.
+/// Another program's file, a truncated file, noise: opening fails with an error, or the locks work.
 #[test]
 fn files() {
     let (whole, _) = real();
@@ -76,7 +76,7 @@ fn files() {
         let fixture = Fixture::new();
         let mut bytes = input(rng, &corpus);
         if rng.chance(30) {
-            // In the part that says what the file is.
+            // In the part that identifies the file.
             let noise = noise(rng, 100);
             let end = noise.len().min(bytes.len());
             bytes[..end].copy_from_slice(&noise[..end]);

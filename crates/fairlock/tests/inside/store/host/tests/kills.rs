@@ -1,4 +1,4 @@
-//! A crash at any moment leaves the file whole.
+//! A crash at any moment leaves the file intact.
 
 use super::fixture::*;
 use super::worker::{LOCKS, Worker};
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 const KILLS: u64 = 200;
 const WORKERS: u64 = 3;
 
-/// 200 kills at random moments of processes that work on the file as fast as they can. After each one
-/// the file passes SQLite's own check, every lock keeps the core's invariants, and no token was given
-/// twice or is above what the file knows.
+/// 200 kills, at random moments, of processes that work on the file as fast as they can. After each
+/// one the file passes SQLite's own check, every lock keeps the core's invariants, no token was
+/// given twice, and none is above the file's last token.
 #[test]
 fn two_hundred_kills_leave_the_file_whole() {
     let fixture = Fixture::new();
@@ -22,7 +22,7 @@ fn two_hundred_kills_leave_the_file_whole() {
         Worker::start(&format!("spin {seed}"), &fixture.path())
     };
     let mut workers: Vec<_> = (0..WORKERS).map(|_| start()).collect();
-    // Lock and token to who got it: it may hear of it more than once.
+    // Who got each lock and token; a worker may learn of its grant more than once.
     let mut told = BTreeMap::new();
     let mut hear = |worker: &mut Worker| {
         while let Some(line) = worker.says() {
@@ -36,10 +36,10 @@ fn two_hundred_kills_leave_the_file_whole() {
     let began = Instant::now();
     for kill in 0..KILLS {
         pause = pause * 48_271 % 2_147_483_647;
-        // From before a worker has opened the file until it is in full swing.
+        // From before a worker has opened the file until it runs at full speed.
         std::thread::sleep(Duration::from_micros(pause % 60_000));
         let mut dead: Vec<Worker> = if kill % 10 == 9 {
-            // All of them: nobody is left who knows more than what the files say.
+            // All of them, so that nothing but the files remains.
             std::mem::take(&mut workers)
         } else {
             vec![workers.swap_remove((pause % WORKERS) as usize)]
@@ -81,7 +81,8 @@ fn judge(fixture: &Fixture, kill: u64) {
     }
 }
 
-/// The first invariant of the core that a state breaks (ARCHITECTURE.md lists them), said anew here.
+/// The first invariant of the core (ARCHITECTURE.md lists them) that a state violates, stated here
+/// independently.
 fn broken(s: &Snapshot) -> Option<&'static str> {
     let queue: BTreeSet<_> = s.queue.iter().collect();
     let orders: Vec<_> = s.queue.iter().map(|owner| s.order.get(owner)).collect();

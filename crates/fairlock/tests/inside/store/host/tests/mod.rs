@@ -1,16 +1,16 @@
 //! The file of the host store, without a store on top of it.
 //!
-//! - `codec`: states as bytes, and bytes that are none;
-//! - `fuzz`: rows, messages and whole files of any bytes;
+//! - `codec`: states as bytes, and bytes that are not a state;
+//! - `fuzz`: arbitrary bytes as rows, messages and whole files;
 //! - `transactions`: several connections to one file, the cache, names and clients;
-//! - `places`: paths, permissions and file systems that are refused, and what the files get;
+//! - `places`: paths, permissions and file systems that are refused, and the files' permissions;
 //! - `versions`: other versions, other programs, damage;
-//! - `time`: reboots, wall clocks that move, namespaces with a clock of their own;
-//! - `trouble`: a full disk, a user that is stopped, a file that is replaced;
-//! - `views`: mounts, removed and replaced parts, changed modes: what one process sees and another does not;
+//! - `time`: reboots, wall clocks that move, time namespaces;
+//! - `trouble`: a full disk, a stopped user, a replaced file;
+//! - `views`: mounts, removed and replaced parts, changed modes: processes that see different files;
 //! - `kills`: processes that are killed at random moments.
 //!
-//! `fixture` opens files; `worker` is a process of its own: this test binary once more.
+//! `fixture` opens files; `worker` runs this test binary once more as a process of its own.
 
 mod codec;
 mod fixture;

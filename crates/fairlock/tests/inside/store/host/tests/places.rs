@@ -14,7 +14,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().mode() & 0o7777
 }
 
-/// Opening must fail with `kind` and say `word`.
+/// Opening must fail with `kind` and a message that contains `word`.
 #[track_caller]
 fn refused(path: &Path, kind: ErrorKind, word: &str) {
     let error = open(path).err().expect("it was opened");
@@ -22,7 +22,7 @@ fn refused(path: &Path, kind: ErrorKind, word: &str) {
     assert!(error.to_string().contains(word), "{error}");
 }
 
-/// `None`, loudly, without the right to be somebody else.
+/// `None`, with a message, without the right to act as other users.
 pub(super) fn as_root() -> Option<()> {
     if !rustix::process::geteuid().is_root() {
         fairlock_testkit::skip("root, to be other users");
@@ -58,7 +58,7 @@ fn what_is_no_ordinary_file_is_refused() {
     refused(Path::new("/proc/locks/x"), ErrorKind::Misuse, "/proc/locks");
 }
 
-/// The folder may be reached through symbolic links: all names of it lead to one file.
+/// The folder may be reached through symbolic links: all its names lead to one file.
 #[test]
 fn a_folder_behind_a_link_is_the_same_folder() {
     let fixture = Fixture::new();
@@ -91,17 +91,17 @@ fn what_others_can_write_to_is_refused() {
         set_mode(&path, file_mode);
         refused(&path, ErrorKind::Denied, word);
     }
-    // To read is another matter.
+    // Others may have permission to read.
     set_mode(&folder, 0o755);
     set_mode(&path, 0o644);
     drop(open(&path).unwrap());
-    // A folder above, in which anybody can rename what is below.
+    // A folder above it in which anybody can rename entries.
     set_mode(fixture.dir.path(), 0o777);
     refused(&path, ErrorKind::Denied, "everybody");
     set_mode(fixture.dir.path(), 0o700);
 }
 
-/// Whatever the umask: nobody else can read the files, and this user can.
+/// Whatever the umask is, only this user can read the files.
 #[test]
 fn the_umask_decides_nothing() {
     for umask in ["000", "022", "777"] {
@@ -129,25 +129,26 @@ pub(super) fn worker_as(order: &str, path: &Path, user: u32, group: u32) -> Work
 
 const GROUP: u32 = 64_201;
 
-/// Other users are kept out, unless the folder is their group's and all of them say so.
+/// Other users are kept out, unless the folder belongs to their group and all of them use
+/// `shared_with_group`.
 #[test]
 fn other_users_are_kept_out_unless_a_group_shares_the_file() {
     let Some(()) = as_root() else { return };
     let fixture = Fixture::new();
-    // The folder around lets others through.
+    // The parent folder is open to others.
     set_mode(fixture.dir.path(), 0o755);
     let folder = fixture.dir.path().join("shared");
     let path = folder.join("locks");
     fs::create_dir(&folder).unwrap();
     chown(&folder, Some(64_001), Some(GROUP)).unwrap();
 
-    // One user's folder is not another's, not even root's.
+    // A user's folder is refused to everybody else, even root.
     set_mode(&folder, 0o755);
     refused(&path, ErrorKind::Denied, "belongs to user 64001");
     let says = |order: &str, user, group| worker_as(order, &path, user, group).says().unwrap();
     assert!(says("open", 64_002, GROUP).contains("belongs to user 64001"));
 
-    // A group's folder has to be open to it, and to hand the group down.
+    // A group's folder must be writable by the group, and setgid.
     for wrong in [0o700, 0o750, 0o770, 0o2750] {
         set_mode(&folder, wrong);
         let said = says("shared", 64_001, GROUP);
@@ -163,20 +164,20 @@ fn other_users_are_kept_out_unless_a_group_shares_the_file() {
         let group = fs::metadata(&path).unwrap().gid();
         assert_eq!((mode(&path), group), (0o660, GROUP), "{file}");
     }
-    // Whoever leaves last, the others can come again.
+    // Whoever leaves last, the others can open the file again.
     drop(one);
     two.tell();
     two.child.wait().unwrap();
     assert_eq!(says("shared", 64_003, GROUP), "opened");
     assert_eq!(says("shared", 64_001, GROUP), "opened");
-    // Strangers cannot, nor can members who did not say that the file is shared.
+    // Users outside the group cannot, nor can members without `shared_with_group`.
     let said = says("shared", 64_004, 64_004);
     assert!(said.contains("Denied"), "{said}");
     let said = says("open", 64_001, GROUP);
     assert!(said.contains("Denied") && said.contains("shared=group"), "{said}");
 }
 
-/// Where this user may not write, nothing can be locked; and the error is about that.
+/// Where this user may not write, nothing can be locked, and the error says so.
 #[test]
 fn a_read_only_place_is_refused() {
     let Some(()) = as_root() else { return };
@@ -194,7 +195,7 @@ fn a_read_only_place_is_refused() {
         let said = says("open");
         assert!(said.starts_with("Denied"), "{folder_mode:o} {file_mode:o}: {said}");
     }
-    // And where the folder cannot be made.
+    // The same where the folder cannot be created.
     let path = fixture.dir.path().join("new/locks");
     let said = worker_as("open", &path, 64_001, 64_001).says().unwrap();
     assert!(said.starts_with("Denied"), "{said}");

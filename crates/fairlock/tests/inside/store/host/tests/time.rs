@@ -10,7 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 const DAY_US: u64 = 24 * 3_600 * 1_000_000;
 
-/// The machine after a start: another name, and a clock that began a minute ago.
+/// This machine after another boot: a different boot id, and a boot clock that started a minute
+/// ago.
 fn restarted(id: &str) -> Boot {
     let here = Boot::here().unwrap();
     let since_ns = i128::from(here.since_us()) * 1_000;
@@ -49,7 +50,8 @@ fn a_reboot_frees_everything_but_the_tokens() {
     assert!(wall_us().abs_diff(file.now_us()) < DAY_US / 24);
 }
 
-/// A battery is empty, and the wall clock behind: host time goes on from where it was, and tokens rise.
+/// The clock's battery is empty and the wall clock is behind: host time continues from where it
+/// was, and tokens rise.
 #[test]
 fn a_reboot_with_the_wall_clock_behind_does_not_turn_back_time() {
     let fixture = Fixture::new();
@@ -59,7 +61,7 @@ fn a_reboot_with_the_wall_clock_behind_does_not_turn_back_time() {
     let token = take(&mut file, "job", 1);
     assert!(token.get() >= ahead);
     body(&mut file, "job", &release(1, token));
-    // And a lock whose row is gone by then, with its token.
+    // Also for a lock whose row, and with it the token, is gone by then.
     let gone = take(&mut file, "gone", 1);
     file.db.execute("DELETE FROM lock WHERE name = ?1", [b"gone"]).unwrap();
     drop(file);
@@ -69,9 +71,9 @@ fn a_reboot_with_the_wall_clock_behind_does_not_turn_back_time() {
     assert!(take(&mut file, "gone", 1) > gone);
 }
 
-/// One start with the wall clock beyond the year 2255 took host time there, which never goes back: every lock of
-/// the file was refused from then on, with the advice to remove a key that is none. It is said at once now, and
-/// what was there stays as it was.
+/// One boot with the wall clock beyond the year 2255 moved host time there, and host time never
+/// goes back: from then on every lock of the file was refused, with the advice to remove a key that
+/// the store does not have. Now the wrong clock is reported at once, and the file stays as it was.
 #[test]
 fn a_wall_clock_of_another_century_is_refused_before_it_is_believed() {
     let fixture = Fixture::new();
@@ -79,7 +81,7 @@ fn a_wall_clock_of_another_century_is_refused_before_it_is_believed() {
     let mut file = fixture.open();
     let token = take(&mut file, "job", 1);
     drop(file);
-    // As if the machine had been started since.
+    // As if the machine had been booted since.
     drop(open_in(&fixture.path(), &restarted("former")).unwrap());
     clock.set_offset((300 * 365 * DAY_US).cast_signed());
     let new = fixture.dir.path().join("new");
@@ -92,7 +94,7 @@ fn a_wall_clock_of_another_century_is_refused_before_it_is_believed() {
         let mut file = open(&path).unwrap();
         assert!(wall_us().abs_diff(file.now_us()) < DAY_US, "{}", file.now_us());
         assert!(take(&mut file, "job", 2) > token);
-        // A file that was spoilt by a former version: the message names what is wrong, and the way out.
+        // A file spoilt by a former version: the message names the problem and the remedy.
         file.stopped_us = Some(fairlock_core::TOKEN_LIMIT);
         let error = apply(&mut file, "other", &acquire(3, Mode::Try)).unwrap_err().error;
         let said = error.to_string();
@@ -101,8 +103,8 @@ fn a_wall_clock_of_another_century_is_refused_before_it_is_believed() {
     }
 }
 
-/// Some containers name a boot of their own. What looks like a reboot there must not free the locks of
-/// those who use the file.
+/// Some containers show a boot id of their own. What looks like a reboot there must not free the
+/// locks of the file's users.
 #[test]
 fn another_boot_beside_a_living_one_is_refused() {
     let fixture = Fixture::new();
@@ -116,7 +118,8 @@ fn another_boot_beside_a_living_one_is_refused() {
     open_in(&fixture.path(), &restarted("a-container")).unwrap();
 }
 
-/// The same for what goes on without having the file open: a command that outlives its `fairlock run`.
+/// The same for a process that does not have the file open: a command that outlives its `fairlock
+/// run`.
 #[test]
 fn another_boot_beside_a_living_command_is_refused() {
     let fixture = Fixture::new();
@@ -133,7 +136,7 @@ fn another_boot_beside_a_living_command_is_refused() {
     assert!(state(&mut open_in(&fixture.path(), &next).unwrap(), "job").hold.is_empty());
 }
 
-/// All that start at once after a reboot agree on one epoch.
+/// Clients that start at the same moment after a reboot agree on one epoch.
 #[test]
 fn many_that_start_at_once_agree() {
     let fixture = Fixture::new();
@@ -146,13 +149,13 @@ fn many_that_start_at_once_agree() {
             threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect()
         });
         let (least, most) = (epochs.iter().min().unwrap(), epochs.iter().max().unwrap());
-        // The two clocks are read one after the other.
+        // The two clocks are read one after the other, so the results differ a little.
         assert!(most - least < 500_000, "{epochs:?}");
     }
 }
 
-/// The same with processes, and a file that is not there yet. (One that looked while another one was
-/// making the tables took the file for another program's.)
+/// The same with processes, and a file that does not exist yet. (A process that opened the file
+/// while another one created the tables took it for another program's.)
 #[test]
 fn many_processes_make_one_file() {
     for _ in 0..5 {
@@ -164,8 +167,8 @@ fn many_processes_make_one_file() {
     }
 }
 
-/// The wall clock is moved by a day, forward and back, under processes that use the file and before
-/// others open it: nobody's lease ends, nobody's lasts longer, and all see one time.
+/// The wall clock is moved by a day, forward and back, while processes use the file and before
+/// others open it: no lease ends early, none lasts longer, and all see the same time.
 #[test]
 fn a_wall_clock_that_moves_by_a_day_moves_nothing() {
     let fixture = Fixture::new();
@@ -200,7 +203,7 @@ fn a_wall_clock_that_moves_by_a_day_moves_nothing() {
     assert!(seen.ttl_ms.is_some_and(|ttl| ttl <= 30_000 && ttl > 10_000), "{:?}", seen.ttl_ms);
 }
 
-/// A time namespace shows another time since boot; host time is the same.
+/// A time namespace shows a different time since boot; host time is the same.
 #[test]
 fn a_time_namespace_has_the_same_host_time() {
     let fixture = Fixture::new();

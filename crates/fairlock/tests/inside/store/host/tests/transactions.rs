@@ -32,8 +32,8 @@ fn what_one_does_the_other_sees() {
     );
 }
 
-/// A heartbeat that finds nothing to do leaves the row as it is, sees what others wrote meanwhile, and
-/// finds its turn.
+/// A heartbeat with nothing to do leaves the row as it is, sees what others wrote meanwhile, and
+/// learns of its grant.
 #[test]
 fn a_quiet_heartbeat_writes_nothing() {
     let fixture = Fixture::new();
@@ -54,14 +54,14 @@ fn a_quiet_heartbeat_writes_nothing() {
     one.apply(&job, &release(1, token), &rules, &Everybody).unwrap();
     let answer = beat(&mut two);
     assert!(answer.is_none(), "it stands in the queue no more: {answer:?}");
-    // A file that a newer version has changed is told of, not read.
+    // A file that a newer version has changed is reported, not read.
     one.db.pragma_update(None, "user_version", 99).unwrap();
     let waiters = [owner(2)];
     let told = two.beat_quietly(&job, (client(2), &waiters), &rules, &Everybody, 60_000);
     assert_eq!(told.unwrap_err().error.kind(), ErrorKind::Protocol);
 }
 
-/// The core's refusals come with the lock's name, and leave the row as it was.
+/// The core's refusals name the lock and leave the row as it was.
 #[test]
 fn a_refusal_changes_nothing() {
     let fixture = Fixture::new();
@@ -73,14 +73,14 @@ fn a_refusal_changes_nothing() {
     assert_eq!(error.error.lock(), Some(&name("job")));
     assert!(!error.doubt && !error.passing);
     assert_eq!(row(&file, "job"), before);
-    // Nor does a look, or an attempt that finds the lock held.
+    // Nor does an inspection, or an attempt that finds the lock held.
     body(&mut file, "job", &inspect());
     assert!(matches!(body(&mut file, "job", &acquire(2, Mode::Try)), Body::Busy { .. }));
     assert_eq!(row(&file, "job"), before);
 }
 
-/// D1: what surely is no lock is refused by every operation here too, and the row stays as it was. Only another
-/// program's version of a row can hold it.
+/// D01: in the host store, too, every operation refuses data that is certainly not a lock, and the
+/// row stays as it was. Only a row written by another version can contain such data.
 #[test]
 fn d01_a_row_that_is_no_lock_is_refused_and_stays() {
     let foreign = |id: &str| OwnerId::parse(id.as_bytes());
@@ -124,7 +124,7 @@ fn d01_a_row_that_is_no_lock_is_refused_and_stays() {
     }
 }
 
-/// A panic in the middle of a transaction leaves none behind.
+/// A panic in the middle of a transaction ends the transaction.
 #[test]
 fn a_panic_takes_its_transaction_with_it() {
     struct Panics;
@@ -179,7 +179,8 @@ fn names_come_a_page_at_a_time() {
     assert_eq!((found, pages), (all, 3));
 }
 
-/// Who may write to the file, as members of a group may, can put code of SQL into it. It is not run.
+/// Anyone who may write to the file, such as a member of the group, can put SQL code into it. It is
+/// not executed.
 #[test]
 fn triggers_in_the_file_do_nothing() {
     let fixture = Fixture::new();
@@ -220,7 +221,7 @@ fn clients_say_who_they_are_until_they_leave() {
     assert_eq!((seen.pid, &seen.label, &seen.host), (info.pid, &info.label, &info.host));
     let age = SystemTime::now().duration_since(seen.since).unwrap();
     assert!(age.as_secs() < 60, "{age:?}");
-    // Said again, it is since the first time.
+    // Announced again, the client keeps its first start time.
     std::thread::sleep(std::time::Duration::from_millis(20));
     one.announce(client(1), &info).unwrap();
     let again = two.clients(&[client(1)]).unwrap()[&client(1)].since;
@@ -231,7 +232,7 @@ fn clients_say_who_they_are_until_they_leave() {
     assert!(one.clients(&[client(1)]).unwrap().is_empty());
 }
 
-/// Names that are used once do not stay for ever, and those in use do.
+/// The rows of names that are used once are dropped after a while; those in use stay.
 #[test]
 fn idle_locks_are_forgotten_and_the_series_rises_all_the_same() {
     let fixture = Fixture::new();
@@ -243,7 +244,7 @@ fn idle_locks_are_forgotten_and_the_series_rises_all_the_same() {
     };
     let mut most = 0;
     for at in 0..3_000_u64 {
-        // 2 s for each: every 32nd comes at a round time.
+        // 2 s apart, plus 1 us, so that every 32nd comes at a round time.
         now_us += 2_000_001;
         file.stopped_us = Some(now_us);
         let lock = format!("invoice {at}");
@@ -258,13 +259,13 @@ fn idle_locks_are_forgotten_and_the_series_rises_all_the_same() {
         most = most.max(rows(&file));
     }
     println!("measured: at most {most} rows");
-    // 30 of the last minute, those not yet looked at since, and the three that are held.
+    // 30 of the last minute, those not cleaned up yet, and the three that are held.
     assert!(most < 400, "{most}");
     for (lock, token) in tokens {
         assert_eq!(state(&mut file, &lock).token, None, "{lock} was forgotten");
         assert!(take(&mut file, &lock, 1) > token, "{lock}");
     }
-    // Over another start of the machine, with its wall clock far behind, as well.
+    // Locks that are held are not forgotten.
     for at in [0, 1_000, 2_000] {
         assert_eq!(state(&mut file, &format!("invoice {at}")).hold.len(), 1);
     }

@@ -11,7 +11,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::time::{Duration, Instant};
 
 /// Another user of the file is stopped in the middle of a transaction: a call ends in time, with an
-/// error that says so, and certain to have done nothing. Looking goes on.
+/// error that says so and that is certain to have had no effect. Inspecting still works.
 #[test]
 fn a_stopped_writer_is_waited_for_so_long_and_no_longer() {
     let fixture = Fixture::new();
@@ -31,13 +31,14 @@ fn a_stopped_writer_is_waited_for_so_long_and_no_longer() {
     assert!(took >= busy && took < busy + Duration::from_secs(2), "{took:?}");
     let Body::Inspected(seen) = body(&mut file, "job", &inspect()) else { panic!() };
     assert!(seen.holder.is_some());
-    // It goes on, or dies: either way the file is free again, and its transaction never was.
+    // Whether it continues or dies, the file is free again, and its transaction was never
+    // committed.
     worker.kill();
     assert_eq!(body(&mut file, "job", &release(1, token)), Body::Released);
 }
 
-/// The path leads to another file, or to none: whoever has the old one must not go on as if both were
-/// one store.
+/// The path leads to another file, or to none: a client that has the old one open must not continue
+/// as if both were one store.
 #[test]
 fn a_file_that_was_replaced_is_noticed() {
     let fixture = Fixture::new();
@@ -61,8 +62,8 @@ fn a_file_that_was_replaced_is_noticed() {
     assert_eq!(body(&mut file, "job", &release(1, token)), Body::Released);
 }
 
-/// The disk is full: the error says so, nothing is lost or half done, and locks that exist can still be
-/// released. The first operation after there is space again works.
+/// The disk is full: the error says so, nothing is lost or half done, and existing locks can still
+/// be released. The first operation after space is freed works.
 #[test]
 fn a_full_disk_loses_nothing() {
     let fixture = Fixture::new();
@@ -87,7 +88,7 @@ fn a_full_disk_loses_nothing() {
     assert_eq!(error.error.kind(), ErrorKind::Unavailable);
     assert!(error.passing && !error.doubt, "{error:?}");
     assert!(error.error.to_string().contains("disk is full"), "{}", error.error);
-    // What was there is there, and what failed is not.
+    // Existing holds are still there, and the failed acquisition left nothing.
     assert!(
         matches!(body(&mut file, &lock, &inspect()), Body::Inspected(seen) if seen.holder.is_none())
     );
@@ -96,7 +97,7 @@ fn a_full_disk_loses_nothing() {
             matches!(body(&mut file, lock, &inspect()), Body::Inspected(seen) if seen.holder.is_some())
         );
     }
-    // The log begins anew in the space that it has: a release needs no more than a few attempts.
+    // The log restarts in the space that it has: a release takes no more than a few attempts.
     let mut attempts = 0;
     let released = loop {
         attempts += 1;
@@ -117,7 +118,7 @@ fn a_full_disk_loses_nothing() {
     drop(disk);
 }
 
-/// A file that cannot be made for want of space is made when there is some.
+/// A file that could not be created for lack of space is created once there is some.
 #[test]
 fn a_full_disk_gets_its_file_later() {
     let fixture = Fixture::new();
@@ -133,7 +134,7 @@ fn a_full_disk_gets_its_file_later() {
     drop(disk);
 }
 
-/// Not even root writes there.
+/// Not even root can write there.
 #[test]
 fn a_disk_that_is_read_only_is_refused() {
     let fixture = Fixture::new();
@@ -146,8 +147,8 @@ fn a_disk_that_is_read_only_is_refused() {
     drop(disk);
 }
 
-/// For some seconds no thread could be started. The call that needed one panicked, and kept the client's turn at
-/// the file: every later call waited for ever.
+/// D41: for some seconds no thread could be started. The call that needed one panicked and kept the
+/// client's turn at the file: every later call waited for ever.
 #[test]
 fn d41_a_client_outlives_a_lack_of_threads() {
     let Some(()) = as_root() else { return };
@@ -160,8 +161,8 @@ fn d41_a_client_outlives_a_lack_of_threads() {
     assert_eq!(worker.says().as_deref(), Some("works again"));
 }
 
-/// A process without a descriptor left could not ask who lives, and took that for death: it removed the living from the
-/// file, and began a log of its own beside theirs.
+/// D41: a process without a free descriptor could not check who was alive, and took that for death:
+/// it removed live clients from the file, and began a log of its own beside theirs.
 #[test]
 fn d41_want_of_descriptors_is_no_proof_of_death() {
     let fixture = Fixture::new();

@@ -6,7 +6,7 @@ use fairlock_core::Body;
 use rusqlite::Connection;
 use std::fs;
 
-/// A later version, as one may look one day.
+/// A later version as it may look one day.
 const NEXT: Schema = Schema {
     version: 2,
     written_by: "9.9.9",
@@ -14,7 +14,7 @@ const NEXT: Schema = Schema {
     steps: &[(1, "ALTER TABLE lock ADD COLUMN note TEXT")],
 };
 
-/// Opening must fail with `kind` and say `word`, and leave the file as it was.
+/// Opening must fail with `kind` and a message that contains `word`, and leave the file as it was.
 #[track_caller]
 fn refused(fixture: &Fixture, kind: ErrorKind, word: &str) {
     let before = fs::read(fixture.path()).unwrap();
@@ -34,7 +34,7 @@ fn what_is_no_database_is_refused_and_left_alone() {
     }
 }
 
-/// `--url sqlite:/etc/passwd` was told to move that file away.
+/// D29: `--url sqlite:/etc/passwd` advised to move that file away.
 #[test]
 fn d29_a_file_of_another_program_is_not_to_be_moved() {
     let fixture = Fixture::new();
@@ -68,8 +68,8 @@ fn an_empty_file_is_as_good_as_none() {
     assert_eq!(state(&mut fixture.open(), "job").hold.len(), 1);
 }
 
-/// The step to the next version keeps all locks; who still has the file open with the older version
-/// is told at the next operation, before it writes anything.
+/// The migration to the next version keeps all locks. A process that still has the file open with
+/// the older version is told at its next operation, before it writes anything.
 #[test]
 fn two_versions_on_one_file() {
     let fixture = Fixture::new();
@@ -95,12 +95,12 @@ fn two_versions_on_one_file() {
 
     assert_eq!(body(&mut new, "job", &release(1, first)), Body::Released);
     assert!(take(&mut new, "job", 2) > first);
-    // Once more: nothing is left to do.
+    // Opened once more, there is nothing left to do.
     drop(new);
     open_as(&fixture.path(), here(), NEXT).unwrap();
 }
 
-/// A step that fails leaves the file as it was.
+/// A migration that fails leaves the file as it was.
 #[test]
 fn a_step_happens_whole_or_not_at_all() {
     let fixture = Fixture::new();
@@ -117,7 +117,7 @@ fn a_step_happens_whole_or_not_at_all() {
     assert_eq!(columns, 4);
 }
 
-/// From a version before all that this one knows the way from.
+/// From a version older than any that this one can migrate.
 #[test]
 fn too_old_a_version_is_refused() {
     let fixture = Fixture::new();
@@ -129,7 +129,7 @@ fn too_old_a_version_is_refused() {
     assert!(error.to_string().contains("older"), "{error}");
 }
 
-/// A damaged row is an error of its lock, and of that lock alone; nothing is written over it.
+/// A damaged row is an error for its lock, and for that lock alone; it is not overwritten.
 #[test]
 fn a_damaged_row_is_an_error_of_its_lock() {
     let fixture = Fixture::new();
@@ -156,7 +156,7 @@ fn a_damaged_row_is_an_error_of_its_lock() {
     assert!(
         matches!(body(&mut file, "other", &inspect()), Body::Inspected(seen) if seen.holder.is_some())
     );
-    // Not over a reboot either: a token that was lost could be given again.
+    // Not across a reboot either: a lost token could be given again.
     drop(file);
     let next = Boot { id: "another-boot".into(), ..Boot::here().unwrap() };
     let mut file = open_in(&fixture.path(), &next).unwrap();
@@ -165,7 +165,7 @@ fn a_damaged_row_is_an_error_of_its_lock() {
     take(&mut file, "other", 2);
 }
 
-/// One flipped bit anywhere in the file: a typed error, or no consequence. Never another answer.
+/// One flipped bit anywhere in the file: a typed error, or no effect. Never a wrong answer.
 #[test]
 fn flipped_bits_are_found_or_mean_nothing() {
     let fixture = Fixture::new();
@@ -180,7 +180,8 @@ fn flipped_bits_are_found_or_mean_nothing() {
     let named: Vec<_> = whole.windows(held.len()).enumerate().filter(|(_, w)| w == held).collect();
     let named: Vec<_> = named.into_iter().flat_map(|(at, _)| at..at + held.len()).collect();
     let (mut found, mut harmless) = (0, 0);
-    // Most of the file is free space. What is not zero is looked at, and some of the rest.
+    // Most of the file is free space. Every byte that is not zero is a candidate, and some of the
+    // others.
     let places = (0..whole.len()).filter(|at| whole[*at] != 0 || at % 509 == 0);
     for at in places.step_by(3) {
         let mut bytes = whole.clone();
@@ -195,7 +196,8 @@ fn flipped_bits_are_found_or_mean_nothing() {
                 Err(error) => error.error,
                 Ok((answer, _)) => {
                     let Body::Inspected(seen) = answer.body else { panic!() };
-                    // A lock under another name is another lock: no row says what it was before.
+                    // A lock under another name is another lock: a row does not store its former
+                    // name.
                     let right = seen.token == token && seen.holder.is_some();
                     assert!(right || named.contains(&at), "byte {at} made of it {seen:?}");
                     harmless += 1;
@@ -213,7 +215,8 @@ fn flipped_bits_are_found_or_mean_nothing() {
     assert!(found > 50 && harmless > 50, "{found} and {harmless}");
 }
 
-/// What docs/host.md shows for the shell of SQLite works on a file that is in use, opened read-only.
+/// The statements that docs/host.md shows for SQLite's shell work on a file in use, opened
+/// read-only.
 #[test]
 fn the_statements_in_the_documentation_work() {
     let fixture = Fixture::new();

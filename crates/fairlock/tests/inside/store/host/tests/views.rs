@@ -1,8 +1,8 @@
-//! What the kernel, or somebody with a shell, can put between two views of one file.
+//! How the kernel, or somebody with a shell, can make two processes see different files.
 //!
-//! The file, its log, the index of that, and who is alive are found by name. Wherever two processes could find
-//! different ones under the same path, or the same file under two, one of them has to be refused: else there are
-//! two holders.
+//! The file, its log, the log's index and the files of live clients are found by name. Wherever two
+//! processes could find different ones under one path, or the same file under two, one of them has
+//! to be refused: otherwise there are two holders.
 
 use super::super::{HostFile, OpenOptions};
 use super::fixture::*;
@@ -21,8 +21,8 @@ fn named(path: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// A process that carries out `order` on `path`, after `script` has mounted what it sees; `None`, loudly, where
-/// that is not allowed.
+/// A process that carries out `order` on `path`, after `script` has set up its mounts; `None`, with
+/// a message, where namespaces are not allowed.
 fn in_a_namespace(script: &str, order: &str, path: &Path) -> Option<Worker> {
     let probe = Command::new("unshare").args(["--mount", "true"]).output();
     if !probe.is_ok_and(|output| output.status.success()) {
@@ -34,8 +34,9 @@ fn in_a_namespace(script: &str, order: &str, path: &Path) -> Option<Worker> {
     Some(Worker::run(&mut worker::command_under("unshare", &args, order, path)))
 }
 
-/// A container with the file alone (`-v /host/locks:/c/locks`) found its own log, index and clients beside it:
-/// two holders, and then a damaged file. The same for each part. Refused, before anything is made.
+/// D02: a container with the file alone (`-v /host/locks:/c/locks`) found a log, index and clients
+/// of its own beside it: two holders, and then a damaged file. The same for each part. Now this is
+/// refused before any file is created.
 #[test]
 fn d02_what_is_mounted_by_itself_is_refused() {
     let fixture = Fixture::new();
@@ -62,7 +63,8 @@ fn d02_what_is_mounted_by_itself_is_refused() {
     assert_eq!(state(&mut file, "job").hold.len(), 1);
 }
 
-/// The folder, on the other hand, is the same one wherever it is mounted; also read at another place.
+/// The folder, by contrast, is the same one wherever it is mounted, also for a reader at another
+/// path.
 #[test]
 fn d02_a_folder_that_is_mounted_elsewhere_is_the_same_folder() {
     let fixture = Fixture::new();
@@ -76,7 +78,7 @@ fn d02_a_folder_that_is_mounted_elsewhere_is_the_same_folder() {
     assert_eq!(worker.says().as_deref(), Some("holds: 1"));
 }
 
-/// What somebody does to a part.
+/// What happens to one of the files.
 #[derive(Clone, Copy, Debug)]
 enum Blow {
     Removed,
@@ -104,9 +106,10 @@ fn says(order: &str, path: &Path) -> String {
     Worker::start(order, path).says().unwrap()
 }
 
-/// A cleaner of temporary files removed the log and its index, which look stale. Nobody noticed: newcomers made
-/// new ones, there were two holders, and both ended with 0. Whoever has the old ones must end before it writes
-/// anything more, and until it has, whoever comes is refused, without making anything.
+/// D03: a cleaner of temporary files removed the log and its index, which look stale. Nobody
+/// noticed: new users created new ones, there were two holders, and both ended with 0. Now a user
+/// of the old files must end before it writes anything more, and until it has, every new user is
+/// refused and creates nothing.
 #[test]
 fn d03_a_log_that_is_removed_or_replaced_ends_its_users() {
     for (ending, blow) in [
@@ -125,7 +128,8 @@ fn d03_a_log_that_is_removed_or_replaced_ends_its_users() {
         assert_eq!(says("held", &path), "holds: 1", "{what}");
         let (part, aside) = (named(&path, ending), fixture.dir.path().join("aside"));
         strike(blow, &part, &aside);
-        // Another process, and this one: in that, SQLite would join the old index with the new log.
+        // Another process, and this one: within this process SQLite would join the old index with
+        // the new log.
         let others = [says("held", &path), open(&path).err().expect("it was opened").to_string()];
         for said in others {
             assert!(
@@ -148,14 +152,14 @@ fn d03_a_log_that_is_removed_or_replaced_ends_its_users() {
         }
         assert!(fs::read(&path).unwrap() == written, "{what}: something was written");
         if matches!(blow, Blow::MovedAway) {
-            // As if nothing had been.
+            // As if nothing had happened.
             fs::rename(&aside, &part).unwrap();
             assert_eq!(body(&mut file, "job", &release(1, token)), Body::Released);
             assert_eq!(says("held", &path), "holds: 0");
             continue;
         }
         drop(file);
-        // SQLite had the right ones to the end, so nothing was lost.
+        // SQLite had the right files to the end, so nothing was lost.
         assert_eq!(says("held", &path), "holds: 1", "{what}");
         let said: String =
             fixture.open().db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
@@ -163,7 +167,8 @@ fn d03_a_log_that_is_removed_or_replaced_ends_its_users() {
     }
 }
 
-/// All that looks like SQLite's or ours at once (`rm locks-*`): what users had written down is gone, too.
+/// D03: everything that looks like SQLite's or ours is removed at once (`rm locks-*`), including
+/// the list of users.
 #[test]
 fn d03_a_log_that_is_removed_with_what_says_so_is_missed_all_the_same() {
     for gone in [&["-wal", "-users"][..], &["-shm", "-users"], &["-wal", "-shm", "-users", "-boot"]]
@@ -186,8 +191,9 @@ fn d03_a_log_that_is_removed_with_what_says_so_is_missed_all_the_same() {
     }
 }
 
-/// All that lies beside the file (`rm -rf locks-*`), the folder of the clients too: the file was still the same one,
-/// and there were two holders. SQLite's own lock on the file tells.
+/// Everything beside the file is removed (`rm -rf locks-*`), including the folder of the clients:
+/// the file was still the same one, and there were two holders. SQLite's own lock on the file
+/// reveals it.
 #[test]
 fn all_that_lies_beside_the_file_is_missed_while_somebody_has_it_open() {
     let fixture = Fixture::new();
@@ -207,8 +213,8 @@ fn all_that_lies_beside_the_file_is_missed_while_somebody_has_it_open() {
     assert_eq!(says("held", &fixture.path()), "holds: 1");
 }
 
-/// What a killed user leaves looks the same, and keeps its holds; and once nobody lives, what somebody removed
-/// is made anew.
+/// D03: what a killed user leaves behind looks the same, and its holds stay; once no user is alive,
+/// the missing files are created anew.
 #[test]
 fn d03_nobody_is_kept_out_by_what_the_killed_leave() {
     let fixture = Fixture::new();
@@ -228,8 +234,8 @@ fn d03_nobody_is_kept_out_by_what_the_killed_leave() {
     assert!(says("held", &fixture.path()).starts_with("holds"));
 }
 
-/// A command that outlives its killed `fairlock run` lives on its hold, and that is in the log. Without the log
-/// nobody may begin, until it has ended.
+/// D03: a command that outlives its killed `fairlock run` still relies on its hold, which is in the
+/// log. Without the log no new user is accepted until the command has ended.
 #[test]
 fn d03_a_log_that_is_removed_beside_a_living_command_is_missed() {
     let fixture = Fixture::new();
@@ -247,19 +253,20 @@ fn d03_a_log_that_is_removed_beside_a_living_command_is_missed() {
     assert!(said.contains("removed or replaced") && said.contains("-wal"), "{said}");
     fs::rename(&aside, &log).unwrap();
     assert!(says("held", &fixture.path()).starts_with("holds"));
-    // That one has left in order, as the last one, with the log in the file: none has to be there any more.
+    // That process was the last one to close the file in order, and wrote the log back to it: no
+    // log is needed any more.
     assert!(!log.exists());
     assert!(says("held", &fixture.path()).starts_with("holds"));
 }
 
-/// An older version does not know `FILE-users`. It is no obstacle, whoever comes first, and it is not
-/// mistaken for somebody who has removed something.
+/// D03: an older version does not know `FILE-users`. It is no obstacle, whichever version comes
+/// first, and it is not mistaken for somebody who has removed the file.
 #[test]
 fn d03_an_older_version_beside_is_no_obstacle() {
     let fixture = Fixture::new();
     let mut file = fixture.open();
     take(&mut file, "job", 1);
-    // As if it was one: it has the lock on `FILE-boot`, and the log.
+    // Like an older version: it has the lock on `FILE-boot`, and the log.
     fs::remove_file(named(&fixture.path(), "-users")).unwrap();
     assert_eq!(says("held", &fixture.path()), "holds: 1");
     let mut beside = fixture.open();
@@ -270,7 +277,8 @@ fn d03_an_older_version_beside_is_no_obstacle() {
     assert_eq!(says("held", &fixture.path()), "holds: 1");
 }
 
-/// The last user that leaves in order removes log and index, and leaves no reason to look for them.
+/// D03: the last user that closes the file in order removes log and index, so that nobody misses
+/// them later.
 #[test]
 fn d03_the_last_one_that_leaves_removes_the_log() {
     let fixture = Fixture::new();
@@ -288,7 +296,7 @@ fn d03_the_last_one_that_leaves_removes_the_log() {
     assert_eq!(there(), [false; 2]);
 }
 
-/// Only the file was removed. Whoever came was told of containers that see another boot.
+/// D28: only the file was removed. New users were told of containers that see another boot.
 #[test]
 fn d28_a_removed_file_is_said_to_be_removed() {
     for users_too in [false, true] {
@@ -297,7 +305,7 @@ fn d28_a_removed_file_is_said_to_be_removed() {
         take(&mut file, "job", 1);
         fs::remove_file(fixture.path()).unwrap();
         if users_too {
-            // As beside an older version: then the file is made before it is noticed.
+            // As beside an older version: the file is then created before the removal is noticed.
             fs::remove_file(named(&fixture.path(), "-users")).unwrap();
         }
         for said in
@@ -311,8 +319,8 @@ fn d28_a_removed_file_is_said_to_be_removed() {
     }
 }
 
-/// The folder of the clients was opened to everybody, and was not looked at: another user replaced an `alive`
-/// in it, and there were two holders. The same for each part.
+/// D04: the folder of the clients was writable by everybody and not checked: another user replaced
+/// an `alive` file in it, and there were two holders. The same for each part.
 #[test]
 fn d04_parts_that_others_can_write_to_are_refused() {
     let root = rustix::process::geteuid().is_root();
@@ -343,8 +351,8 @@ fn d04_parts_that_others_can_write_to_are_refused() {
     }
 }
 
-/// A disk on which not even the index of the log finds room: SQLite rolls back by itself, and what was said was
-/// "no such savepoint: look".
+/// D18: on a disk without room even for the log's index, SQLite rolls back by itself, and the error
+/// was "no such savepoint: look".
 #[test]
 fn d18_a_disk_that_is_too_small_is_said_to_be_full() {
     for size in ["16k", "24k", "32k", "40k", "48k", "64k"] {
@@ -357,7 +365,8 @@ fn d18_a_disk_that_is_too_small_is_said_to_be_full() {
     }
 }
 
-/// A look at a store that is not there made it, and its folder, and said that all locks are free.
+/// D20: inspecting a store that does not exist created it, with its folder, and reported all locks
+/// as free.
 #[test]
 fn d20_a_look_makes_no_store() {
     let fixture = Fixture::new();

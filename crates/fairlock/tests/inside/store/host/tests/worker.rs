@@ -1,4 +1,5 @@
-//! A process of its own that uses the file: this test binary, told by its environment to run one test.
+//! A process of its own that uses the file: this test binary, whose environment tells it to run one
+//! test.
 
 use super::fixture::*;
 use fairlock_core::{Body, Channel, ClientId, Kind, Mode, Op, OwnerId, Payload, RequestId, Rules};
@@ -10,13 +11,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const ORDER: &str = "FAIRLOCK_HOST_WORKER";
 const PATH: &str = "FAIRLOCK_HOST_PATH";
 
-/// Begins every line that a worker says.
+/// The prefix of every line that a worker prints.
 const SAYS: &str = "worker: ";
 
 /// Locks that `spin` works on.
 pub(super) const LOCKS: u64 = 4;
 
-/// Such a process. It is killed when this is dropped.
+/// A worker process, killed on drop.
 pub(super) struct Worker {
     pub(super) child: Child,
     input: Option<ChildStdin>,
@@ -35,7 +36,7 @@ pub(super) fn command(order: &str, path: &Path) -> Command {
     command
 }
 
-/// The same started by another command, `program` with `args`, which runs what follows them.
+/// The same, run by another command: `program` with `args`, followed by the worker's command.
 pub(super) fn command_under(program: &str, args: &[&str], order: &str, path: &Path) -> Command {
     let inner = command(order, path);
     let mut command = Command::new(program);
@@ -61,10 +62,10 @@ impl Worker {
         Self { child, input, output }
     }
 
-    /// What it says next; `None` when it has ended.
+    /// The worker's next message; `None` when it has ended.
     pub(super) fn says(&mut self) -> Option<String> {
         let mut lines = self.output.by_ref().map_while(Result::ok);
-        // The harness has begun the line.
+        // The line may begin with output of the test harness.
         lines.find_map(|line| Some(line.split_once(SAYS)?.1.to_owned()))
     }
 
@@ -73,7 +74,7 @@ impl Worker {
         input.write_all(b"\n").unwrap();
     }
 
-    /// Kills it, and waits until it is gone. It must not have ended by itself.
+    /// Kills it and waits until it is gone. It must not have ended by itself.
     pub(super) fn kill(&mut self) {
         let ended = self.child.try_wait().unwrap();
         assert!(ended.is_none(), "a worker has ended by itself: {ended:?}");
@@ -110,7 +111,7 @@ fn worker() {
             Err(error) => say(&format!("{error:?}")),
         },
         "held" => {
-            // It has left when it says so.
+            // The file is closed again before the worker prints this.
             let held = open(&path).map(|mut file| state(&mut file, "job").hold.len());
             match held {
                 Ok(held) => say(&format!("holds: {held}")),
@@ -124,7 +125,7 @@ fn worker() {
                     let token = take(&mut file, "job", 1);
                     assert_eq!(body(&mut file, "job", &release(1, token)), Body::Released);
                     say("opened");
-                    // The others come and go meanwhile.
+                    // Other processes come and go meanwhile.
                     let _ = std::io::stdin().lines().next();
                 }
                 Err(error) => say(&format!("{error:?}")),
@@ -151,7 +152,7 @@ fn worker() {
     }
 }
 
-/// A client whose process may start no thread for a while.
+/// A client whose process cannot start a thread for a while.
 fn threads(path: &Path) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     const SOON: Duration = Duration::from_secs(30);
@@ -165,7 +166,7 @@ fn threads(path: &Path) {
         let own = count();
         let client = crate::Client::with_config(crate::Config::host(path)).await.unwrap();
         client.ping().await.unwrap();
-        // The thread that may block ends by itself; then only the client's own is left.
+        // The thread for blocking calls ends by itself; then only the client's own is left.
         let began = std::time::Instant::now();
         while count() > own + 1 {
             assert!(began.elapsed() < SOON, "{} threads", count());
@@ -187,8 +188,8 @@ fn threads(path: &Path) {
     say("works again");
 }
 
-/// What is believed of a client that lives by a process that may open nothing, or one thing more, as where all else is
-/// taken.
+/// How a process judges a live client when it can open nothing, or one file more, because all other
+/// descriptors are taken.
 fn descriptors(path: &Path) {
     use super::super::folder::Folder;
     use super::super::{cleanup, liveness::Liveness, opening, users};
@@ -199,7 +200,7 @@ fn descriptors(path: &Path) {
     let info = crate::ClientInfo::here(&crate::Config::memory(), SystemTime::now());
     file.announce(client(1), &info).unwrap();
     let limit = getrlimit(Resource::Nofile);
-    // Descriptors are given out in order, the lowest that is free first.
+    // The lowest free descriptor is always given out first.
     let free = || {
         let next = std::fs::File::open("/dev/null").unwrap();
         u64::try_from(std::os::fd::AsRawFd::as_raw_fd(&next)).unwrap()
@@ -211,7 +212,7 @@ fn descriptors(path: &Path) {
     };
     let told = |what: &str, is_right: bool| say(&format!("{what}: {is_right}"));
     left(1);
-    // The folder is read, and what is in it cannot be opened.
+    // The folder can be read, but nothing in it can be opened.
     assert!(std::fs::read_dir(path.parent().unwrap()).is_ok());
     told("lived in", opening::is_lived_in(path));
     left(0);
@@ -224,11 +225,12 @@ fn descriptors(path: &Path) {
     setrlimit(Resource::Nofile, limit).unwrap();
 }
 
-/// Locks and unlocks, waits and gives up, comes and goes, until it is killed. Says every token.
+/// Locks and unlocks, waits and gives up, opens and closes the file, until it is killed. Prints
+/// every token.
 fn spin(path: &Path, seed: u64) {
     let mut file = open(path).unwrap();
     if seed.is_multiple_of(2) {
-        // The log is written back all the time, so that kills hit that as well.
+        // The log is written back very often, so that kills hit that as well.
         let pages = "PRAGMA wal_autocheckpoint = 5";
         file.db.query_row(pages, [], |_| Ok(())).unwrap();
     }

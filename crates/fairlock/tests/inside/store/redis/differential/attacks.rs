@@ -1,4 +1,4 @@
-//! Interleavings that broke drafts of the protocol, as far as keys show them.
+//! Interleavings that broke drafts of the protocol, as far as the keys show them.
 
 use super::fixture::Fixture;
 use super::run::{Run, START_US, Seen, owner};
@@ -30,7 +30,7 @@ fn leave(owner: u64) -> Step {
 const RELEASE: Step =
     Step::Release { kind: Kind::Fair, who: Who::Holder, token: Named::Last, keep: 0, change: 1 };
 
-/// Lives through the steps on both sides and shows what is stored then.
+/// Plays the steps on both sides and returns what is stored afterwards.
 #[track_caller]
 fn after(fixture: &mut Fixture, steps: &[Step]) -> Snapshot {
     fixture.reset(START_US);
@@ -42,8 +42,9 @@ fn after(fixture: &mut Fixture, steps: &[Step]) -> Snapshot {
     run.core().snapshot().clone()
 }
 
-/// A6: a waiter that left stood on with the score 0. As tail it was what a Java client computed
-/// its own score from: 1970, so it was dropped unheard. Leaving takes the entry out at once.
+/// A6: a waiter that left stayed listed with the score 0. A Java client computed its own score from
+/// that tail, which gave a time in 1970, and was dropped without a message. Leaving now removes the
+/// entry at once.
 #[test]
 fn a06_who_leaves_is_nobodys_tail() {
     let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
@@ -52,13 +53,13 @@ fn a06_who_leaves_is_nobodys_tail() {
         after(&mut fixture, &[acquire(0, Place::New), acquire(1, Place::New), leave(1), java]);
     assert_eq!(keys.queue.len(), 1, "{keys:#?}");
     let score = *keys.scores.values().next().expect("Java's score");
-    // The rest of the hold and Java's own allowance, as if nobody had been there.
+    // What remains of the hold plus Java's own allowance, as if nobody had waited.
     assert_eq!(score, (START_US / 1_000 + 30_000 + 300_000) as i64);
     assert_eq!(keys.scores.len(), 1);
 }
 
-/// A7: an owner came back while its old entry was listed: it overtook, or stood twice with one
-/// score, which blocks Java for ever. One owner has one entry, whatever it sends.
+/// A7: an owner that came back while its old entry was still listed overtook others, or stood twice
+/// with one score, which blocks Java for ever. An owner has one entry, whatever it sends.
 #[test]
 fn a07_an_owner_stands_once_and_keeps_its_place() {
     let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
@@ -83,9 +84,9 @@ fn a07_an_owner_stands_once_and_keeps_its_place() {
     assert_eq!(keys.scores.len(), 3);
 }
 
-/// A21: a TTL that we set once on the shared queue keys is inherited by a Java queue, which
-/// vanishes a day later; and list and set end apart. They have a TTL only while nothing foreign
-/// waits, and always the same.
+/// A21: a Java queue inherits a TTL that we once set on the shared queue keys and vanishes a day
+/// later; list and set may also expire separately. The two keys have a TTL only while no foreign
+/// waiter is queued, and always the same one.
 #[test]
 fn a21_a_java_waiter_makes_the_queue_keys_persistent() {
     let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
@@ -103,9 +104,9 @@ fn a21_a_java_waiter_makes_the_queue_keys_persistent() {
     }
 }
 
-/// A22: Java's INCR keeps the TTL that our grant gave the token key, so that its series starts at
-/// 1 when that ends. A grant beside a Java waiter makes the key persistent, and it stays so; and
-/// the series rises over what Java wrote, also when the clock is set back.
+/// A22: Java's INCR keeps the TTL that our grant gave the token key, so its series restarts at 1
+/// when the key expires. A grant beside a Java waiter makes the key persistent, and it stays
+/// persistent. The series also rises above what Java wrote, even when the clock is set back.
 #[test]
 fn a22_a_token_series_beside_java_never_ends() {
     let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };

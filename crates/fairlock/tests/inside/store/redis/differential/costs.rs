@@ -1,5 +1,6 @@
-//! What scripts cost: how often each path calls which command, by the server's own count. No time, so it is the same
-//! on every machine. The figures are in `testing/guard/scripts.txt`; `scripts/guard --record` writes them.
+//! The cost of scripts: how often each path calls which command, by the server's own count. No
+//! times, so the figures are the same on every machine. They are in `testing/guard/scripts.txt`;
+//! `scripts/guard --record` writes them.
 
 use super::fixture::Fixture;
 use super::run::{START_US, client, owner, request};
@@ -14,20 +15,20 @@ const HEAD: &str = "\
 # Written by `scripts/guard --record`; docs/performance.md, \"Guard\", says what to do about a difference.
 ";
 
-/// What a path begins with.
+/// The state that a path begins with.
 #[derive(Clone, Copy)]
 enum Before {
-    /// Nothing was ever there.
+    /// The lock was never taken.
     Nothing,
-    /// Nobody has the lock, and its token is there.
+    /// Nobody holds the lock, and its token key exists.
     Free,
-    /// Owner 0 has it, and so many of ours stand in the queue.
+    /// Owner 0 holds it, and this many of our waiters are queued.
     Held(u64),
-    /// Owners 0 and 1 take turns; owner 0 has it, and nobody stands in the queue.
+    /// Owners 0 and 1 take turns: owner 0 holds the lock, and the queue is empty.
     Turns,
 }
 
-/// A path: the operation gets the token of owner 0's hold.
+/// A path: its operation is given the token of owner 0's hold.
 type Path = (&'static str, Kind, Before, fn(Token) -> Op);
 
 const PATHS: [Path; 24] = [
@@ -113,7 +114,7 @@ fn leave(of: u64) -> Op {
     }
 }
 
-/// Brings the lock to where a path begins. Says which token owner 0 has.
+/// Brings the lock into the state that a path begins with. Returns the token of owner 0's hold.
 fn prepare(fixture: &mut Fixture, kind: Kind, before: Before) -> Token {
     fixture.reset(START_US);
     for number in 0..super::step::CLIENTS {
@@ -151,7 +152,7 @@ fn prepare(fixture: &mut Fixture, kind: Kind, before: Before) -> Token {
     token
 }
 
-/// How often the server has called which command, but for calls of a client's own.
+/// How often the server ran each command, apart from those that clients send themselves.
 fn calls(fixture: &mut Fixture) -> BTreeMap<String, u64> {
     let stats = fixture.raw.call(&["INFO", "commandstats"]);
     let mut calls = BTreeMap::new();
@@ -169,7 +170,6 @@ fn calls(fixture: &mut Fixture) -> BTreeMap<String, u64> {
     calls
 }
 
-/// One line for each path.
 fn measure(fixture: &mut Fixture) -> String {
     let mut lines = HEAD.to_owned();
     for (path, kind, before, op) in PATHS {
@@ -193,7 +193,7 @@ fn measure(fixture: &mut Fixture) -> String {
     lines
 }
 
-/// A path that calls one command more, or leaves its short way, is seen here, however fast the machine is.
+/// Fails when a path calls one more command or leaves its short way, however fast the machine is.
 #[test]
 fn script_costs_are_those_on_record() {
     let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };

@@ -1,6 +1,6 @@
--- All that is stored: the seven keys of a lock, the burials that KEYS[8] and on name, and the
--- names of all keys. Reading every key also makes the server drop what has expired, as the core
--- does, so that a clock that is set back brings nothing back to life.
+-- All stored data: the seven keys of a lock, the burials named by KEYS[8] and on, and the names of
+-- all keys. Reading every key also makes the server drop expired ones, as the core does, so that a
+-- clock that is set back revives nothing.
 local readers = {
   { 'HGETALL' }, { 'LRANGE', 0, -1 }, { 'ZRANGE', 0, -1, 'WITHSCORES' }, { 'GET' },
   { 'ZRANGE', 0, -1, 'WITHSCORES' }, { 'HGETALL' }, { 'ZRANGE', 0, -1, 'WITHSCORES' },
@@ -10,7 +10,7 @@ for i, key in ipairs(KEYS) do
   local left = redis.call('PTTL', key)
   local content = false
   local reader = readers[i]
-  -- Held as a simple lock: a string.
+  -- A simple lock is a string.
   if i == 1 and redis.call('TYPE', key).ok == 'string' then reader = { 'GET' } end
   if reader then content = redis.call(reader[1], key, unpack(reader, 2)) end
   found[i] = { left, content }

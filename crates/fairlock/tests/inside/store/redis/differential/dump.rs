@@ -12,19 +12,18 @@ use std::collections::{BTreeMap, BTreeSet};
 const DUMP: &str = include_str!("dump.lua");
 const SHARED_KEYS: usize = 7;
 
-/// What the server holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dump {
-    /// As the core would have it; without the token when it is garbage.
+    /// As the core represents it; without the token if that is not a whole number.
     pub(super) snapshot: Snapshot,
-    /// What stands in the token key, when it is no whole number.
+    /// The content of the token key if it is not a whole number.
     pub(super) garbage: Option<Vec<u8>>,
 }
 
 /// Reads all keys of a lock. `burials` are the requests whose burial may be stored.
 ///
 /// # Panics
-/// If a key is there that belongs to nobody, or its content fits no form.
+/// If there is a key that no lock of ours owns, or a key's content cannot be parsed.
 pub(super) fn read(raw: &mut Raw, keys: &Keys, now_ms: u64, burials: &BTreeSet<RequestId>) -> Dump {
     let mut named: Vec<Vec<u8>> = keys.all().to_vec();
     named.extend(burials.iter().map(|request| keys.buried(*request)));
@@ -165,7 +164,7 @@ pub(super) fn write(raw: &mut Raw, keys: &Keys, s: &Snapshot) {
     batch.send(raw);
 }
 
-/// Commands that go out in one piece.
+/// Commands that are sent together.
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,
@@ -205,7 +204,7 @@ fn pairs(value: &Value) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
     value.array().chunks(2).map(|pair| (bytes(&pair[0]), bytes(&pair[1])))
 }
 
-/// A whole number; a sorted set shows it as a double does, with an exponent on some servers.
+/// A whole number. Sorted sets show scores as doubles, on some servers with an exponent.
 fn integer(text: &[u8]) -> i64 {
     let text = std::str::from_utf8(text).expect("a number in UTF-8");
     if let Ok(number) = text.parse() {
@@ -216,7 +215,8 @@ fn integer(text: &[u8]) -> i64 {
     number as i64
 }
 
-/// A hold count. Whatever is no number as the core has it is 0, and no count either.
+/// A hold count. Text that the core does not accept as a number is 0, which is not a valid count
+/// either.
 fn count(text: &[u8]) -> i64 {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i64>().ok());
     number.filter(|number| number.to_string().as_bytes() == text).unwrap_or(0)

@@ -1,5 +1,6 @@
-//! Entering a queue while somebody holds the lock, which has a short way (`short_enter.lua`): what can be in the keys
-//! beside the usual, against the core: each alone on both ways, and with each other where the short way is there.
+//! Entering a queue while the lock is held, which has a short way (`short_enter.lua`), compared
+//! with the core. Each unusual content of the keys is tried alone on both ways, and in combination
+//! with others where the short way applies.
 
 use super::fixture::Fixture;
 use super::run::{Run, START_US, Seen, client, owner, request};
@@ -8,7 +9,7 @@ use fairlock_testkit::server::Generation;
 
 const START_MS: u64 = START_US / 1_000;
 
-/// Holds; stands in the queue; enters.
+/// The holder, the waiter, and the owner that enters.
 const HOLDS: u64 = 0;
 const WAITS: u64 = 1;
 const ENTERS: u64 = 2;
@@ -20,7 +21,7 @@ struct Scene {
     given_up: bool,
 }
 
-/// One of ours holds, another waits, the third enters, all in order.
+/// The usual scene: one owner of ours holds, another waits, a third enters; all keys are in order.
 fn usual() -> Scene {
     let mut keys = Snapshot { token: Some(START_US - 900), ..Snapshot::default() };
     keys.token_expires = Some(START_MS + 3_600_000);
@@ -58,7 +59,7 @@ fn record(request: RequestId) -> SnapshotWaiter {
     SnapshotWaiter { request, lease_ms: 30_000, sure: false }
 }
 
-/// A foreign owner, of the given name.
+/// A foreign owner with this name.
 fn foreign(name: &str) -> OwnerId {
     let owner = OwnerId::parse(name.as_bytes());
     assert!(!owner.is_ours(), "{name}");
@@ -73,7 +74,7 @@ fn held_by(s: &mut Scene, owner: OwnerId) {
     s.keys.hold = [(owner, 1)].into();
 }
 
-/// What may be otherwise.
+/// A deviation from the usual scene.
 type Other = (&'static str, fn(&mut Scene));
 
 const OTHERS: [Other; 40] = [
@@ -113,10 +114,10 @@ const OTHERS: [Other; 40] = [
     ("the state is lost", |s| {
         s.keys.waiters.clear();
         s.keys.record.given = None;
-        // Where it has a record of its own, that is all there is, for longer than an entry would give it.
+        // The remaining record is then the only one, and may live longer than an entry would allow.
         s.keys.state_expires = Some(START_MS + 80_000);
     }),
-    // Clients of before do not write it down.
+    // Clients of former versions do not store it.
     ("no number is known as given", |s| s.keys.record.given = None),
     ("the last number is ahead of the one given, and of the clock", |s| {
         s.keys.order.insert(owner(5), START_US + 9);
@@ -162,13 +163,13 @@ const OTHERS: [Other; 40] = [
 ];
 
 /// # Errors
-/// Where server and core differ, in the answer, a key or a message.
+/// If server and core differ in the answer, a key or a message.
 fn enters(fixture: &mut Fixture, others: &[Other]) -> Result<(), String> {
     let mut scene = usual();
     for (_, change) in others {
         change(&mut scene);
     }
-    // A key that is not there has no TTL.
+    // A missing key has no TTL.
     let keys = &mut scene.keys;
     for (expires, exists) in [
         (&mut keys.queue_expires, !keys.queue.is_empty()),

@@ -1,4 +1,4 @@
-//! One private server with a stopped clock, and every connection that a run needs.
+//! One private server with a stopped clock, and all connections that a run needs.
 
 use super::super::keys::{self, Keys, Publishing};
 use super::super::script::{By, call};
@@ -13,7 +13,7 @@ use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::{Generation, Server};
 use std::collections::BTreeSet;
 
-/// The lock that everything happens to.
+/// The name of the lock under test.
 pub(super) const NAME: &str = "job";
 
 pub(super) struct Fixture {
@@ -22,22 +22,22 @@ pub(super) struct Fixture {
     pub(super) keys: Keys,
     /// Calls the scripts, as the store does.
     link: redis::Connection,
-    /// Looks and meddles.
+    /// Inspects and changes keys directly.
     pub(super) raw: Raw,
-    /// Hears every message. A pattern does not count for PUBSUB NUMSUB.
+    /// Receives every message. Pattern subscriptions do not count for PUBSUB NUMSUB.
     observer: Raw,
-    /// Is the subscriber of every inbox and channel that has one.
+    /// Subscribes every inbox and channel that should have a subscriber.
     listener: Raw,
     pub(super) present: Present,
     pub(super) java: [JavaClient; 2],
-    /// Call the scripts without their common cases.
+    /// Calls the scripts without their short ways.
     pub(super) long_way: bool,
     #[cfg(feature = "sqlite")]
     pub(super) host: super::host::Host,
     now_us: u64,
 }
 
-/// Who listens at present.
+/// Who is subscribed at present.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Present {
     inboxes: BTreeSet<ClientId>,
@@ -55,7 +55,7 @@ impl World for Present {
 }
 
 impl Fixture {
-    /// Starts a server; `None`, loudly, when it is not installed.
+    /// Starts a server; returns `None` and prints a message if it is not installed.
     pub(super) fn start(generation: Generation) -> Option<Self> {
         Self::over(Server::builder(generation).clock_shim(true).start()?)
     }
@@ -88,7 +88,7 @@ impl Fixture {
         })
     }
 
-    /// An empty server at this time, nobody listening.
+    /// Empties the server, sets its clock and ends all subscriptions.
     pub(super) fn reset(&mut self, now_us: u64) {
         self.set_now(now_us);
         self.raw.call(&["FLUSHALL"]);
@@ -113,7 +113,7 @@ impl Fixture {
         }
     }
 
-    /// Subscribes the inbox of a client of ours, or ends that.
+    /// Subscribes or unsubscribes the inbox of one of our clients.
     pub(super) fn inbox(&mut self, client: ClientId, on: bool) {
         if on {
             self.present.inboxes.insert(client);
@@ -123,7 +123,7 @@ impl Fixture {
         self.toggle(&keys::inbox(client), on);
     }
 
-    /// Subscribes a waiter's own channel, Redisson's way, or ends that.
+    /// Subscribes or unsubscribes a waiter's own channel, as Redisson does.
     pub(super) fn listens(&mut self, owner: &OwnerId, on: bool) {
         if on {
             self.present.waiters.insert(owner.clone());
@@ -137,7 +137,7 @@ impl Fixture {
         let command: &[u8] = if on { b"SUBSCRIBE" } else { b"UNSUBSCRIBE" };
         self.listener.send(&[command, channel]);
         loop {
-            // Messages of before stand in front of the confirmation.
+            // Earlier messages precede the confirmation.
             let read = self.listener.read().expect("the server confirms");
             let [kind, subject, _] = read.array() else { panic!("{read:?}") };
             let kind = kind.text().as_bytes();
@@ -147,10 +147,10 @@ impl Fixture {
         }
     }
 
-    /// Calls the operation's script, as the store does.
+    /// Calls the operation's script as the store does.
     ///
     /// # Errors
-    /// What the server says.
+    /// The server's error.
     pub(super) fn call(&mut self, rules: &Rules, op: &Op) -> Result<Answer, String> {
         let by = if self.long_way { By::LongWay } else { By::Hash };
         let mut result = self.query(by, rules, op);
@@ -165,7 +165,8 @@ impl Fixture {
         call(by, rules, Publishing::Whole, &self.name, op).query(&mut self.link)
     }
 
-    /// What was published since the last call, in order. The reply to PING comes after it all.
+    /// Messages published since the last call, in order. The reply to PING arrives after all of
+    /// them.
     pub(super) fn messages(&mut self) -> Vec<Effect> {
         self.observer.send(&["PING"]);
         let mut heard = Vec::new();
@@ -206,12 +207,11 @@ impl Fixture {
         Effect { channel, payload }
     }
 
-    /// All that is stored. `burials` are the requests that may have been buried.
+    /// All stored data. `burials` are the requests that may have been buried.
     pub(super) fn dump(&mut self, burials: &BTreeSet<RequestId>) -> Dump {
         dump::read(&mut self.raw, &self.keys, self.now_us / 1_000, burials)
     }
 
-    /// Writes a starting state into the empty server.
     pub(super) fn write(&mut self, snapshot: &Snapshot) {
         dump::write(&mut self.raw, &self.keys, snapshot);
     }

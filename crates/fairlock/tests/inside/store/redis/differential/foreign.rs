@@ -1,6 +1,7 @@
-//! Data of others under the names of a lock's keys (D1): every type and shape, under every key, for every
-//! operation of every kind. It is refused with a typed error and nothing at all changes, or it is a hold of
-//! somebody and stays as it is, byte for byte and to the last ms of its TTL.
+//! Data of others under the names of a lock's keys (D1): every type and shape, under every key, for
+//! every operation of every kind. Either the operation is refused with a typed error and nothing
+//! changes, or the data is a foreign hold and stays as it is, byte for byte and to the last
+//! millisecond of its TTL.
 
 use super::fixture::Fixture;
 use super::run::{START_US, owner, request};
@@ -10,20 +11,22 @@ use fairlock_core::{Acquire, Kind, Mode, Op, Rules, Token};
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::Generation;
 
-/// What becomes of an operation on a fair or plain lock, or on a simple one, that meets it in the lock's place.
+/// The result of an operation on a fair or plain lock, or on a simple one, that finds the data
+/// under the lock's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Is {
-    /// Refused: surely no lock.
+    /// Refused: certainly not a lock.
     NoLock,
-    /// Refused: another type.
+    /// Refused: wrong type.
     OtherType,
-    /// Somebody's hold: waited for, and taken by force alone.
+    /// A foreign hold: waited for, and removed only by `force`.
     Hold,
-    /// The same, but not even by force while it has no TTL.
+    /// The same, but while it has no TTL not even `force` removes it.
     Counter,
 }
 
-/// A command that writes it, and what it is: to a hash's lock, and to a string's.
+/// The command that writes the data, and how a lock stored as a hash and one stored as a string
+/// treat it.
 struct Shape {
     write: Vec<Vec<u8>>,
     hashes: Is,
@@ -78,7 +81,7 @@ fn shapes() -> Vec<Shape> {
     shapes
 }
 
-/// Every operation of every kind, as of an owner that holds nothing.
+/// Every operation of every kind, from an owner that holds nothing.
 fn operations() -> Vec<Op> {
     let (owner, token) = (owner(0), Token::new(5).expect("5 is a token"));
     let client = owner.client().expect("one of ours");
@@ -141,7 +144,8 @@ fn entry(all: &Value, key: &[u8]) -> Option<Value> {
 
 const TTLS: [Option<u64>; 2] = [None, Some(60_000)];
 
-/// D1: a wait for a fair or plain lock gave any hash of that name a TTL of 30 s, and `force` deleted it.
+/// D1: a wait for a fair or plain lock gave any hash of that name a TTL of 30 s, and `force`
+/// deleted it.
 #[test]
 fn d01_data_of_others_under_the_locks_name_stays_as_it_is() {
     for generation in [Generation::Redis62, Generation::Redis70, Generation::Valkey91] {
@@ -188,7 +192,7 @@ fn d01_data_of_others_under_the_locks_name_stays_as_it_is() {
     }
 }
 
-/// D1: a value that is gone by itself keeps nobody out, whatever it was.
+/// D1: an expired value keeps nobody out, whatever it was.
 #[test]
 fn d01_data_of_others_that_has_expired_is_nothing() {
     let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
@@ -204,8 +208,8 @@ fn d01_data_of_others_that_has_expired_is_nothing() {
     }
 }
 
-/// D1: the same under the names of the other keys. What is not of the type that belongs there is refused with
-/// an error that says so, or was not looked at; it is never changed.
+/// D1: the same under the names of the other keys. Data of the wrong type is either refused with an
+/// error that says so, or not read at all; it is never changed.
 #[test]
 fn d01_data_of_others_under_the_other_keys_stays_as_it_is() {
     for generation in [Generation::Redis62, Generation::Redis70, Generation::Valkey91] {
@@ -217,7 +221,7 @@ fn d01_data_of_others_under_the_other_keys_stays_as_it_is() {
             let key = fixture.keys.all()[at].clone();
             for shape in shapes() {
                 let command = std::str::from_utf8(&shape.write[0]).expect("a command");
-                // A series that Java has begun: what is a number is a token.
+                // A series that Java has started: a number is a token.
                 let token = at == 3 && command == "SET" && {
                     let text = &shape.write[2];
                     (1..=16).contains(&text.len()) && text.iter().all(u8::is_ascii_digit)

@@ -1,20 +1,21 @@
-//! Things that nobody who keeps to the protocol writes, in our own keys and in the queue: no operation fails for
-//! them, and whoever waits has its turn.
+//! Content that no client following the protocol writes, in our own keys and in the queue: it makes
+//! no operation fail, and every waiter gets the lock.
 
 use super::fixture::Fixture;
 use super::run::{START_US, client, owner, request};
 use fairlock_core::{Acquire, Body, Grant, Kind, Mode, Op, RequestId, Rules, Token};
 use fairlock_testkit::server::Generation;
 
-/// Holds; stand in the queue; comes.
+/// The holder, the waiters in the queue, and the owner that arrives.
 const HOLDS: u64 = 0;
 const WAITS: [u64; 2] = [1, 2];
 const COMES: u64 = 3;
 
-/// Rounds of heartbeats until both waiters had the lock: the patience with what looks like a Java head, twice, and D.
+/// Heartbeat rounds until both waiters must have had the lock: twice the patience with an apparent
+/// Java head, plus D.
 const ROUNDS: u32 = 3 * 4 + 3;
 
-/// None of these is a value of any field.
+/// Not valid in any field.
 const VALUES: [&str; 13] = [
     "",
     "garbage",
@@ -33,7 +34,7 @@ const VALUES: [&str; 13] = [
 
 const SCORES: [&str; 6] = ["inf", "-inf", "1e300", "9007199254740992", "0.5", "-7"];
 
-/// One command, after the name of the key.
+/// A command to run on the key with this index; its arguments follow the key's name.
 type Garbage = (usize, Vec<String>, String);
 
 fn garbage() -> Vec<Garbage> {
@@ -71,7 +72,7 @@ fn garbage() -> Vec<Garbage> {
     all
 }
 
-/// A waiter that does all that it should.
+/// A live waiter that follows the protocol.
 struct Waiter {
     number: u64,
     request: RequestId,
@@ -87,7 +88,7 @@ struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    /// One holds, two wait.
+    /// One owner holds, two wait.
     fn new(fixture: &'a mut Fixture) -> Self {
         fixture.reset(START_US);
         for number in 0..=COMES {
@@ -125,7 +126,7 @@ impl<'a> Scene<'a> {
         self.fixture.raw.call(&command);
     }
 
-    /// Heartbeats, returns and releases until nobody waits.
+    /// Sends heartbeats, returns and releases until nobody waits.
     fn serve(&mut self, what: &str) {
         let release = |number, token| Op::Release {
             kind: Kind::Fair,
@@ -185,7 +186,7 @@ fn wants(number: u64, request: RequestId, order: Option<u64>) -> Op {
     })
 }
 
-/// What meets the garbage first.
+/// The operations that may be the first to meet the garbage.
 fn firsts(token: Token) -> Vec<Op> {
     let kind = Kind::Fair;
     let leave = |number| Op::Leave {
@@ -220,9 +221,9 @@ fn firsts(token: Token) -> Vec<Op> {
     ]
 }
 
-/// One record that did not parse stopped the lock for everybody, with an error of Lua, and heartbeats kept it
-/// alive. Odd numbers in the state ended waiters in the same way, an order number of infinity newcomers. An
-/// entry of ours without a score stayed for good.
+/// D13: one record that could not be parsed blocked the lock for everybody with a Lua error, and
+/// heartbeats kept the record alive. In the same way, odd numbers in the state blocked waiters, and
+/// an infinite order number blocked newcomers. An entry of ours without a score was never removed.
 #[test]
 fn d13_garbage_stops_nobody() {
     let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };

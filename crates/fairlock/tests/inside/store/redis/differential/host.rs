@@ -1,4 +1,5 @@
-//! The file of the host store as the third party: the same operations on it, at the same times.
+//! The file of the host store as the third party: it carries out the same operations at the same
+//! times.
 
 use crate::ErrorKind;
 use crate::store::StoreError;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 type Done = (Answer, Vec<Effect>);
 
-/// A file of its own.
+/// A host store in a file of its own.
 pub(super) struct Host {
     file: HostFile,
     name: LockName,
@@ -28,16 +29,16 @@ impl Host {
         Self { file, name, calls: 0, _dir: dir }
     }
 
-    /// What others did becomes the file's state.
+    /// Copies what others did to the keys into the file.
     pub(super) fn set(&mut self, now_us: u64, state: &Snapshot) {
         self.file.stopped_us = Some(now_us);
         self.file.put(&self.name, state).expect("the state is written");
     }
 
-    /// Lets the file do `op`, and compares that with what the core did.
+    /// Carries out `op` in the file and compares the result with the core's.
     ///
     /// # Errors
-    /// Both, where they differ.
+    /// Both results if they differ.
     pub(super) fn check(
         &mut self,
         now_us: u64,
@@ -55,7 +56,8 @@ impl Host {
                 "the host store differs: {op:?}\ncore {expected:#?}\nfile {found:#?}"
             ));
         }
-        // Every other time the next operation finds the state in the file, and not decoded.
+        // Check only every other time, so that the next operation also finds a state that was not
+        // decoded in between.
         if self.calls.is_multiple_of(2) {
             let mut state = self.file.state_of(&self.name).expect("a row that can be read");
             expire(&mut state, now_us, rules, world);
@@ -75,7 +77,7 @@ fn same(expected: &Result<Done, CoreError>, found: &Result<Done, StoreError>) ->
         (Ok(expected), Ok(found)) => expected == found,
         (Err(expected), Err(found)) => {
             let said = found.error.to_string();
-            // A file has no token key that somebody could remove: it says what to do instead.
+            // The file has no token key to remove, so its error gives other advice.
             let is_told =
                 *expected == CoreError::TokenExhausted && said.contains("have reached 2^53");
             found.error.kind() == ErrorKind::WrongType
@@ -87,8 +89,9 @@ fn same(expected: &Result<Done, CoreError>, found: &Result<Done, StoreError>) ->
     }
 }
 
-/// An operation that only looks leaves in the row what has expired: the next one that writes drops it.
+/// A read-only operation leaves expired content in the row; the next operation that writes drops
+/// it.
 fn expire(state: &mut LockState, now_us: u64, rules: &Rules, world: &dyn World) {
-    // Of the wrong kind or not, what has expired is gone.
+    // Expired content is dropped even if the lock is of another kind.
     let _ = state.apply(now_us, &Op::Inspect { kind: Kind::Fair, limit: 0 }, rules, world);
 }

@@ -1,5 +1,6 @@
-//! How long the token key lives (D17): a day from when the clock has passed the token, so that no series falls
-//! unless the clock goes back by more than that, and for as long as a hold is renewed.
+//! The TTL of the token key (D17): a day from the moment the clock passes the token, so that no
+//! series falls unless the clock goes back by more than that, and at least as long as a hold is
+//! renewed.
 
 use super::fixture::Fixture;
 use super::run::{Run, START_US, Seen, owner, request};
@@ -30,7 +31,7 @@ fn release(run: &mut Run<'_>, kind: Kind, token: Token) {
     assert_eq!(run.both(&op).unwrap().expect("an answer").body, Body::Released);
 }
 
-/// The token key's end, which core, host store and server agree on.
+/// The expiry of the token key, on which core, host store and server agree.
 fn ends(run: &Run<'_>) -> Option<u64> {
     run.core().snapshot().token_expires
 }
@@ -48,7 +49,7 @@ fn on_every_way(play: impl Fn(&mut Run<'_>, Kind)) {
     }
 }
 
-/// D17: every name ever locked left a key for seven days, 100 GB for a thousand fresh names a second.
+/// D17: every name ever locked left a key for seven days: 100 GB at a thousand new names a second.
 #[test]
 fn d17_a_token_ends_a_day_after_its_time() {
     on_every_way(|run, kind| {
@@ -61,8 +62,9 @@ fn d17_a_token_ends_a_day_after_its_time() {
     });
 }
 
-/// The clock was an hour ahead, and is set right: the series goes on from the token, which the clock has not
-/// reached yet. Its key has to live until a day after the clock has, or the next token would be smaller.
+/// The clock was an hour ahead and is set right: the series continues from the token, which the
+/// clock has not reached yet. The key has to live for a day after the clock reaches it, or the next
+/// token would be smaller.
 #[test]
 fn d17_a_token_ahead_of_the_clock_outlives_that() {
     on_every_way(|run, kind| {
@@ -80,15 +82,15 @@ fn d17_a_token_ahead_of_the_clock_outlives_that() {
     });
 }
 
-/// A server that took over without the last writes knows an older hold of the same owner, or no token at all. With
-/// its first renewal the present hold is the one it knows: what ends the older one finds nothing, and no later hold
-/// gets a smaller token.
+/// A server that took over without the last writes knows an older hold of the same owner, or no
+/// token at all. From its first renewal on it knows the present hold: an operation that ends the
+/// older one finds nothing, and no later hold gets a smaller token.
 #[test]
 fn the_last_token_is_that_of_the_hold_that_is_renewed() {
     on_every_way(|run, kind| {
         let token = take(run, kind);
         if kind == Kind::Simple {
-            // Its value names the token of each hold.
+            // A simple lock's value contains the token of its hold.
             return;
         }
         let key = run.fixture.keys.all()[3].clone();
@@ -109,7 +111,7 @@ fn the_last_token_is_that_of_the_hold_that_is_renewed() {
     });
 }
 
-/// A hold of days that nobody waits for is found by its token alone.
+/// A hold that lasts for days without waiters is found by its token alone.
 #[test]
 fn d17_a_renewed_hold_keeps_its_token() {
     on_every_way(|run, kind| {
@@ -121,7 +123,7 @@ fn d17_a_renewed_hold_keeps_its_token() {
             let found = run.core().snapshot().token;
             assert_eq!(found, Some(token.get()), "after {hours} h");
         }
-        // A series that Java began gets no end by it.
+        // A renewal does not give a TTL to a series that Java began.
         let key = run.fixture.keys.all()[3].clone();
         run.fixture.raw.call(&[b"PERSIST".as_slice(), &key]);
         run.adopt();

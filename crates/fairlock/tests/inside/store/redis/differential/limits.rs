@@ -1,5 +1,4 @@
-//! Values at their limits (F70, F73): typed errors or plain results, never a key that stays for
-//! ever.
+//! Extreme values (F70, F73): typed errors or plain results, and never a key without a TTL.
 
 use super::fixture::Fixture;
 use super::run::{Run, START_US, Seen, owner, request};
@@ -22,7 +21,7 @@ fn acquire(kind: Kind, lease_ms: u64, shared_owner: bool) -> Op {
     })
 }
 
-/// Every operation that needs nothing of the lock's past.
+/// Every operation that does not depend on the lock's history.
 fn all_operations() -> Vec<Op> {
     let (owner, token) = (owner(0), Token::new(5).expect("5 is a token"));
     let release = |kind, keep| Op::Release { kind, owner: owner.clone(), token, keep, change: 1 };
@@ -52,7 +51,8 @@ fn all_operations() -> Vec<Op> {
     ]
 }
 
-/// A token that is no number below 2^53 refuses every operation, by name, and nothing changes.
+/// With a token key that is not a number below 2^53, every operation is refused with an error that
+/// names it, and nothing changes.
 #[test]
 fn f73_a_token_that_is_none_refuses_every_operation() {
     let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
@@ -78,7 +78,7 @@ fn f73_a_token_that_is_none_refuses_every_operation() {
     }
 }
 
-/// The last token but one is granted, and the next acquisition refused: none is given twice.
+/// The last token but one is granted and the next acquisition is refused: no token is given twice.
 #[test]
 fn f73_the_series_ends_below_2_to_the_53() {
     let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
@@ -97,9 +97,10 @@ fn f73_the_series_ends_below_2_to_the_53() {
     assert!(end.is_err_and(|error| error.contains("FAIRLOCK_TOKEN")));
 }
 
-/// D14: the last token of all was granted, and then every operation on its hold was refused: it could neither be
-/// renewed nor released, and a waiter got it from the hand-over as well. Now its holder goes on and lets go; who
-/// waits is refused, and not handed a token that there is not.
+/// D14: the very last token was granted, and then every operation on its hold was refused: it could
+/// be neither renewed nor released, and the hand-over gave the same token to a waiter. Now its
+/// holder can renew and release; waiters are refused instead of being given a token that does not
+/// exist.
 #[test]
 fn d14_the_last_token_of_all_is_renewed_and_released() {
     let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
@@ -118,7 +119,7 @@ fn d14_the_last_token_of_all_is_renewed_and_released() {
             let holder = owner(0);
             let renewed = Op::Renew { kind, owner: holder.clone(), token, ttl_ms: 30_000 };
             assert_eq!(run.both(&renewed).unwrap().unwrap().body, Body::Renewed);
-            // Refused: all that would need another token.
+            // Everything that would need another token is refused.
             let Op::Acquire(other) = acquire(kind, 30_000, false) else { unreachable!() };
             let other = Acquire { owner: owner(1), request: request(1, 0), ..other };
             assert_eq!(run.both(&Op::Acquire(other)).unwrap(), None);
@@ -131,7 +132,8 @@ fn d14_the_last_token_of_all_is_renewed_and_released() {
             assert_eq!(run.both(&acquire(kind, 30_000, false)).unwrap(), None);
         }
     }
-    // A waiter that entered before is not served by the release, by the short way nor the long one.
+    // The release does not grant to a waiter that entered earlier, on the short way or the long
+    // one.
     for long_way in [false, true] {
         fixture.reset(START_US);
         fixture.long_way = long_way;
@@ -153,7 +155,7 @@ fn d14_the_last_token_of_all_is_renewed_and_released() {
 }
 
 /// The shortest and the longest lease, and the largest count, on every path that writes one: the
-/// lock's key and ours always end by themselves (the core's C8, compared key by key).
+/// lock's key and our own keys always expire (the core's C8, compared key by key).
 #[test]
 fn f70_limits_leave_no_key_without_a_ttl() {
     let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
@@ -188,8 +190,8 @@ fn f70_limits_leave_no_key_without_a_ttl() {
     }
 }
 
-/// What stands in the lock's hash is another program's business: any text as a count refuses every
-/// operation, and is not a raw error of Lua.
+/// The fields of the lock's hash belong to other programs too: a count that is not a number is
+/// refused by every operation with a typed error, never a raw Lua error.
 #[test]
 fn f70_any_text_as_a_count_is_borne() {
     let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };

@@ -1,4 +1,4 @@
-//! What happens to the keys beside our operations: Java, and whoever meddles.
+//! Changes to the keys other than our operations: by Java clients and by operators.
 
 use super::fixture::NAME;
 use super::run::{Run, client, owner, request};
@@ -13,7 +13,7 @@ impl Run<'_> {
 
     pub(super) fn java(&mut self, waiter: u64, act: JavaAct) {
         if self.core.snapshot().value.is_some() {
-            // Java's scripts fail there, as ours do.
+            // Java's scripts fail here, as ours do.
             return;
         }
         let java = &mut self.fixture.java[waiter as usize % 2];

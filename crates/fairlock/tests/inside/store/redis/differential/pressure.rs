@@ -1,5 +1,5 @@
-//! A server without free memory (F28, A3, A20): what frees or keeps works, what takes is refused
-//! and leaves nothing, and no grant is published without its hold.
+//! A server without free memory (F28, A3, A20): operations that release or keep a lock work,
+//! acquisitions are refused and leave nothing behind, and no grant is published without its hold.
 
 use super::fixture::Fixture;
 use super::rng::{Rng, seed};
@@ -8,14 +8,14 @@ use super::step::{Named, Place, Plan, Step, Who};
 use fairlock_core::{Body, Kind, Mode, Op, Rules, Snapshot};
 use fairlock_testkit::server::Generation;
 
-/// Operations without memory on each server.
+/// Operations that each server carries out without free memory.
 const OPERATIONS: u64 = 1_500;
 
 impl Run<'_> {
-    /// Carries out `op` while the server has no memory to give.
+    /// Carries out `op` while the server has no free memory.
     ///
     /// # Errors
-    /// When anything but an acquisition is refused, or a refusal leaves a trace, or the sides
+    /// If anything but an acquisition is refused, a refusal leaves a trace, or the two sides
     /// differ.
     fn without_memory(&mut self, op: &Op) -> Result<Option<Body>, String> {
         let before = self.ask_nothing();
@@ -92,9 +92,9 @@ fn acquire(owner: u64) -> Step {
     }
 }
 
-/// The story of A3 and A20, step by step: held, one waits, memory is gone. The waiter's beat, the
-/// holder's renewal and re-entry, the release with its hand-over, and giving up all work; a new
-/// acquisition does not, and leaves nothing.
+/// The story of A3 and A20, step by step: one owner holds, one waits, memory runs out. The waiter's
+/// heartbeat, the holder's renewal and re-entry, the release with its hand-over, and giving up all
+/// work; a new acquisition fails and leaves nothing behind.
 #[test]
 fn a03_a20_a_lock_lives_through_a_server_without_memory() {
     use fairlock_core::Body::*;
@@ -130,7 +130,7 @@ fn a03_a20_a_lock_lives_through_a_server_without_memory() {
             bury: true,
             shared: false,
         };
-        // It was handed the lock by the release, without knowing, and gives up.
+        // The release has handed it the lock; not knowing that, it gives up.
         assert_eq!(pressed(&leave(1)), Some(Freed));
         assert_eq!(pressed(&acquire(2)), None);
         assert_eq!(pressed(&leave(2)), Some(Nothing));

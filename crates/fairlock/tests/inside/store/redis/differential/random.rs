@@ -1,4 +1,5 @@
-//! Random histories. `FAIRLOCK_SEED` replays one, `FAIRLOCK_DIFF_OPS` says how many operations.
+//! Random histories. `FAIRLOCK_SEED` replays one; `FAIRLOCK_DIFF_OPS` sets the number of
+//! operations.
 
 use super::fixture::Fixture;
 use super::rng::seed;
@@ -7,10 +8,10 @@ use super::shrink::shrink;
 use super::step::{Plan, Step};
 use fairlock_testkit::server::Generation;
 
-/// So many operations meet everything.
+/// A run of this many operations reaches every outcome.
 const ENOUGH: usize = 50_000;
 
-/// What a run of that length always meets, by a wide margin.
+/// Outcomes that a run of that length always reaches, by a wide margin.
 const EXPECTED: [&str; 37] = [
     "answer: Beaten",
     "answer: Buried",

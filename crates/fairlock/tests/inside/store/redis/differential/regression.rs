@@ -1,4 +1,4 @@
-//! Differences that the random histories found, each as short as it got, under its story.
+//! Differences that the random histories found, each reduced to a short run, with its story.
 
 use super::fixture::Fixture;
 use super::run::{Run, START_US, Seen, owner, run};
@@ -31,9 +31,9 @@ fn acquire(owner: u64, mode: Mode, place: Place) -> Step {
 
 const BACK: Place = Place::Ago(5_000_000);
 
-/// A returning entry whose inbox nobody subscribes came to the head of the queue in its own call.
-/// It was judged by that inbox, removed, and then told that it was queued under no number: on
-/// Redis a reply that could not be decoded. Its own call proves that it lives.
+/// A returning entry whose inbox had no subscriber reached the head of the queue in its own call.
+/// It was judged by that inbox, removed, and then told that it was queued, but under no number: on
+/// Redis a reply that could not be decoded. An entry's own call proves that it is alive.
 #[test]
 fn an_acquire_never_removes_its_own_caller() {
     agree(
@@ -47,8 +47,8 @@ fn an_acquire_never_removes_its_own_caller() {
     );
 }
 
-/// A heartbeat that was carried out after its client's last waiter had left wrote the beat down, for a
-/// minute in which nobody waited: the cancellation driver found a key left.
+/// A heartbeat that was carried out after its client's last waiter had left stored the beat for a
+/// minute, although nobody waited: the cancellation driver found a leftover key.
 #[test]
 fn a_heartbeat_after_everybody_left_leaves_nothing() {
     let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
@@ -62,8 +62,8 @@ fn a_heartbeat_after_everybody_left_leaves_nothing() {
     assert_eq!(*run.core().snapshot(), Snapshot::default());
 }
 
-/// D33: a heartbeat gave each of a million strangers a score, and the server did nothing else for 11 s. Beyond a bound a
-/// queue stays as it is, on both sides the same.
+/// D33: a heartbeat gave each of a million foreign entries a score, and the server did nothing else
+/// for 11 s. A queue above a bound is now left as it is, on both sides alike.
 #[test]
 fn d33_a_queue_is_mended_up_to_a_bound() {
     let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
@@ -79,13 +79,14 @@ fn d33_a_queue_is_mended_up_to_a_bound() {
     }
 }
 
-/// The clock jumps by more than the records live, and somebody comes who waits: who was there has an inbox, and is not
-/// judged by the score and the TTL of before. The core's part is `silences::d08_after_a_jump_of_the_clock_...`.
+/// The clock jumps by more than the records live, and a new waiter arrives. The earlier waiters
+/// have inboxes and are not judged by their old scores and TTLs. The core's part is
+/// `silences::d08_after_a_jump_of_the_clock_...`.
 #[test]
 fn d08_a_jump_of_the_clock_removes_nobody_who_has_an_inbox() {
     let inbox = |client| Step::Inbox { client, on: true };
     let here = |owner| acquire(owner, Mode::Wait, Place::New);
-    // Whoever is first has the score of its last heartbeat.
+    // The head has the score of its last heartbeat.
     let beat = || Step::Beat { client: 1, waiters: vec![1] };
     agree(
         Rules::default(),
@@ -104,7 +105,7 @@ fn d08_a_jump_of_the_clock_removes_nobody_who_has_an_inbox() {
     );
 }
 
-/// `LRANGE 0 -1` is the whole list: a status without waiters listed them all.
+/// `LRANGE 0 -1` is the whole list, so an `Inspect` with a limit of 0 listed all waiters.
 #[test]
 fn inspecting_no_waiters_lists_none() {
     agree(
@@ -118,8 +119,8 @@ fn inspecting_no_waiters_lists_none() {
     );
 }
 
-/// A place counts foreign members as well, the first of two entries counts, and who holds the lock,
-/// or never waited, has none.
+/// Foreign members count for a place; of two entries of one owner the first counts; an owner that
+/// holds the lock, or never waited, has no place.
 #[test]
 fn a_place_is_counted_from_the_head() {
     let place = |member| Step::Place { member };
@@ -140,8 +141,8 @@ fn a_place_is_counted_from_the_head() {
     );
 }
 
-/// A hold with 0 ms left is still held. The number of its change went into a key that was made to
-/// end at the same time, which deletes it at once: a late copy of an older change would count.
+/// A hold with 0 ms left is still held. The number of its change was stored in a key with the same
+/// expiry, which deletes the key at once, so a late copy of an older change would have counted.
 #[test]
 fn a_change_in_the_last_millisecond_of_a_hold_keeps_its_number() {
     agree(
@@ -163,7 +164,7 @@ fn a_change_in_the_last_millisecond_of_a_hold_keeps_its_number() {
     );
 }
 
-/// Others may write any hold count; the reply must still be one, or say that it is none.
+/// Others may write any hold count; the reply must still be a count, or say that there is none.
 #[test]
 fn an_odd_hold_count_can_be_shown() {
     for count in [-1, 0, 1, 2_147_483_647, 2_147_483_648, 4_294_967_296] {
@@ -182,7 +183,7 @@ fn an_odd_hold_count_can_be_shown() {
     }
 }
 
-/// A plain lock has no queue. The core took the fair entry of the same owner out of it.
+/// A plain lock has no queue, but the core removed the same owner's entry from the fair queue.
 #[test]
 fn leaving_a_plain_lock_leaves_the_queue_alone() {
     agree(
@@ -200,8 +201,8 @@ fn leaving_a_plain_lock_leaves_the_queue_alone() {
     );
 }
 
-/// An owner that waits in the fair queue takes the plain lock of the same name: its users mixed
-/// two kinds, which may surprise them but must not break an assertion of ours.
+/// An owner that waits in the fair queue takes the plain lock of the same name: its users mixed two
+/// kinds, which may surprise them but must not violate one of our assertions.
 #[test]
 fn a_waiter_may_take_the_plain_lock_of_the_same_name() {
     let mut plain = acquire(1, Mode::Try, Place::New);
@@ -213,8 +214,8 @@ fn a_waiter_may_take_the_plain_lock_of_the_same_name() {
     );
 }
 
-/// The last member with a score left, and a Java head without one got its own: the set was new on
-/// the server, so without a TTL, while the list kept a day to live.
+/// The last member with a score left, and a Java head without one got a score: the set was new on
+/// the server and so had no TTL, while the list still had a day to live.
 #[test]
 fn a_new_score_set_ends_with_the_list() {
     agree(
@@ -235,8 +236,8 @@ fn a_new_score_set_ends_with_the_list() {
     );
 }
 
-/// Two waiters came back with the same order number, and a third one after them. Which of the two
-/// is first means nothing, but it must not break an assertion of ours.
+/// Two waiters returned with the same order number, followed by a third. Either order of the two is
+/// right, and it must not violate one of our assertions.
 #[test]
 fn equal_order_numbers_are_borne() {
     agree(
@@ -251,8 +252,8 @@ fn equal_order_numbers_are_borne() {
     );
 }
 
-/// An operator made a key of ours live for ever: that breaks no assertion, and the next beat
-/// mends it.
+/// An operator removed the TTL of one of our keys: no assertion is violated, and the next beat
+/// restores the TTL.
 #[test]
 fn a_key_without_a_ttl_is_borne_and_mended() {
     agree(
@@ -272,10 +273,10 @@ fn a_key_without_a_ttl_is_borne_and_mended() {
     );
 }
 
-/// Java dropped a stale head of ours, which knows nothing of our order numbers: the number stayed
-/// and counted as a waiter, so that a foreign one went uncounted, and the beats of those behind
-/// kept their scores too low by its allowance. The Java client's own acquire then subtracted it,
-/// and they were dropped alive.
+/// Java, which does not know our order numbers, dropped a stale head of ours. Its number stayed and
+/// counted as a waiter, so a foreign waiter went uncounted, and the beats of the waiters behind
+/// kept their scores too low by its allowance. The Java client's own acquire then subtracted the
+/// allowance, and those waiters were dropped alive.
 #[test]
 fn a_head_that_java_dropped_hides_no_foreign_waiter() {
     let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
@@ -302,8 +303,9 @@ fn a_head_that_java_dropped_hides_no_foreign_waiter() {
     assert_eq!(allowed, 600_000, "its own allowance and that of the Java waiter ahead");
 }
 
-/// A Java client whose clock is behind enters with a score that has passed. While it listens it is told, and
-/// spared for as long as a head that nobody hears; then it is dropped, and ours behind it served.
+/// A Java client whose clock is behind enters with a score that has already passed. While it
+/// listens it is notified, and spared for as long as a head without a subscriber; then it is
+/// dropped, and our waiter behind it gets the lock.
 #[test]
 fn a_stale_java_head_that_listens_is_spared_for_a_while() {
     let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
@@ -333,7 +335,7 @@ fn a_stale_java_head_that_listens_is_spared_for_a_while() {
     assert!(run.core().snapshot().hold.contains_key(&owner(1)));
 }
 
-/// The score of owner 1 after these steps, in ms ahead of the beginning, as core and Lua have it.
+/// The score of owner 1 after these steps, in milliseconds from the start, as core and Lua have it.
 #[track_caller]
 fn score_of_1(rules: Rules, steps: &[Step]) -> Option<i64> {
     let mut fixture = Fixture::start(Generation::Redis70)?;
@@ -346,10 +348,11 @@ fn score_of_1(rules: Rules, steps: &[Step]) -> Option<i64> {
     Some(run.core().snapshot().scores[&owner(1)] - (START_US / 1_000) as i64)
 }
 
-/// Each heartbeat raised a waiter's score by the fair wait of every Java thread in the queue, those
-/// behind it too. When it died Java had to wait for that: 20 minutes with three of them, and longer
-/// than their own scores lasted, so that they were dropped alive. Only those before it count, and
-/// once what it had on entry is used up, 30 s beyond them.
+/// Each heartbeat raised a waiter's score by the fair wait of every Java thread in the queue,
+/// including those behind it. When the waiter died, Java had to wait that long: 20 minutes with
+/// three threads, longer than their own scores lasted, so they were dropped alive. Now only the
+/// threads ahead count; and once the waiter's score from its entry is used up, it stays 30 s above
+/// theirs.
 #[test]
 fn java_behind_a_waiter_of_ours_does_not_raise_its_score() {
     let java = |waiter| Step::Java {
@@ -376,7 +379,8 @@ fn java_behind_a_waiter_of_ours_does_not_raise_its_score() {
     assert_eq!(score_of_1(rules, &steps), Some(420_000 + 300_000 + 30_000));
 }
 
-/// The same for a waiter that returns to its place: it got the fair wait of those behind it.
+/// The same for a waiter that returns to its place: its score included the fair wait of those
+/// behind it.
 #[test]
 fn java_behind_a_waiter_that_returns_does_not_raise_its_score() {
     let java = |waiter| Step::Java {
@@ -390,7 +394,8 @@ fn java_behind_a_waiter_that_returns_does_not_raise_its_score() {
     assert_eq!(score, 300_000, "it stands in front");
 }
 
-/// A dead Java head costs the fair wait, ours cost 30 s however short that is.
+/// A dead Java head costs the fair wait. A dead head of ours costs 30 s, or the fair wait if that
+/// is shorter.
 #[test]
 fn a_head_of_ours_is_waited_for_no_longer_than_the_fair_wait() {
     for (fair_wait_ms, ahead_ms) in [(300_000, 30_000), (8_000, 8_000), (1_000, 6_000)] {
@@ -406,8 +411,8 @@ fn a_head_of_ours_is_waited_for_no_longer_than_the_fair_wait() {
     }
 }
 
-/// As many dead waiters as one call looks at, and nobody behind them: the queue is empty then, and
-/// who does not wait may take the lock. The core said neither that nor MORE.
+/// Exactly as many dead waiters as one call examines, and nobody behind them: the queue is then
+/// empty, and a `Try` may take the lock. The core neither granted it nor said MORE.
 #[test]
 fn a_queue_that_one_call_just_empties_is_empty() {
     for size in [63, 64, 65] {
@@ -418,8 +423,8 @@ fn a_queue_that_one_call_just_empties_is_empty() {
     }
 }
 
-/// The only record of the lock was that of an entry that returns: the state is gone and made anew
-/// in between, so it has no longer life from before, though the lock is held for years.
+/// The lock's only record belonged to an entry that returns. The state is deleted and created anew
+/// in between, so it must not keep its former longer TTL, although the lock is held for years.
 #[test]
 fn a_state_that_is_made_anew_has_a_new_ttl() {
     agree(
@@ -439,7 +444,7 @@ fn a_state_that_is_made_anew_has_a_new_ttl() {
     );
 }
 
-/// What the server and the core know after `steps`, in which they agree.
+/// The state after `steps`, on which server and core agree.
 fn after(steps: &[Step]) -> Option<Snapshot> {
     let mut fixture = Fixture::start(Generation::Redis70)?;
     fixture.reset(START_US);
@@ -452,8 +457,8 @@ fn after(steps: &[Step]) -> Option<Snapshot> {
     Some(run.core().snapshot().clone())
 }
 
-/// The clock goes back while nobody with a number stands in the queue: the exploration found that the next
-/// one got a smaller number than somebody who was out of it just then.
+/// The clock goes back while no queued waiter has a number: the exploration found that the next
+/// waiter got a smaller number than one that was out of the queue at that moment.
 #[test]
 fn numbers_go_on_when_the_clock_goes_back() {
     let steps = [
@@ -475,7 +480,7 @@ fn numbers_go_on_when_the_clock_goes_back() {
     assert_eq!((keys.order[&owner(3)], keys.record.given), (START_US + 2, Some(START_US + 2)));
 }
 
-/// The order key is deleted. Who returns stays where it stands, also where it stands twice.
+/// The order key is deleted. A returning waiter keeps its place, even if it is listed twice.
 #[test]
 fn who_stands_in_the_list_without_a_number_stays_there() {
     let twice = Step::Meddle(Fault::ListTwice(Member::Ours(2), End::Tail));

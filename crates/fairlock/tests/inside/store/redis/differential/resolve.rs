@@ -1,4 +1,4 @@
-//! Steps made concrete: who holds, which token, which place in the queue.
+//! Resolves steps to concrete values: the holder, the token, the place in the queue.
 
 use super::run::{Run, client, owner, request};
 use super::step::{Named, Place, Step, Who};
@@ -45,7 +45,8 @@ impl Run<'_> {
                     lease_ms: *lease_ms,
                     mode: *mode,
                     order,
-                    // Just in time, or early: a script that took it for the time would show.
+                    // Just in time, or far ahead: a script that took this for the current time
+                    // would be found out.
                     not_after_ms: if *late { now_ms - 1 } else { now_ms + 7_000 * number },
                     sure: *sure,
                     shared_owner: *shared,

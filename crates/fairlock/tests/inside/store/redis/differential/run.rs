@@ -1,4 +1,4 @@
-//! One run: every step against the server and against the core, and the first difference.
+//! One run: every step on the server and on the core, up to the first difference.
 
 use super::dump::Dump;
 use super::fixture::Fixture;
@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// When every run begins: 2033, and a number that ends in many zeros, which some servers write
-/// with an exponent.
+/// The time at which every run begins: 2033, as a number with many trailing zeros, which some
+/// servers write with an exponent.
 pub(super) const START_US: u64 = 2_000_000_000_000_000;
 
-/// What a run has seen, so that a test can tell that it saw everything.
+/// What a run has reached, so that a test can check that it covered everything.
 pub(super) type Seen = BTreeMap<String, u64>;
 
 /// The first step where the two sides differ.
@@ -24,7 +24,7 @@ pub(super) struct Mismatch {
     pub(super) story: String,
 }
 
-/// What the server made of an operation.
+/// What the server did for an operation.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) result: Result<Answer, String>,
@@ -32,12 +32,11 @@ pub(super) struct Found {
     pub(super) dump: Dump,
 }
 
-/// A run under way.
 pub(super) struct Run<'a> {
     pub(super) fixture: &'a mut Fixture,
     rules: Rules,
     pub(super) core: LockState,
-    /// The token key holds no number: the core cannot say what happens.
+    /// The token key does not contain a number: the core cannot predict what happens.
     garbage: bool,
     burials: BTreeSet<RequestId>,
     /// The last order number of each owner.
@@ -47,7 +46,7 @@ pub(super) struct Run<'a> {
     seen: &'a mut Seen,
 }
 
-/// Carries out a plan on an empty server.
+/// Plays a plan on an empty server.
 ///
 /// # Errors
 /// The first difference.
@@ -64,7 +63,7 @@ pub(super) fn client(number: u64) -> ClientId {
     ClientId::from_random(u128::from(number + 1) << 96)
 }
 
-/// Owner `number`: the clients take turns.
+/// Owner `number`; owners are spread over the clients in turn.
 pub(super) fn owner(number: u64) -> OwnerId {
     let client = client(number % super::step::CLIENTS);
     OwnerId::ours(client, 1 + number / super::step::CLIENTS).expect("a legal number")
@@ -75,7 +74,7 @@ pub(super) fn request(owner: u64, number: u64) -> RequestId {
 }
 
 impl<'a> Run<'a> {
-    /// Goes on from `start`, which the server already has.
+    /// Continues from `start`, which the server already has.
     pub(super) fn new(
         fixture: &'a mut Fixture,
         rules: Rules,
@@ -96,7 +95,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Calls the script of `op`, and looks at nothing.
+    /// Calls the script of `op` without comparing anything.
     pub(super) fn call(&mut self, op: &Op) -> Result<Answer, String> {
         if let Op::Leave { request, bury: true, .. } = op {
             self.burials.insert(*request);
@@ -104,12 +103,13 @@ impl<'a> Run<'a> {
         self.fixture.call(&self.rules, op)
     }
 
-    /// Whether the token key holds no number, so that the core cannot say what happens.
+    /// Whether the token key does not contain a number, so that the core cannot predict what
+    /// happens.
     pub(super) fn is_garbage(&self) -> bool {
         self.garbage
     }
 
-    /// All that is stored.
+    /// All stored data.
     pub(super) fn ask_nothing(&mut self) -> Dump {
         self.fixture.dump(&self.burials)
     }
@@ -122,8 +122,8 @@ impl<'a> Run<'a> {
         match step {
             Step::Time(by) => {
                 if *by < 0 {
-                    // What has expired by now must not come back to life on one side only: the
-                    // server may have dropped it already, or not yet.
+                    // Expired content must not come back to life on one side only: the server may
+                    // or may not have dropped it already.
                     self.adopt();
                 }
                 let now = self.fixture.now_us().checked_add_signed(*by).expect("within reason");
@@ -154,10 +154,10 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Lets server and core do `op`, and compares all that can be seen of it.
+    /// Carries out `op` on server and core, and compares everything observable.
     ///
     /// # Errors
-    /// Both sides, where they differ.
+    /// Both sides if they differ.
     pub(super) fn both(&mut self, op: &Op) -> Result<Option<Answer>, String> {
         if self.garbage {
             return self.refused(op).map(|()| None);
@@ -166,7 +166,7 @@ impl<'a> Run<'a> {
         self.judge(op, found)
     }
 
-    /// Lets the server do `op`, and looks at all that can be seen of it.
+    /// Carries out `op` on the server and collects everything observable.
     pub(super) fn ask(&mut self, op: &Op) -> Found {
         let result = self.call(op);
         let heard = self.fixture.messages();
@@ -174,10 +174,10 @@ impl<'a> Run<'a> {
         Found { result, heard, dump }
     }
 
-    /// Lets the core do `op`, and compares that with what the server did.
+    /// Carries out `op` on the core and compares that with what the server did.
     ///
     /// # Errors
-    /// Both sides, where they differ.
+    /// Both sides if they differ.
     pub(super) fn judge(&mut self, op: &Op, found: Found) -> Result<Option<Answer>, String> {
         let now_us = self.fixture.now_us();
         let world = self.fixture.present.clone();
@@ -247,11 +247,11 @@ impl<'a> Run<'a> {
         Ok(answer)
     }
 
-    /// A token that is no number: the call is refused and nothing changes.
+    /// With a token that is not a number, the call is refused and nothing changes.
     fn refused(&mut self, op: &Op) -> Result<(), String> {
         let before = self.fixture.dump(&self.burials);
         if before.garbage.is_none() {
-            // It has expired meanwhile.
+            // It has expired in the meantime.
             self.adopt();
             return self.both(op).map(drop);
         }
@@ -308,7 +308,7 @@ impl<'a> Run<'a> {
         *self.seen.entry(what.to_owned()).or_default() += 1;
     }
 
-    /// What others did to the keys becomes the core's state.
+    /// Copies what others did to the keys into the core's state.
     pub(super) fn adopt(&mut self) {
         self.fixture.messages();
         let dump = self.fixture.dump(&self.burials);

@@ -1,11 +1,11 @@
-//! A failing run made short: steps are left out as long as it still fails.
+//! Shortens a failing run: leaves out steps as long as it still fails.
 
 use super::fixture::Fixture;
 use super::run::{Mismatch, Seen, run};
 use super::step::Plan;
 
-/// The shortest failing run that leaving out steps leads to, and its difference. Any difference
-/// counts, not only the first one found.
+/// The shortest failing run found by leaving out steps, and its difference. Any difference counts,
+/// not only the first one found.
 pub(super) fn shrink(fixture: &mut Fixture, plan: &Plan, first: Mismatch) -> (Plan, Mismatch) {
     let mut best = plan.clone();
     let mut failure = first;

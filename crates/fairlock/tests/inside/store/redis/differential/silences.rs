@@ -1,7 +1,7 @@
-//! Users and long silences: some try, some wait, some give up, some die, operators delete keys, and nothing
-//! happens for up to a day. Whatever the pauses: a lock that nobody alive holds or waits for is obtained by the
-//! first try after the deadline of the dead, and no key is without a TTL. On the core alone, on a server (beside the
-//! core), and in the file of the host store.
+//! Users with long silences: some try, some wait, some give up, some die, operators delete keys,
+//! and nothing happens for up to a day. Whatever the pauses, a lock that nobody alive holds or
+//! waits for is obtained by the first try after the deadline of the dead users, and every key has a
+//! TTL. Runs on the core alone, on a server (beside the core), and in the file of the host store.
 
 use super::fixture::Fixture;
 use super::rng::{Rng, seed};
@@ -16,25 +16,24 @@ use std::collections::BTreeSet;
 
 const MINUTE: u64 = 60_000;
 const LEASE: u64 = 30_000;
-/// Of a history; fewer than one call looks at, so that no reply says MORE.
+/// Steps of a history; fewer than the entries that one call examines, so that no reply says MORE.
 const STEPS: u64 = 60;
 
-/// What is tested: the core, a server or a file, and how time passes there.
+/// The implementation under test (the core, a server or a file) and how time passes there.
 trait Subject {
     fn rules(&self) -> &Rules;
     fn pass(&mut self, ms: u64);
     /// # Errors
-    /// Where two stores differ.
+    /// If two stores differ.
     fn call(&mut self, op: &Op) -> Result<Body, String>;
-    /// What is stored.
     fn keys(&self) -> Snapshot;
     fn lose(&mut self, which: usize);
     fn comes(&mut self, number: u64);
-    /// Everything that it had is closed.
+    /// All its connections and files are closed.
     fn is_killed(&mut self, number: u64);
 }
 
-/// The core, with what servers know, or what the host store knows.
+/// The core, in a world as servers show it, or as the host store shows it.
 struct Core {
     lock: LockState,
     rules: Rules,
@@ -156,7 +155,7 @@ struct File {
     core: Core,
     file: crate::store::host::HostFile,
     name: fairlock_core::LockName,
-    /// Whether a death can be proven.
+    /// Whether the store can prove a death.
     proves: bool,
     _dir: fairlock_testkit::tempdir::TempDir,
 }
@@ -211,7 +210,7 @@ impl Subject for File {
     }
 
     fn is_killed(&mut self, number: u64) {
-        // Without a proof its bell alone is closed, which nobody looks at.
+        // Without a proof of death only its bell is closed, which nobody checks.
         if self.proves {
             self.core.is_killed(number);
             self.core.known.gone.insert(client(number));
@@ -219,13 +218,13 @@ impl Subject for File {
     }
 }
 
-/// Somebody who waits or holds, and lives.
+/// A live waiter or holder.
 #[derive(Clone, Debug)]
 struct User {
     number: u64,
     request: RequestId,
     order: u64,
-    /// It holds.
+    /// Set while it holds the lock.
     token: Option<Token>,
 }
 
@@ -242,10 +241,11 @@ struct Users<'a, B> {
     came: u64,
     requests: u64,
     alive: Vec<User>,
-    /// When the dead are over, and what they hold: as known while that was still to come.
+    /// The time by which dead users no longer block the lock, and the end of their hold as it was
+    /// known before that time.
     due_ms: u64,
     hold_ends_ms: u64,
-    /// Tries that had to get the lock.
+    /// How many tries had to get the lock.
     owed: u64,
 }
 
@@ -301,7 +301,7 @@ impl<'a, B: Subject> Users<'a, B> {
                 self.pass(ms)
             }
             _ => {
-                // Nobody comes for long: those who were there are dead by then, or most of them.
+                // Nobody arrives for a long time; all or nearly all present users are dead by then.
                 while self.alive.len() > self.rng.pick(&[0, 0, 0, 1]) {
                     let user = self.alive.remove(0);
                     self.dies(&user);
@@ -321,13 +321,13 @@ impl<'a, B: Subject> Users<'a, B> {
     }
 
     fn dies(&mut self, user: &User) {
-        // Else it hangs, and its connections stay.
+        // Otherwise it hangs, and its connections stay open.
         if self.rng.chance(50) {
             self.subject.is_killed(user.number);
         }
     }
 
-    /// An operation of somebody who waits or holds: a sign of life.
+    /// An operation of a waiter or holder, which is a sign of life.
     fn call(&mut self, op: &Op) -> Result<Body, String> {
         let body = self.ask(op)?;
         let rules = self.subject.rules();
@@ -419,7 +419,7 @@ impl<'a, B: Subject> Users<'a, B> {
         Ok(())
     }
 
-    /// What somebody is told of a lock that it waits for.
+    /// Takes a reply to a waiter into account.
     fn hears(&mut self, at: usize, body: &Body) {
         let user = &mut self.alive[at];
         match body {
@@ -456,7 +456,7 @@ impl<'a, B: Subject> Users<'a, B> {
         self.call(&Op::Release { kind: Kind::Fair, owner, token, keep: 0, change: 1 }).map(drop)
     }
 
-    /// Time goes on, with the heartbeats and renewals of those who live.
+    /// Lets time pass, with the heartbeats and renewals of live users.
     fn pass(&mut self, ms: u64) -> Result<(), String> {
         let end = self.now_ms + ms;
         let period = self.subject.rules().beat_ms;
@@ -467,7 +467,7 @@ impl<'a, B: Subject> Users<'a, B> {
             for at in 0..self.alive.len() {
                 self.shows_life(at)?;
             }
-            // Whose hold was lost does not go on.
+            // A user whose hold was lost stops.
             let k = self.subject.keys();
             self.alive.retain(|user| user.token.is_none() || k.hold.contains_key(&user.owner()));
         }
@@ -497,7 +497,7 @@ impl<'a, B: Subject> Users<'a, B> {
     }
 }
 
-/// Plays histories on subjects that `make` makes.
+/// Plays histories on subjects made by `make`.
 fn histories<B: Subject>(count: u64, mut make: impl FnMut() -> B) {
     let first = seed();
     println!("FAIRLOCK_SEED={first}");

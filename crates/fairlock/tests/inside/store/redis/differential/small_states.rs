@@ -1,6 +1,6 @@
-//! Every small queue that lost keys, operators and dead clients can leave behind (F38): both
-//! sides agree on what the next operation makes of it, and a live waiter of ours gets the lock
-//! soon. `FAIRLOCK_DIFF_MEMBERS` says how long the queues may be.
+//! Every small queue that lost keys, operators and dead clients can leave behind (F38): both sides
+//! agree on the effect of the next operation, and a live waiter of ours gets the lock soon.
+//! `FAIRLOCK_DIFF_MEMBERS` sets the length of the longest queue.
 
 use super::fixture::Fixture;
 use super::run::{Run, START_US, Seen, client, owner, request};
@@ -13,20 +13,20 @@ use fairlock_testkit::server::Generation;
 /// Members of the longest queue: 3 takes seconds, 4 a minute or two.
 const MEMBERS: usize = 3;
 
-/// The same for the other generations, whose scripts are the same.
+/// The same for the other generations, which run the same scripts.
 const MEMBERS_ELSEWHERE: usize = 2;
 
 /// When everything begins, in milliseconds.
 const START_MS: u64 = START_US / 1_000;
 
-/// Heartbeats (2 s) until a live waiter of ours must have had its turn: the start's hold ends in
-/// the second, each member may take 8 s (the patience with a Java head that nobody hears; D for
-/// an entry without a record is less), and one to see it.
+/// Heartbeats (2 s) until a live waiter of ours must have had the lock: the initial hold ends
+/// within the second one, each member may take 8 s (the patience with a Java head without a
+/// subscriber; D for an entry without a record is less), and one more to notice.
 const fn rounds_max(members: usize) -> usize {
     3 + 4 * members
 }
 
-/// What a place in the queue may hold.
+/// The content of one place in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Member {
     Live,
@@ -52,11 +52,11 @@ const MEMBER_KINDS: [Member; 6] = [
 enum Holder {
     Nobody,
     Ours,
-    /// An owner that stands in the queue as well.
+    /// An owner that is also queued.
     Queued,
 }
 
-/// What happens first.
+/// The first operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
     Beat,
@@ -68,15 +68,15 @@ enum First {
 #[derive(Clone, Debug)]
 struct Case {
     members: Vec<Member>,
-    /// A member of the scores that the list does not know.
+    /// A member of the scores that is not in the list.
     score_only: bool,
-    /// An order number without anything else.
+    /// An order number and nothing else.
     order_only: bool,
     holder: Holder,
     first: First,
 }
 
-/// Owners 0, 3 and on are of client 0, which lives; those of client 1 are dead.
+/// Owners 0, 3 and so on belong to client 0, which lives; those of client 1 are dead.
 fn live(place: usize) -> OwnerId {
     OwnerId::ours(client(0), 1 + place as u64).expect("a legal number")
 }
@@ -120,7 +120,7 @@ fn cases(members_max: usize) -> Vec<Case> {
     cases
 }
 
-/// The starting state, and the waiters of ours that live.
+/// The starting state, and our live waiters.
 fn start(case: &Case, java: &[OwnerId; 4]) -> (Snapshot, Vec<OwnerId>) {
     let mut s = Snapshot::default();
     let mut waiting = Vec::new();
@@ -216,10 +216,10 @@ fn returns(owner: &OwnerId, now_ms: u64) -> Op {
     })
 }
 
-/// Lives through a case.
+/// Plays a case.
 ///
 /// # Errors
-/// Where the sides differ, or nobody alive is served.
+/// If the sides differ, or no live waiter gets the lock.
 fn live_through(fixture: &mut Fixture, case: &Case) -> Result<(), String> {
     fixture.reset(START_US);
     fixture.inbox(client(0), true);
@@ -229,7 +229,7 @@ fn live_through(fixture: &mut Fixture, case: &Case) -> Result<(), String> {
         start(case, &[0, 1, 2, 3].map(|waiter| run.java_owner(waiter)))
     };
     if s.hold.is_empty() && s.queue.is_empty() {
-        // Nothing to hand on: only what is left over must not be in the way.
+        // There is no hold to hand over; what remains of the state must only not be in the way.
         s.hold_expires = None;
     }
     fixture.write(&s);
@@ -243,7 +243,7 @@ fn live_through(fixture: &mut Fixture, case: &Case) -> Result<(), String> {
         if waiting.is_empty() || hold.as_ref().is_some_and(|owner| waiting.contains(owner)) {
             return Ok(());
         }
-        // A Java head that is there takes the lock when it is offered, and is done at once.
+        // A live Java head takes the lock when it is offered, and releases it at once.
         let head = run.core().snapshot().queue.front().cloned();
         let java = (0..4).find(|waiter| Some(run.java_owner(*waiter)) == head);
         if let (None, Some(waiter)) = (&hold, java)
@@ -258,7 +258,7 @@ fn live_through(fixture: &mut Fixture, case: &Case) -> Result<(), String> {
         let answer = run.both(&beat)?.map(|answer| answer.body);
         let Some(Body::Beaten { held: None, queued, .. }) = answer else { continue };
         for waiter in waiting.iter().zip(queued).filter(|(_, stands)| !stands).map(|(w, _)| w) {
-            // It was taken out, learns that, and returns to its place.
+            // It was removed, learns of it, and returns to its place.
             let now_ms = run.fixture.now_us() / 1_000;
             run.both(&returns(waiter, now_ms))?;
         }

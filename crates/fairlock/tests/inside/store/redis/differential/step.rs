@@ -1,35 +1,32 @@
-//! The steps of a run: what they are, and how they are drawn. A step names owners, requests and
-//! tokens by what they are to the lock at that moment, so that it still means something when
-//! other steps before it are left out.
+//! The steps of a run and how they are drawn. A step names owners, requests and tokens by their
+//! role at that moment, so that it still means something when earlier steps are left out.
 
 use super::rng::Rng;
 use fairlock_core::{Kind, MAX_HOLD_COUNT, MAX_LEASE_MS, Mode, Rules};
 
-/// Clients of ours, and owners: two of each client.
+/// Clients of ours, and owners: two per client.
 pub(super) const CLIENTS: u64 = 3;
 pub(super) const OWNERS: u64 = 6;
-/// Waiters of Java: two threads of each of two clients.
+/// Java waiters: two threads of each of two clients.
 pub(super) const JAVA_OWNERS: u64 = 4;
 
-/// Who does it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Who {
     Owner(u64),
-    /// Whoever holds the lock; owner 0 when that is nobody of ours.
+    /// The holder; owner 0 if none of ours holds the lock.
     Holder,
 }
 
-/// Which order number a returning entry names.
+/// The order number that a returning entry names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     New,
-    /// The one that this owner was told last.
+    /// The last one that this owner was told.
     Old,
-    /// So many microseconds ago.
+    /// A time this many microseconds ago.
     Ago(u64),
 }
 
-/// Which token is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Named {
     Last,
@@ -37,7 +34,6 @@ pub(super) enum Named {
     Later,
 }
 
-/// What Java does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JavaAct {
     Acquire { wait_ms: i64, lease_ms: i64 },
@@ -63,22 +59,22 @@ pub(super) enum Fault {
     RecordGone(u64),
     BeatAt(u64, i64),
     HolderQueued,
-    /// So many waiters of a client of ours that is gone, in front of everybody.
+    /// Puts this many waiters of a dead client of ours in front of everybody.
     Crowd(u64),
     Count(i64),
-    /// Somebody's hash in the lock's place, with a TTL in ms or without one.
+    /// A foreign hash under the lock's name, with a TTL in ms or without one.
     Hash(Fields, Option<u64>),
     TokenBack(u64),
     TokenAhead(u64),
     TokenIs(&'static str),
-    /// Somebody writes this into the lock's key, with a TTL in ms or without one.
+    /// Writes a foreign value into the lock's key, with a TTL in ms or without one.
     Value(Written, Option<u64>),
 }
 
 /// Fields and values.
 pub(super) type Fields = &'static [(&'static str, &'static str)];
 
-/// Foreign holds, and what is no hold but for a detail.
+/// Foreign holds, and hashes that differ from one only in a detail.
 pub(super) const HASHES: [Fields; 12] = [
     &[("5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:77", "1")],
     &[("5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:77", "2147483647")],
@@ -94,14 +90,14 @@ pub(super) const HASHES: [Fields; 12] = [
     &[("00000001-0000-8000-8000-000000000000:1", "1"), ("visits", "1")],
 ];
 
-/// What somebody else puts into the lock's key, as a string.
+/// Values that others put into the lock's key as a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     /// What foreign clients write, and worse.
     Text(&'static str),
-    /// So many bytes of one kind.
+    /// This many equal bytes.
     Long(usize),
-    /// As an owner of ours does, with the token in the last position.
+    /// As an owner of ours writes it, with the token last.
     Ours(u64, &'static str),
 }
 
@@ -110,7 +106,7 @@ pub(super) enum Written {
 pub(super) enum Member {
     Ours(u64),
     Java(u64),
-    /// Neither of ours nor of Redisson.
+    /// Neither ours nor Redisson's.
     Odd,
 }
 
@@ -174,9 +170,9 @@ pub(super) enum Step {
         kind: Kind,
         limit: u32,
     },
-    /// Moves the server's clock by so many microseconds.
+    /// Moves the server's clock by this many microseconds.
     Time(i64),
-    /// Moves it forward to the next multiple of so many microseconds.
+    /// Moves it forward to the next multiple of this many microseconds.
     RoundTime(u64),
     Inbox {
         client: u64,
@@ -194,7 +190,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Whether it is one of our operations, carried out by both sides.
+    /// Whether it is one of our operations, which both sides carry out.
     pub(super) fn is_operation(&self) -> bool {
         !matches!(
             self,
@@ -211,7 +207,7 @@ impl Step {
 const MS: i64 = 1_000;
 const HOUR: i64 = 3_600_000 * MS;
 
-/// Steps of time in microseconds: around every number of the protocol, and back.
+/// Time steps in microseconds: around every time constant of the protocol, and backwards.
 const TIMES_US: [i64; 35] = [
     1,
     400,
@@ -250,7 +246,6 @@ const TIMES_US: [i64; 35] = [
     -HOUR,
 ];
 
-/// What one run is like.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) rules: Rules,
@@ -262,7 +257,7 @@ impl Plan {
     pub(super) fn draw(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let defaults = Rules::default();
-        // Seldom heartbeats make our own keys live longer.
+        // Rare heartbeats make our own keys live longer.
         let beat_ms = rng.pick(&[defaults.beat_ms, defaults.beat_ms, defaults.beat_ms, 60_000]);
         let rules = Rules {
             beat_ms,
@@ -273,7 +268,7 @@ impl Plan {
             fair_wait_ms: rng.pick(&[defaults.fair_wait_ms, 10_000]),
             ..defaults
         };
-        // Some runs without Java, some without faults: rare events on top of plain histories.
+        // Some runs have no Java, some no faults: rare events on top of plain histories.
         let mix = Mix {
             java: rng.pick(&[0, 0, 10, 20]),
             faults: rng.pick(&[0, 0, 2, 8]),
@@ -295,7 +290,7 @@ impl Plan {
     }
 }
 
-/// How often what comes, in per cent.
+/// How often each kind of step occurs, in per cent.
 struct Mix {
     java: u64,
     faults: u64,
@@ -305,7 +300,7 @@ struct Mix {
 }
 
 fn draw(rng: &mut Rng, mix: &Mix) -> Step {
-    // Foreign clients of a simple lock are no faults, and come more often.
+    // Foreign clients of a simple lock are not faults, and occur more often.
     if rng.chance(mix.faults.max(mix.simple / 8)) {
         return Step::Meddle(if rng.chance(mix.simple) { written(rng) } else { fault(rng) });
     }
@@ -321,7 +316,7 @@ fn draw(rng: &mut Rng, mix: &Mix) -> Step {
 }
 
 fn time(rng: &mut Rng) -> Step {
-    // Mostly short: long jumps end everything that was going on.
+    // Mostly short: a long jump ends everything that is going on.
     let span = if rng.chance(70) { 17 } else { TIMES_US.len() as u64 };
     Step::Time(TIMES_US[rng.below(span) as usize])
 }
@@ -413,9 +408,9 @@ fn member(rng: &mut Rng) -> Member {
     }
 }
 
-/// What happens to the key of a simple lock from outside.
+/// A foreign write to the key of a simple lock.
 fn written(rng: &mut Rng) -> Fault {
-    /// One that we could have written ourselves, but for one letter or length; and what others do.
+    /// Values that differ from our own by one letter or in length, and values that others write.
     const TEXTS: [&str; 9] = [
         "",
         "5f3c1a520f4e4a1b9c3d1234567890ab",

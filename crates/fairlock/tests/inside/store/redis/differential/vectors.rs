@@ -1,5 +1,5 @@
-//! Our part of the golden vectors (`testing/vectors`), done by the scripts on every server: the same keys,
-//! the same messages, the same reply; and nothing that differs from Java's without a reason.
+//! Our part of the golden vectors (`testing/vectors`), carried out by the scripts on every server:
+//! the same keys, messages and reply; and nothing differs from Java's without a reason.
 
 use super::super::keys::Keys;
 use super::super::script;
@@ -10,16 +10,16 @@ use fairlock_testkit::vectors::{Bench, Cast, LOCK, Outcome, Vector, list, mismat
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeSet;
 
-/// Of version 8, so ours.
+/// A UUID of version 8, so one of ours.
 const ME: &str = "0f0e0d0c-0b0a-8908-8706-050403020100:7";
-/// The arguments before a script's own.
+/// The arguments that precede a script's own.
 const SETTINGS: [&str; 3] = ["2000", "6000", "300000"];
 
 fn play(bench: &mut Bench, vector: &Vector, long_way: bool) -> Outcome {
     let ours = vector.ours().unwrap();
     let cast = Cast::new(vector, ME);
     bench.clear();
-    // Inboxes of the vector before this one.
+    // Wait until the inboxes of the previous vector are gone.
     bench.subscribed_soon(&cast, &json!([]));
     let mut listener = bench.server().client();
     for channel in ours.get("listening").map(list).unwrap_or_default() {
@@ -93,7 +93,7 @@ fn the_scripts_do_what_the_files_say_on_redis62() {
     the_scripts_do_what_the_files_say(Generation::Redis62);
 }
 
-/// Writes them first where `FAIRLOCK_UPDATE_VECTORS` is set.
+/// Writes the vectors first if `FAIRLOCK_UPDATE_VECTORS` is set.
 #[test]
 fn the_scripts_do_what_the_files_say_on_redis70() {
     if std::env::var_os("FAIRLOCK_UPDATE_VECTORS").is_some() {
@@ -115,7 +115,7 @@ fn the_scripts_do_what_the_files_say_on_valkey91() {
     the_scripts_do_what_the_files_say(Generation::Valkey91);
 }
 
-/// Every value of ours in every file counts, by one.
+/// A change by one in any value of ours, in any file, is noticed.
 #[test]
 fn a_file_with_one_changed_value_of_ours_is_refused() {
     let Some(mut bench) = Bench::start(Generation::Redis70) else { return };
@@ -131,7 +131,7 @@ fn a_file_with_one_changed_value_of_ours_is_refused() {
     assert!(changes > 1000, "only {changes} values");
 }
 
-/// What differs in a shared key, or in what is published, has a reason in the file; what does not differ
+/// Every difference in a shared key or in a message has a reason in the file; what does not differ
 /// has none.
 #[test]
 fn what_differs_from_java_has_a_reason() {

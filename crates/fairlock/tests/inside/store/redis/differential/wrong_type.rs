@@ -1,5 +1,5 @@
-//! A key of a wrong type (F37): a call that meets it is refused with WRONGTYPE, and then nothing
-//! at all has changed; a call that goes through has left it as it was.
+//! A key of a wrong type (F37): a call that meets it is refused with WRONGTYPE and changes nothing;
+//! a call that succeeds has left the key as it was.
 
 use super::fixture::Fixture;
 use super::rng::{Rng, seed};
@@ -21,11 +21,11 @@ for _, name in ipairs(names) do
 end
 return all";
 
-/// What stands in the key's place: something of each type, the right one left out.
+/// Replacements for a key: one value of each type, of which the right one is left out.
 const OTHERS: [&[&str]; 4] =
     [&["SET", "7"], &["RPUSH", "x"], &["HSET", "f", "1"], &["ZADD", "1", "x"]];
 
-/// Which of [`OTHERS`] is right for the lock's keys, in the order of the scripts.
+/// The index in [`OTHERS`] of each key's right type, in the order of the scripts.
 const RIGHT: [usize; 7] = [2, 1, 3, 0, 3, 2, 3];
 
 const NAMES: [&str; 7] = ["lock", "queue", "scores", "token", "order", "state", "beats"];
@@ -34,7 +34,7 @@ fn everything(fixture: &mut Fixture) -> Value {
     fixture.raw.call(&["EVAL", ALL, "0"])
 }
 
-/// The operation as the table of results names it.
+/// The operation's name in the table of results.
 fn name_of(op: &Op) -> String {
     let text = format!("{op:?}");
     let plain = match () {
@@ -46,10 +46,10 @@ fn name_of(op: &Op) -> String {
     format!("{plain}{word}")
 }
 
-/// Puts something of a wrong type in the place of a key, carries out `op`, and puts it back.
+/// Replaces a key by a value of a wrong type, carries out `op`, and restores the key.
 fn with_wrong_type(run: &mut Run<'_>, op: &Op, at: usize, rng: &mut Rng) -> Result<bool, String> {
     const ASIDE: &str = "aside";
-    // What has expired is gone before the comparison begins.
+    // Expired content is gone before the comparison begins.
     run.adopt();
     let key = run.fixture.keys.all()[at].clone();
     let had = run.fixture.raw.call(&[b"EXISTS".as_slice(), &key]).int() == 1;
@@ -95,7 +95,7 @@ fn with_wrong_type(run: &mut Run<'_>, op: &Op, at: usize, rng: &mut Rng) -> Resu
 
 fn refused_without_a_trace(generation: Generation) {
     let Some(mut fixture) = Fixture::start(generation) else { return };
-    // Small hashes keep their order of fields; in a table it may change without any write.
+    // Small hashes keep the order of their fields; a hash table may change it without any write.
     let reply = fixture.raw.call(&["CONFIG", "SET", "hash-max-ziplist-value", "4096"]);
     assert_eq!(reply.text(), "OK");
     let mut seed = seed();
@@ -115,11 +115,11 @@ fn refused_without_a_trace(generation: Generation) {
                 let of_another_kind =
                     if op.is_simple() { !keys.hold.is_empty() } else { keys.value.is_some() };
                 if of_another_kind {
-                    // Refused anyhow: one wrong type at a time.
+                    // Refused anyway; only one wrong type at a time.
                     continue;
                 }
                 tried += 1;
-                // A simple lock has two keys.
+                // A simple lock has only two keys.
                 let at = if op.is_simple() { rng.pick(&[0, 3]) } else { rng.below(7) as usize };
                 match with_wrong_type(&mut run, &op, at, &mut rng) {
                     Ok(true) => drop(refusals.insert((name_of(&op), NAMES[at]))),

@@ -1,4 +1,4 @@
-//! What the server says unasked, and to which commands replies belong after that.
+//! Messages that the server sends unasked, and how the replies after them are assigned to commands.
 
 use super::super::dial::Target;
 use super::super::login::Login;
@@ -14,11 +14,11 @@ use tokio::sync::{mpsc, watch};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Holds what goes to the server, of whatever kind, until it is let go.
+/// A proxy that holds back everything sent to the server until it is opened.
 struct Gate {
     addr: SocketAddr,
     shut: watch::Sender<bool>,
-    /// Reads that are held.
+    /// The number of reads that were held back.
     held: Arc<AtomicUsize>,
 }
 
@@ -64,16 +64,17 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     tokio::time::timeout(PATIENCE, looked).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// The server ends a subscription while another command is under way, and redis-rs takes that for its reply.
-/// From then on each command had the reply of the one before: a channel counted as not subscribed though
-/// it was, and the look that follows a subscription did not come.
+/// The server ends a subscription while another command is in flight, and redis-rs takes that
+/// message for the command's reply. From then on each command got the reply of the one before: a
+/// subscribed channel counted as not subscribed, and the look that follows a subscription was
+/// missing.
 #[tokio::test]
 async fn replies_belong_to_their_commands_after_a_message_that_nobody_asked_for() {
     let builder = Server::builder(Generation::Redis70).bus_port();
     let builder = builder.arg("--cluster-enabled", "yes");
     let Some(server) = builder.start() else { return };
     let mut raw = server.client();
-    // Sharded messages are heard before the node counts as ready.
+    // No need to wait until the node counts as ready: sharded messages arrive before that.
     raw.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     let gate = Gate::before(server.addr()).await;
     let config = Config::cluster([("127.0.0.1", gate.addr.port())]).ping_timeout(PATIENCE);

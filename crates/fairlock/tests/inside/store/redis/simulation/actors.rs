@@ -1,4 +1,5 @@
-//! What applications do in a run: take locks in every way, give up at any moment, let go in every way.
+//! What applications do in a run: take locks in every way, give up at any moment, release in every
+//! way.
 
 use super::world::World;
 use crate::{Client, Error, Guard, Kind, Lock, Owner, Release};
@@ -10,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// The locks, with the share of each in a hundred.
+/// The locks, each with its share in per cent.
 pub(super) const LOCKS: [(&str, Kind, u64); 4] = [
     ("orders", Kind::Fair, 45),
     ("stock", Kind::Fair, 20),
@@ -18,7 +19,7 @@ pub(super) const LOCKS: [(&str, Kind, u64); 4] = [
     ("simple", Kind::Simple, 15),
 ];
 
-/// A future that is dropped when it was polled so many times without being ready.
+/// A future that gives up on `work` once it was polled a number of times without being ready.
 struct Given<F> {
     work: F,
     polls: u64,
@@ -39,7 +40,7 @@ impl<F: Future + Unpin> Future for Given<F> {
     }
 }
 
-/// Polls `work` up to so many times more than once, and drops it then.
+/// Polls `work` at most `polls` + 1 times, then drops it.
 async fn given<F: Future>(polls: u64, work: F) -> Option<F::Output> {
     let work = pin!(work);
     Given { work, polls }.await
@@ -51,7 +52,7 @@ pub(super) struct Actor {
     pub(super) peer: usize,
     pub(super) client: Client,
     pub(super) rng: Rng,
-    /// An owner that it shares with another task of its client.
+    /// An owner shared with another task of the same client.
     pub(super) owner: Owner,
 }
 
@@ -69,7 +70,7 @@ impl Actor {
         }
     }
 
-    /// Below so many milliseconds.
+    /// A random duration below this many milliseconds.
     fn some(&mut self, ms: u64) -> Duration {
         Duration::from_millis(self.rng.below(ms))
     }
@@ -150,7 +151,7 @@ impl Actor {
             }
         });
         match done.await {
-            // What became of the lock is told in its place.
+            // The loss itself is checked elsewhere.
             Err(error) if error.kind() == crate::ErrorKind::Lost => Ok(()),
             done => done.map(drop),
         }
@@ -193,7 +194,7 @@ impl Actor {
         let peer = self.peer;
         self.world.with(|state| {
             state.oracle.note(|| format!("client {peer}: {error}"));
-            // An owner that holds already may not queue for the same lock again.
+            // An owner that holds the lock may not queue for it again.
             let misuse = error.kind() == crate::ErrorKind::Misuse;
             if state.oracle.is_calm(peer, began) && !misuse {
                 state.oracle.violation(format!("client {peer} was not disturbed: {error}"));

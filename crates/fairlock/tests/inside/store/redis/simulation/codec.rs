@@ -1,5 +1,5 @@
-//! The wire codec of the simulated server: commands to operations, answers to replies. It is the other half of
-//! `script.rs` and `reply.rs`, and shares nothing with them but the texts of the scripts.
+//! The wire codec of the simulated server: commands to operations, answers to replies. It is the
+//! counterpart of `script.rs` and `reply.rs`, and shares only the texts of the scripts with them.
 
 use super::super::script;
 use fairlock_core::{
@@ -45,17 +45,17 @@ static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
     }
 });
 
-/// The script of ours with this hash.
+/// Our script with this hash.
 pub(super) fn script_by_hash(hash: &[u8]) -> Option<&'static str> {
     SCRIPTS.by_hash.get(std::str::from_utf8(hash).ok()?).copied()
 }
 
-/// The script of ours with this text.
+/// Our script with this text.
 pub(super) fn script_by_text(text: &[u8]) -> Option<&'static str> {
     SCRIPTS.by_text.get(text).copied()
 }
 
-/// A call of a script, read.
+/// A decoded call of a script.
 pub(super) struct Call {
     pub(super) name: LockName,
     pub(super) rules: Rules,
@@ -250,7 +250,7 @@ impl Reply {
     }
 }
 
-/// What the script of the operation would return.
+/// The reply of the operation's script.
 pub(super) fn answer(answer: &Answer) -> Vec<u8> {
     let head = |length: usize, tag: &str| {
         let removed = u64::from(answer.removed) * 2 + u64::from(answer.more);

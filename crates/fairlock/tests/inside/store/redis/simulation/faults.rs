@@ -1,4 +1,4 @@
-//! What is done to the clients, the network and the server of a run.
+//! Faults of the clients, the network and the server of a run.
 
 use super::actors::LOCKS;
 use super::world::{Peer, World};
@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// A kind of fault, each as often as the others.
+/// The kinds of faults; all are equally likely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// Nothing from a client reaches the server.
+    /// Nothing that a client sends reaches the server.
     Mute,
-    /// Nothing from the server reaches a client.
+    /// Nothing that the server sends reaches a client.
     Deaf,
     /// Both.
     CutOff,
@@ -21,7 +21,7 @@ pub(super) enum Kind {
     Slow,
     /// A client's connections are reset.
     Reset,
-    /// Only the one on which it listens.
+    /// Only the connection of its inbox.
     ResetInbox,
     /// Calls are carried out, and the connection ends before the reply.
     LoseReplies,
@@ -29,14 +29,14 @@ pub(super) enum Kind {
     RepeatMessages,
     CrashClient,
     RestartServer,
-    /// Another server goes on with what it had some time before.
+    /// Another server takes over with the data of some time ago.
     FailOver,
     /// The server does nothing for a while.
     Stall,
     /// The server's clock is set.
     StepClock,
     ForgetScripts,
-    /// An operator takes a lock away.
+    /// An operator removes a hold by force.
     Force,
 }
 
@@ -59,7 +59,8 @@ pub(super) const KINDS: [Kind; 16] = [
     Kind::Force,
 ];
 
-/// How long a fault lasts: short ones, and such as outlast a dead client's time or a lease.
+/// How long a fault lasts: mostly briefly, sometimes longer than it takes until a silent client
+/// counts as dead, or than a lease.
 fn length(rng: &mut Rng) -> Duration {
     let ms = match rng.below(10) {
         0..6 => rng.between(50, 2_500),
@@ -69,14 +70,14 @@ fn length(rng: &mut Rng) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// What a fault asks of the run.
+/// What the run has to do after a fault.
 pub(super) enum Wish {
     Nothing,
-    /// To forget this client, and perhaps to start another one.
+    /// Forget this client, and perhaps start another one.
     Buried(usize),
 }
 
-/// One fault, from its beginning to its end.
+/// One fault, from beginning to end.
 pub(super) async fn strike(world: &Arc<World>, kind: Kind, rng: &mut Rng) -> Wish {
     let living = world.with(|state| {
         let living = state.peers.iter().enumerate().filter(|(_, peer)| !peer.dead);
@@ -123,7 +124,7 @@ pub(super) async fn strike(world: &Arc<World>, kind: Kind, rng: &mut Rng) -> Wis
             });
         }
         Kind::SwallowMessages | Kind::RepeatMessages => {
-            // Whoever waits must hardly notice: it is no disturbance.
+            // Not reported as a disturbance: waiters must hardly notice.
             let set = |on: bool| {
                 world.with(|state| match kind {
                     Kind::SwallowMessages => state.peers[peer].swallow_messages = on,
@@ -215,7 +216,7 @@ async fn restart(world: &World, kind: Kind, length: Duration, rng: &mut Rng) {
 }
 
 fn step_clock(world: &World, rng: &mut Rng) {
-    /// What leases of the dead may last longer by.
+    /// By how much the leases of dead clients may be extended.
     const BACK_MAX_MS: u64 = 15_000;
     world.with(|state| {
         let step = if rng.chance(50) {
@@ -231,14 +232,14 @@ fn step_clock(world: &World, rng: &mut Rng) {
     });
 }
 
-/// Through a client of its own, as an operator would; here the call alone.
+/// An operator would use a client of its own; here only the call is made.
 fn force(world: &World, rng: &mut Rng) {
     let (name, kind, _) = rng.pick(&LOCKS);
     let name = LockName::new(name.as_bytes()).expect("a name");
     world.with(|state| state.force(&name, kind));
 }
 
-/// Everything is well again, for good.
+/// Ends all faults for good.
 pub(super) fn heal(world: &World) {
     world.with(|state| {
         if !state.server.is_up {

@@ -1,16 +1,16 @@
-//! The client simulated: all of it, from the handles down to the bytes of its connections, against a server,
-//! a network and a clock that a seed decides about.
+//! The simulated client: everything from the handles down to the bytes of its connections, against
+//! a server, a network and a clock that a seed determines.
 //!
-//! Real are the API, acquisitions, waiters, heartbeats, watchdog, releases, connections, redis-rs and tokio. Simulated
-//! are streams (`wire`), the server (`server`: the core behind the commands; the differential tests
-//! hold it against the Lua), time (tokio's, paused) and chance (`random.rs`). Everything runs on one
-//! thread, so a seed always makes the same run, to the millisecond and to the byte: a seed that fails
-//! is played again with a trace.
+//! The API, acquisitions, waiters, heartbeats, watchdog, releases, connections, redis-rs and tokio
+//! are real. Simulated are the streams (`wire`), the server (`server`: the core behind the
+//! commands; the differential tests compare it with the Lua), time (tokio's, paused) and random
+//! numbers (`random.rs`). Everything runs on one thread, so a seed always makes the same run, to
+//! the millisecond and to the byte: a failing seed is played again with a trace.
 //!
-//! `actors` are the applications, `faults` what befalls them, `oracle` what must not be: two valid
-//! guards, one that is relied on for longer than its hold lasts, a token that falls, a waiter overtaken or
-//! forgotten, a grant that runs out unheard, a loss that is not told, a future that
-//! never ends, anything left behind.
+//! `actors` are the applications, `faults` the faults, and `oracle` checks what must not happen:
+//! two valid guards, a guard that is relied on for longer than its hold lasts, a token that falls,
+//! a waiter that is overtaken or forgotten, a grant that expires unnoticed, a loss that is not
+//! reported, a future that never ends, anything left behind.
 //!
 //! `scripts/simulate [SECONDS] [--seed N]` runs it for longer.
 
@@ -33,10 +33,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Played with every test run: some seconds.
+/// Seeds played in every test run, which takes some seconds.
 const SEEDS: u64 = 80;
 
-/// In how many seeds one fault can be missing, however they are drawn.
+/// The least number of faults in a run, whatever its seed.
 const FAULTS_MIN: u64 = 3;
 
 fn number(variable: &str) -> Option<u64> {
@@ -44,7 +44,8 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
-/// Says what a seed has found, with the trace of a second run, and whether that was the same.
+/// Reports what a seed has found, with the trace of a second run, and whether that run was the
+/// same.
 fn tell(report: &Report) -> String {
     let again = run::play(report.seed, true);
     let same = if again.hash == report.hash { "the same again" } else { "ANOTHER run, this time" };
@@ -61,9 +62,10 @@ fn tell(report: &Report) -> String {
     text
 }
 
-/// Plays seeds until `enough`, on `threads` threads; the failures, and how many were played.
+/// Plays seeds until `enough`, on `threads` threads; returns the failures and the number of seeds
+/// played.
 fn play_all(first: u64, threads: usize, enough: impl Fn(u64) -> bool + Sync) -> (Vec<Report>, u64) {
-    /// More say no more.
+    /// More failures would add nothing.
     const FAILURES_MAX: usize = 3;
     let next = AtomicU64::new(0);
     let failures = Mutex::new(Vec::new());
@@ -94,7 +96,7 @@ fn clients_keep_their_promises_in_every_simulated_run() {
     assert!(stories.is_empty(), "{}", stories.concat());
 }
 
-/// A failing seed is worth something only if it fails again.
+/// A failing seed is useful only if it fails again.
 #[test]
 fn a_seed_is_always_the_same_run() {
     let mut hashes = BTreeSet::new();
@@ -107,7 +109,7 @@ fn a_seed_is_always_the_same_run() {
     assert_eq!(hashes.len(), 20, "each seed is another run");
 }
 
-/// `scripts/simulate`: as many seeds as the time allows, or one with its whole trace.
+/// `scripts/simulate`: as many seeds as the time allows, or one seed with its whole trace.
 #[test]
 #[ignore = "for as long as it is told to: scripts/simulate"]
 fn long() {

@@ -1,4 +1,4 @@
-//! The oracle of a run: what the server did, what applications were told, and what must not be.
+//! The oracle of a run: what the server did, what applications observed, and what must not happen.
 
 use super::server::Standing;
 use crate::state::hold::Hold;
@@ -9,39 +9,40 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// After a fault, this long until everything is as if it had never been: two pings without an answer, of
-/// one connection after the other, a pause before each is made anew, and a heartbeat.
+/// How long after a fault everything is back to normal: two unanswered pings, on one connection
+/// after the other, a pause before each is reconnected, and a heartbeat.
 const GRACE: Duration = Duration::from_secs(12);
 
-/// The longest lease in use. What a server has forgotten, or a clock that went forward, can be noticed
-/// by nobody before a lease is over.
+/// The longest lease in use. Until a lease is over, nobody can notice that a server has lost data
+/// or that a clock went forward.
 pub(super) const LEASE_MAX: Duration = Duration::from_secs(30);
 
-/// From a grant to the guard, whatever became of the message: one heartbeat, and the round trips.
+/// From a grant to the guard, whatever happened to the message: one heartbeat and the round trips.
 const WAKE_MAX: Duration = Duration::from_secs(3);
 
-/// A guard that nobody renews any more is told within its lease and this.
+/// A guard that is no longer renewed is reported as lost within its lease and this.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
 
-/// What a guard takes off every TTL, at least, less what the server's whole milliseconds take.
+/// The least that a guard subtracts from every TTL, minus what the server's rounding to
+/// milliseconds takes.
 const MARGIN: Duration = Duration::from_millis(8);
 
-/// What is printed when a run has failed.
+/// The lines of the trace that are printed when a run has failed.
 const LINES_MAX: usize = 4_000;
 
 #[derive(Default)]
 pub(super) struct Oracle {
     clients: BTreeMap<ClientId, usize>,
-    /// Of each client.
+    /// By client.
     calm: Vec<Calm>,
     server_calm: Calm,
-    /// Until then two guards may believe in one lock, and tokens of before may be met.
+    /// Until then two guards may be valid for one lock, and older tokens may appear.
     forgiven_until: Option<Instant>,
-    /// Both together, and its tokens may begin again: time carries them over a loss.
+    /// If both occur, tokens may start again: only the clock makes them rise after a loss of state.
     has_lost_state: bool,
     clock_went_back: bool,
     locks: BTreeMap<LockName, LockHistory>,
-    /// Tasks of applications that wait for a lock without a bound, by a number of their own.
+    /// Application tasks that wait for a lock without a timeout, by a number of their own.
     wants: BTreeMap<u64, Want>,
     next_want: u64,
     /// When a message to a client was last swallowed.
@@ -55,13 +56,13 @@ pub(super) struct Oracle {
     pub(super) lines: Option<Vec<String>>,
 }
 
-/// What is done to somebody.
+/// The disturbances of one client, or of the server.
 struct Calm {
-    /// Faults at the same time.
+    /// The number of faults at present.
     faults: u32,
-    /// When the last of them was over.
+    /// When the last of them ended.
     since: Instant,
-    /// It has crashed.
+    /// The client has crashed.
     is_over: bool,
 }
 
@@ -71,7 +72,6 @@ impl Default for Calm {
     }
 }
 
-/// How much happened.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) calls: u64,
@@ -86,18 +86,18 @@ struct LockHistory {
     waiting: Vec<Waiting>,
     holder: Option<(OwnerId, u64)>,
     highest: u64,
-    /// Every token, whose it was, and in which series.
+    /// Every token with its owner and its series.
     minted: BTreeMap<u64, (OwnerId, u32)>,
-    /// How often tokens have begun again.
+    /// How often tokens have started again.
     series: u32,
-    /// The server's last grant, as long as no guard came of it.
+    /// The server's last grant, until a guard has resulted from it.
     granted: Option<(u64, usize, Instant)>,
     /// The last hold of which the application has given back all guards.
     given: Option<(u64, usize, Instant)>,
     forced: Option<Instant>,
-    /// The latest series and token under which somebody wrote.
+    /// The latest series and token that wrote to the resource.
     written: (u32, u64),
-    /// Since when nobody holds it.
+    /// Since when the lock is free.
     free: Option<Instant>,
 }
 
@@ -128,7 +128,7 @@ impl Oracle {
         self.lines = replay.then(Vec::new);
     }
 
-    /// A line of the trace; two runs of a seed must have the same.
+    /// Adds a line to the trace; two runs of a seed must have the same lines.
     pub(super) fn note(&mut self, line: impl FnOnce() -> String) {
         let line = format!("{:>9.3} {}", self.elapsed().as_secs_f64(), line());
         for byte in line.bytes() {
@@ -168,19 +168,19 @@ impl Oracle {
         }
     }
 
-    /// Something is being done to a client, or to the server if none is named.
+    /// A fault of a client begins, or of the server if `peer` is `None`.
     pub(super) fn disturb(&mut self, peer: Option<usize>) {
         self.calm_of(peer).faults += 1;
     }
 
-    /// It is over.
+    /// The fault ends.
     pub(super) fn calm_down(&mut self, peer: Option<usize>) {
         let calm = self.calm_of(peer);
         calm.faults = calm.faults.saturating_sub(1);
         calm.since = Instant::now();
     }
 
-    /// Everything is.
+    /// All faults end.
     pub(super) fn all_calm(&mut self) {
         for calm in self.calm.iter_mut().chain([&mut self.server_calm]) {
             if calm.faults > 0 {
@@ -190,7 +190,7 @@ impl Oracle {
         }
     }
 
-    /// Whether nothing was done to the client or the server since, nor shortly before.
+    /// Whether neither the client nor the server was disturbed since then, nor shortly before.
     pub(super) fn is_calm(&self, peer: usize, since: Instant) -> bool {
         let was = |calm: &Calm| calm.faults == 0 && !calm.is_over && calm.since + GRACE <= since;
         was(&self.calm[peer]) && was(&self.server_calm)
@@ -200,14 +200,14 @@ impl Oracle {
         self.forgiven_until = Some(Instant::now() + LEASE_MAX + TOLD_WITHIN);
     }
 
-    /// The server has forgotten things.
+    /// The server has lost state.
     pub(super) fn state_lost(&mut self) {
         self.has_lost_state = true;
         self.forgive();
         self.begin_tokens_again();
     }
 
-    /// Its clock was set.
+    /// The server's clock was set.
     pub(super) fn clock_stepped(&mut self, ms: i64) {
         self.clock_went_back |= ms < 0;
         if ms > 0 {
@@ -239,12 +239,13 @@ impl Oracle {
         self.locks.get(name).is_some_and(|lock| lock.forced.is_some_and(|at| at >= since))
     }
 
-    /// The server has carried out an operation.
+    /// Called after the server has carried out an operation.
     pub(super) fn after(&mut self, name: &LockName, op: &Op, answer: &Answer, keys: &Snapshot) {
         let now = Instant::now();
         self.counts.calls += 1;
         let mut lock = self.locks.remove(name).unwrap_or_default();
-        // Who returns has the place of before, also where it is the first, and gets the lock at once.
+        // A returning waiter has its former place, even if it is the first and gets the lock at
+        // once.
         let is_known =
             |token: &Token| lock.holder.as_ref().is_some_and(|(_, of)| *of == token.get());
         let place = match (op, &answer.body) {
@@ -275,7 +276,7 @@ impl Oracle {
             {
                 self.violation(format!("{name}: client {peer} let its grant {token} run out"));
             }
-            // What a failover forgot was not granted anew.
+            // A hold that a failover brought back is not a new grant.
             if let Some((owner, token)) = &holder
                 && lock.minted.get(token).is_none_or(|(whose, _)| whose != owner)
             {
@@ -357,8 +358,8 @@ impl Oracle {
         }
     }
 
-    /// The application does not rely on it any more. Says whether it was calm all the time, so that it
-    /// must still have had it.
+    /// The application no longer relies on the guard. Returns whether it was undisturbed all the
+    /// time, so that it must still have held the lock.
     pub(super) fn gave_back(&mut self, hold: &Arc<Hold>) -> bool {
         let Some(at) = self.guards.iter().position(|kept| Arc::ptr_eq(&kept.hold, hold)) else {
             return false;
@@ -395,11 +396,12 @@ impl Oracle {
         self.wants.remove(&want);
     }
 
-    /// Somebody who believes to hold the lock writes to what it protects.
+    /// A client that believes it holds the lock writes to the protected resource.
     pub(super) fn write(&mut self, peer: usize, name: &LockName, token: Token) {
         let forgiven = self.is_forgiven(name);
         let lock = self.locks.entry(name.clone()).or_default();
-        // A guard of before its tokens began again may be valid still, and comes before all that follow.
+        // A guard from before its tokens started again may still be valid; it comes before all that
+        // follow.
         let series = lock.minted.get(&token.get()).map_or(lock.series, |(_, series)| *series);
         if (series, token.get()) >= lock.written {
             lock.written = (series, token.get());
@@ -411,7 +413,7 @@ impl Oracle {
         }
     }
 
-    /// Looks at what is due. `current` is the token of a lock's hold, if it is held now.
+    /// Checks what is due. `current` is the token of a lock's hold, if it is held now.
     pub(super) fn look(&mut self, current: impl Fn(&LockName) -> Option<u64>) {
         let now = Instant::now();
         let mut found = Vec::new();
@@ -470,14 +472,15 @@ impl Oracle {
 }
 
 impl Oracle {
-    /// No guard may believe for longer than the server's hold lasts, to the millisecond: not for one in
-    /// which somebody else could get the lock. What the server has lost it may believe in for a lease.
+    /// No guard may be valid for longer than the server's hold lasts, to the millisecond, even if
+    /// nobody else could get the lock in that time. A hold that the server has lost may be relied
+    /// on for a lease.
     pub(super) fn compare(&mut self, standing: impl Fn(&LockName) -> Option<Standing>) {
         let mut found = Vec::new();
         for Kept { hold, peer, .. } in &self.guards {
             let (name, token) = (&hold.name, hold.token.get());
             let believes = hold.valid_until().left();
-            // In this order: to look at a hold that is over changes it.
+            // In this order: asking for the state of a hold that is over changes it.
             if believes.is_zero() || hold.state() == GuardState::Lost || self.is_forgiven(name) {
                 continue;
             }
@@ -498,7 +501,7 @@ impl Oracle {
         }
     }
 
-    /// Locks that stand idle, and holds that nobody has.
+    /// Finds locks that stand idle, and holds without an owner.
     fn look_at_locks(
         &mut self,
         now: Instant,
@@ -524,7 +527,7 @@ impl Oracle {
             let lock = self.locks.get(&want.name);
             let Some(free) = lock.and_then(|lock| lock.free) else { continue };
             let since = free.max(want.since);
-            // Nobody tells of a plain lock twice: its lease has to end then.
+            // A plain lock's wake-up is not repeated: its lease has to end then.
             let told = self.swallowed.get(&want.peer).is_none_or(|at| now - *at > LEASE_MAX);
             let calm = told && self.is_calm(want.peer, since) && !self.is_forgiven(&want.name);
             if calm && now - since > WAKE_MAX {
@@ -535,7 +538,7 @@ impl Oracle {
     }
 }
 
-/// Whether the operation ends the hold, instead of finding that it has ended.
+/// Whether the operation ends the hold, rather than finding that it has ended.
 fn gives_up(op: &Op, lock: &LockHistory) -> bool {
     let by = match op {
         Op::Force { .. } => return true,
@@ -545,7 +548,7 @@ fn gives_up(op: &Op, lock: &LockHistory) -> bool {
     lock.holder.as_ref().is_some_and(|(owner, _)| owner == by)
 }
 
-/// Who holds the lock, and under which token.
+/// The lock's holder and its token.
 fn holder(keys: &Snapshot) -> Option<(OwnerId, u64)> {
     if let Some(SimpleValue::Ours { owner, token, .. }) = &keys.value {
         return Some((owner.clone(), token.get()));
@@ -558,8 +561,9 @@ mod tests {
     use super::*;
     use fairlock_core::{Acquire, Kind, Mode, RequestId};
 
-    /// A guard of before a loss of the state and a step back of the clock was valid still, and its token was larger
-    /// than all that followed: those were called too late for ever, not only while two guards may be valid.
+    /// A guard from before a loss of state and a step back of the clock was still valid, and its
+    /// token was larger than all later ones: those were called stale for ever, not only while two
+    /// guards may be valid.
     #[tokio::test(start_paused = true)]
     async fn what_was_written_before_tokens_began_again_comes_before_all_that_follows() {
         let mut oracle = Oracle::default();
@@ -588,8 +592,9 @@ mod tests {
         assert_eq!((write(&mut oracle, 60), write(&mut oracle, 50)), (0, 1));
     }
 
-    /// Who had to return to its place and got the lock at once, because it was the first by its old number, was said to
-    /// have overtaken those behind it: its place was noted only where it had to wait there.
+    /// A waiter that had to return to its place and got the lock at once, because its old number
+    /// made it the first, was said to have overtaken those behind it: its place was recorded only
+    /// if it had to wait there.
     #[tokio::test(start_paused = true)]
     async fn who_returns_as_the_first_overtakes_nobody() {
         for (returning, violations) in [(Some(10), 0), (Some(30), 1), (None, 1)] {

@@ -1,4 +1,4 @@
-//! What the simulation found in the client, each scene in small, at every moment of its window.
+//! What the simulation found in the client: each scene in small, at every moment of its window.
 
 use super::run;
 use super::world::{START_MS, State, World};
@@ -11,22 +11,22 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-/// The bytes of the client that is looked at take up to so long.
+/// The bytes of the client under test take up to this long, in milliseconds.
 const SLOW_MS: u64 = 20;
 
-/// How far apart heartbeats come, with some more for the reply.
+/// The time between heartbeats, and a little more for the reply.
 const HEARTBEAT: Duration = Duration::from_millis(2_100);
 
-/// What a client has to tell a server that it has reached is told within this. A grant that nobody wants lasts longer.
+/// Within this time a client tells a reconnected server everything that the server must know. An
+/// unwanted grant lasts longer.
 const TOLD_WITHIN: Duration = Duration::from_millis(1_500);
 
-/// A lock of one kind.
 type Make = fn(&Client, &'static str) -> Lock;
 
 /// A fair lock of an explicit owner.
 const OWNED: Make = |client, name| client.fair_lock(name).owned_by(&client.owner());
 
-/// A task that waits for its turn.
+/// A task that waits for the lock.
 type Waits = JoinHandle<Result<Guard, Error>>;
 
 /// A scene of two clients: the first holds the locks, the second wants them.
@@ -37,7 +37,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A lock that the holder holds, and the waiter's task, which has stood in its queue for a while.
+    /// A lock held by the holder, and the waiter's task, which has been queued for a while.
     async fn held_and_waited_for(&self, of: Make) -> (Guard, Waits) {
         let held = of(&self.holder, "job").lock().await.expect("free");
         let wanted = of(&self.waiter, "job");
@@ -53,7 +53,7 @@ impl Scene {
         })
     }
 
-    /// Nothing comes through to the waiter or from it for so long; then what was under way arrives.
+    /// Cuts the waiter off for this long; then the bytes in flight arrive.
     async fn cut_off(&self, length: Duration) {
         for is_cut in [true, false] {
             self.cut(is_cut, is_cut);
@@ -64,18 +64,18 @@ impl Scene {
         self.world.reachable_again();
     }
 
-    /// The server's process ends, and another one goes on with its data after so long.
+    /// The server's process ends; after this time another one continues with its data.
     async fn restart_server(&self, after: Duration) {
         let data = self.known();
         self.fail_over(data, after).await;
     }
 
-    /// What the server knows now, and a replica that gets nothing more.
+    /// What the server knows now: the data of a replica that receives nothing more.
     fn known(&self) -> Model {
         self.world.with(|state| state.server.model.clone())
     }
 
-    /// The server's process ends, and another one goes on with `data` after so long.
+    /// The server's process ends; after this time another one continues with `data`.
     async fn fail_over(&self, data: Model, after: Duration) {
         self.world.with(|state| state.stop_server(false));
         sleep(after).await;
@@ -83,7 +83,7 @@ impl Scene {
         self.world.reachable_again();
     }
 
-    /// How many stand in the queue, and whether the lock is held.
+    /// The length of the queue, and whether the lock is held.
     fn queue(&self) -> (usize, bool) {
         let name = LockName::new(b"job").expect("a name");
         self.world.with(|state| {
@@ -92,14 +92,15 @@ impl Scene {
         })
     }
 
-    /// How much longer the lock is held as the server has it.
+    /// The remaining time of the hold, by the server's clock.
     fn left(&self) -> Duration {
         let name = LockName::new(b"job").expect("a name");
         let standing = |state: &mut State| state.server.standing(&name, state.now_us());
         self.world.with(standing).map_or(Duration::ZERO, |standing| standing.left)
     }
 
-    /// From now on nothing comes through from the waiter, or to it; or all that was under way and more.
+    /// Cuts the waiter's connections in the given directions, or restores them: bytes in flight
+    /// then arrive.
     fn cut(&self, mute: bool, deaf: bool) {
         self.world.with(|state| {
             (state.peers[1].mute, state.peers[1].deaf) = (mute, deaf);
@@ -107,7 +108,7 @@ impl Scene {
         });
     }
 
-    /// Waits until that is so, soon from now on.
+    /// Waits until the queue is like this, which must be soon.
     async fn comes_to(&self, queue: (usize, bool), story: &str) {
         let told = Instant::now();
         while self.queue() != queue {
@@ -130,8 +131,8 @@ impl Scene {
         }
     }
 
-    /// The waiter's guard, and what a replica knows that has not heard of its turn: there the other one holds the
-    /// lock still, and it waits.
+    /// The waiter's guard, and the data of a replica that did not learn of the grant: there the
+    /// first client still holds the lock, and the waiter waits.
     async fn turn_that_is_undone(&self, of: Make) -> (Guard, Model) {
         let (held, waits) = self.held_and_waited_for(of).await;
         let replica = self.known();
@@ -140,7 +141,8 @@ impl Scene {
         (guard, replica)
     }
 
-    /// The same with a fair lock, and behind the waiter a task of the holder's client.
+    /// A held fair lock with two waiters: the waiter's task, and behind it one of the holder's
+    /// client.
     async fn two_wait(&self) -> (Guard, Waits, Waits) {
         let (held, first) = self.held_and_waited_for(Client::fair_lock).await;
         let wanted = self.holder.fair_lock("job");
@@ -149,8 +151,8 @@ impl Scene {
         (held, first, second)
     }
 
-    /// A lock that the holder holds, and the waiter's task behind it, which had to return to its place with another
-    /// request. What a replica knows that has it by the first one still.
+    /// A held lock, the waiter's task behind it, which had to return to its place with another
+    /// request, and the data of a replica that still knows its first request.
     async fn known_by_two_requests(&self, of: Make) -> (Guard, Waits, Model) {
         let held = of(&self.holder, "job").lock().await.expect("free");
         let nobody = self.known();
@@ -182,7 +184,7 @@ impl Scene {
         }
     }
 
-    /// The waiter's inbox is lost, and made anew from now on.
+    /// The waiter loses its inbox and starts to reconnect it.
     fn lose_inbox(&self) {
         self.world.with(|state| {
             state.peers[1].slow_ms = SLOW_MS;
@@ -190,7 +192,7 @@ impl Scene {
         });
     }
 
-    /// For as long as it takes to make it anew, and some more.
+    /// Waits until the inbox is reconnected, and a little longer.
     async fn settle(&self) {
         self.world.with(|state| state.peers[1].slow_ms = 0);
         sleep(Duration::from_secs(1)).await;
@@ -230,8 +232,8 @@ fn at_every_moment_with<F: Future<Output = ()>>(
     }
 }
 
-/// A waiter that gave up while the inbox was made anew: its channel was subscribed after that, and kept
-/// for as long as the connection lived.
+/// A waiter gave up while the inbox was reconnecting: its channel was subscribed afterwards, and
+/// stayed so for as long as the connection lived.
 #[test]
 fn a_channel_that_was_left_while_the_inbox_was_made_anew_is_not_kept() {
     at_every_moment(120, |scene, when| async move {
@@ -246,8 +248,8 @@ fn a_channel_that_was_left_while_the_inbox_was_made_anew_is_not_kept() {
     });
 }
 
-/// A waiter that came while the inbox was made anew: its channel was subscribed on no connection, and the
-/// lock stood free until the lease of its last holder would have ended.
+/// A waiter arrived while the inbox was reconnecting: its channel was not subscribed on any
+/// connection, and the lock stayed free until the lease of its last holder would have ended.
 #[test]
 fn a_waiter_that_came_while_the_inbox_was_made_anew_is_woken() {
     at_every_moment(120, |scene, when| async move {
@@ -266,9 +268,9 @@ fn a_waiter_that_came_while_the_inbox_was_made_anew_is_woken() {
     });
 }
 
-/// A silent end of the server's machine was noticed by the command connection after four seconds and by
-/// the inbox after twenty. Until then every waiter was taken for dead when its turn came, and others went
-/// before it.
+/// When the server's machine went silent, the command connection noticed it after four seconds, the
+/// inbox after twenty. Until then every waiter whose turn came was taken for dead, and others
+/// overtook it.
 #[test]
 fn an_inbox_is_looked_at_when_the_command_connection_was_lost() {
     at_every_moment(1, |scene, _| async move {
@@ -286,7 +288,7 @@ fn an_inbox_is_looked_at_when_the_command_connection_was_lost() {
     });
 }
 
-/// Who waited all the time hears what is said on the new connection.
+/// A client that waited all the time receives messages on the new connection.
 #[test]
 fn a_waiter_hears_by_the_inbox_that_was_made_anew() {
     at_every_moment(1, |scene, _| async move {
@@ -299,7 +301,7 @@ fn a_waiter_hears_by_the_inbox_that_was_made_anew() {
     });
 }
 
-/// What was said while nobody listened is looked for.
+/// A waiter checks for messages that were sent while it was not subscribed.
 #[test]
 fn a_waiter_looks_when_the_inbox_was_made_anew() {
     at_every_moment(1, |scene, _| async move {
@@ -312,8 +314,8 @@ fn a_waiter_looks_when_the_inbox_was_made_anew() {
     });
 }
 
-/// What seeds show too seldom: a grant whose message is long under way is not relied
-/// on for longer than the server keeps it.
+/// Seeds show this too rarely: a guard whose grant message is delayed for long is not valid for
+/// longer than the server keeps the hold.
 #[test]
 fn a_guard_by_a_late_message_ends_before_its_hold() {
     at_every_moment(20, |scene, _| async move {
@@ -330,15 +332,15 @@ fn a_guard_by_a_late_message_ends_before_its_hold() {
     });
 }
 
-/// A waiter that was cut off, and had said again that it lives, was passed over when its turn came: its inbox had
-/// fallen silent and was closed, and the next one was not made yet. Now the silent one is kept until another
-/// listens.
+/// A waiter that was cut off, and had sent a heartbeat again, was passed over when its turn came:
+/// its inbox had fallen silent and was closed, and the next one was not connected yet. Now the
+/// silent one is kept until another is subscribed.
 #[test]
 fn a_waiter_that_was_cut_off_and_beats_again_is_not_passed_over() {
     at_every_moment(60, |scene, when| async move {
         let (held, first, second) = scene.two_wait().await;
         let when = when * 40;
-        // Longer than it takes to notice, and to try again.
+        // Longer than it takes to notice the silence and to try again.
         scene.cut_off(Duration::from_secs(9) + when).await;
         scene.beats_again().await;
         sleep(when).await;
@@ -349,16 +351,16 @@ fn a_waiter_that_was_cut_off_and_beats_again_is_not_passed_over() {
     });
 }
 
-/// After a restart an inbox waited out its own pause of up to two seconds when the command connection was made
-/// already: a waiter beat, and was passed over when its turn came.
+/// After a restart an inbox sat out its own pause of up to two seconds although the command
+/// connection was back already: a waiter sent heartbeats, and was passed over when its turn came.
 #[test]
 fn a_waiter_listens_as_soon_as_its_calls_come_through() {
     at_every_moment(60, |scene, when| async move {
         let (held, first, second) = scene.two_wait().await;
-        // Long enough for long pauses.
+        // Long enough for long pauses between attempts.
         scene.restart_server(Duration::from_secs(5) + when * 40).await;
         scene.beats_again().await;
-        // What it takes to connect.
+        // The time to connect.
         sleep(Duration::from_millis(50)).await;
         held.release().await.expect("released");
         let turn = timeout(HEARTBEAT, first).await;
@@ -367,8 +369,8 @@ fn a_waiter_listens_as_soon_as_its_calls_come_through() {
     });
 }
 
-/// A wait that was given up, and a failover that undid that. Every client tells the next server once more, but for
-/// explicit owners it did not: a grant to nobody cost whoever came next 6 s.
+/// A wait was given up, and a failover undid that. Every client tells the next server again, but
+/// clients did not do so for explicit owners: a grant to nobody cost the next waiter 6 s.
 #[test]
 fn who_gave_up_has_no_place_on_the_next_server() {
     at_every_moment(10, |scene, when| async move {
@@ -387,8 +389,9 @@ fn who_gave_up_has_no_place_on_the_next_server() {
     });
 }
 
-/// A turn that came and went, and a failover that undid all of it. The release was told to the next server once more,
-/// by its token, of which that had not heard: the place was there again, or a second grant of the same request.
+/// A turn came and went, and a failover undid all of it. The client repeated the release to the
+/// next server by its token, which that server did not know: the place in the queue was there
+/// again, or a second grant of the same request.
 #[test]
 fn who_had_its_turn_has_no_place_on_the_next_server() {
     at_every_moment(10, |scene, when| async move {
@@ -401,8 +404,9 @@ fn who_had_its_turn_has_no_place_on_the_next_server() {
     });
 }
 
-/// The same while the turn lasts: the guard is lost with the first answer of the next server, which knows its place.
-/// Nobody waits until the application has seen that.
+/// The same during the turn: the guard is lost with the first reply of the next server, which still
+/// has its place in the queue. The place goes at once, not only when the application notices the
+/// loss.
 #[test]
 fn a_guard_that_is_lost_to_a_failover_has_no_place() {
     at_every_moment(10, |scene, when| async move {
@@ -415,11 +419,12 @@ fn a_guard_that_is_lost_to_a_failover_has_no_place() {
     });
 }
 
-/// The same where the guard ends, by its time or by the application, while there is no server to tell.
+/// The same where the guard ends, by its time or by the application, while no server can be told.
 #[test]
 fn a_guard_that_ended_without_a_server_has_no_place_on_the_next() {
     const LEASE: Duration = Duration::from_secs(3);
-    // A server that is there before the guard's time is over says that it is gone; to a later one nobody speaks of it.
+    // A server that is up before the guard's time is over replies that the hold is gone; a later
+    // one is never asked about it.
     let is_down =
         |when: Duration| if when.as_millis().is_multiple_of(2) { LEASE * 2 } else { LEASE / 4 };
     at_every_moment(10, |scene, when| async move {
@@ -438,9 +443,10 @@ fn a_guard_that_ended_without_a_server_has_no_place_on_the_next() {
     });
 }
 
-/// A waiter that had to return to its place with another request, and a failover that undid that: the grant named the
-/// former one, which the client had forgotten. It was heard with the next heartbeat, and of an explicit owner when it had
-/// ended, after 8 s. Nothing is left of the other request either when the turn is over, wherever that is known.
+/// A waiter had to return to its place with another request, and a failover undid that: the grant
+/// named the former request, which the client had forgotten. It learned of the grant from the next
+/// heartbeat, and an explicit owner only when the grant had expired, after 8 s. When the turn is
+/// over, nothing is left of the other request either, on any server that knows it.
 #[test]
 fn a_turn_by_a_former_request_is_heard_at_once() {
     at_every_moment(10, |scene, when| async move {
@@ -462,8 +468,8 @@ fn a_turn_by_a_former_request_is_heard_at_once() {
     });
 }
 
-/// The same when its turn came by the second request, or it gave up: the next server knew its first one, of which nobody
-/// told it.
+/// The same when the grant came by the second request, or the waiter gave up: the next server knew
+/// the first request, and nobody told it.
 #[test]
 fn who_returned_to_its_place_has_none_by_its_first_request() {
     at_every_moment(10, |scene, when| async move {
@@ -490,28 +496,28 @@ fn who_returned_to_its_place_has_none_by_its_first_request() {
     });
 }
 
-/// D11, found by an outside trial: granted by a message that came late, asked for once more, and that was not
-/// answered. The request by which the server knew the hold was forgotten, and another one given up: the lock was
-/// held by nobody for a lease.
+/// D11, found by an outside trial: the grant arrived by a late message, the client asked for
+/// confirmation, and got no reply. The request by which the server knew the hold was forgotten, and
+/// another one was given up instead: nobody had the lock, and it stayed held for a lease.
 #[test]
 fn d11_nothing_is_left_of_a_turn_whose_confirmation_was_not_answered() {
     let confirmed = AtomicUsize::new(0);
-    // So that such a turn is over before a connection that says nothing is given up.
+    // So that such a turn is over before the client gives up a silent connection.
     let brief = |config: Config| config.heartbeat(Duration::from_millis(500));
     at_every_moment_with(brief, 20, |scene, when| {
         let confirmed = &confirmed;
         async move {
             for of in [OWNED, Client::fair_lock] {
                 let (held, waits) = scene.held_and_waited_for(of).await;
-                // So long after its heartbeat, which a turn's time counts from.
+                // This long after its heartbeat, from which the time of a turn counts.
                 sleep(when * 25).await;
                 scene.cut(true, true);
                 assert_eq!(held.release().await.expect("answered"), Release::Released);
-                // Less than a third of it is left when the waiter hears of it.
+                // Less than a third of it is left when the waiter learns of it.
                 let turn = scene.left();
                 sleep(turn * 2 / 3 + Duration::from_millis(100)).await;
                 scene.cut(false, false);
-                // The reply is still under way when the server has made it a whole lease.
+                // The server has extended it to a whole lease while the reply is still in flight.
                 let is_confirmed = || scene.left() > turn * 2;
                 let until = Instant::now() + Duration::from_millis(50);
                 while !is_confirmed() && Instant::now() < until {

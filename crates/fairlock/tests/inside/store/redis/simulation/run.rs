@@ -23,19 +23,19 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-/// From the end of all faults: a lease, the clock that was set back, connections, and the turns of all.
+/// After the end of all faults: a lease, the step back of the clock, reconnecting, and everybody's
+/// turn.
 const ALL_END_WITHIN: Duration = Duration::from_secs(600);
 
-/// From the end of the last application: releases that are repeated until the lease is over.
+/// After the end of the last application: releases that are repeated until the lease is over.
 const CLEAN_WITHIN: Duration = Duration::from_secs(60);
 
-/// A client that is shut down takes no longer.
+/// The longest that a client's shutdown takes.
 const SHUT_DOWN_WITHIN: Duration = Duration::from_secs(40);
 
-/// Clients of a run, those included that come after a crash.
+/// Clients of a run, including those started after a crash.
 const CLIENTS_MAX: usize = 6;
 
-/// What came of a run.
 pub(super) struct Report {
     pub(super) seed: u64,
     pub(super) violations: Vec<String>,
@@ -48,7 +48,7 @@ thread_local! {
     static PANICS: std::cell::RefCell<Vec<String>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-/// Tasks of a client that panic must not go unnoticed.
+/// A panic in a client's task must not go unnoticed.
 fn notice_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -61,7 +61,7 @@ fn notice_panics() {
     PANICS.take();
 }
 
-/// One thread, whose time passes when everybody waits.
+/// A runtime of one thread, whose time advances when everybody waits.
 pub(super) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -103,7 +103,7 @@ struct Run {
     clients: BTreeMap<usize, Living>,
     actors: JoinSet<()>,
     violations: Vec<String>,
-    /// How many clients there were.
+    /// How many clients were started.
     started: usize,
 }
 
@@ -195,7 +195,8 @@ impl Run {
         self.clients.insert(peer, Living { client, store });
     }
 
-    /// The client has crashed: its tasks were ended. What its connections still try reaches nobody.
+    /// The client has crashed and its tasks were ended. Nothing that its connections still send
+    /// arrives.
     fn bury(&mut self, peer: usize) {
         self.clients.remove(&peer);
     }
@@ -238,7 +239,7 @@ impl Run {
         }
     }
 
-    /// What should not be there when nobody has or wants a lock.
+    /// What must not be left when nobody holds or wants a lock.
     fn leftovers(&self) -> Vec<String> {
         let mut left = Vec::new();
         let ids: Vec<_> = self.clients.values().map(|living| living.client.id()).collect();
@@ -276,7 +277,7 @@ impl Run {
     }
 }
 
-/// A client whose work is done by the runtime of the run, as its own thread would do it.
+/// A client whose work runs on the runtime of the run instead of a thread of its own.
 pub(super) fn start(config: Config, id: ClientId) -> (Client, Arc<RedisStore>) {
     let slot: Arc<OnceLock<Weak<Context>>> = Arc::default();
     let hear = Arc::clone(&slot);
@@ -292,7 +293,7 @@ pub(super) fn start(config: Config, id: ClientId) -> (Client, Arc<RedisStore>) {
     let work = tokio::spawn(renew::run(Arc::clone(&context)));
     let (stop, stopped) = oneshot::channel();
     tokio::spawn(async move {
-        // An error means that the last handle is gone, which is the same thing.
+        // An error means that the last handle is gone, which amounts to the same.
         let _ = stopped.await;
         work.abort();
     });

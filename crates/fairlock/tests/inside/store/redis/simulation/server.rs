@@ -12,13 +12,13 @@ use std::time::Duration;
 
 pub(super) struct Server {
     pub(super) model: Model,
-    /// Scripts whose text it was sent.
+    /// Scripts whose text it has received.
     known: BTreeSet<&'static str>,
     pub(super) conns: BTreeMap<u64, Conn>,
     pub(super) is_up: bool,
-    /// Not even a refusal comes from where it was.
+    /// Its address does not even refuse connections.
     pub(super) is_silent: bool,
-    /// What a replica has, while replication hangs.
+    /// The data of a replica while replication hangs.
     pub(super) replica: Option<Model>,
 }
 
@@ -43,11 +43,11 @@ impl Conn {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Standing {
     pub(super) token: u64,
-    /// Until its TTL is over.
+    /// The rest of its TTL.
     pub(super) left: Duration,
 }
 
-/// What goes to a connection.
+/// Bytes for a connection.
 pub(super) struct Output {
     pub(super) to: u64,
     pub(super) bytes: Vec<u8>,
@@ -69,7 +69,7 @@ impl Default for Server {
 }
 
 impl Server {
-    /// The process has ended; what it knew goes, and the data as well unless `data` is left.
+    /// The process has ended; it forgets the scripts, and continues with `data`.
     pub(super) fn restart(&mut self, data: Model) {
         self.model = data;
         self.known.clear();
@@ -80,7 +80,7 @@ impl Server {
         self.known.clear();
     }
 
-    /// The hold of the lock, if it is held at that time.
+    /// The lock's hold, if it is held at that time.
     pub(super) fn standing(&self, name: &LockName, now_us: u64) -> Option<Standing> {
         let keys = self.model.get(name)?.snapshot();
         let (token, until_ms) = match &keys.value {
@@ -117,7 +117,7 @@ impl Server {
                         self.known.insert(script);
                         return self.call(conn, now_us, script, &words[2..], oracle);
                     }
-                    // What the user may not do: nothing is denied.
+                    // The check of the user's rights: nothing is denied.
                     None if word(2) == b"0" => Reply::default().array(0),
                     // The client's record.
                     None => Reply::default().line("+OK"),
@@ -203,7 +203,6 @@ impl Server {
     }
 }
 
-/// Who listens.
 struct Listeners<'a> {
     conns: &'a BTreeMap<u64, Conn>,
     call: &'a Call,

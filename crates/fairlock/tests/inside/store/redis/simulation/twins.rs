@@ -1,4 +1,4 @@
-//! A client that is there twice, as after a snapshot of its machine that was started once more (F13).
+//! A client that exists twice, as after a snapshot of its machine was started a second time (F13).
 
 use super::run;
 use super::world::{START_MS, World};
@@ -8,17 +8,19 @@ use fairlock_core::ClientId;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// What both have drawn from the operating system before the snapshot: the ids of their requests too.
+/// The seed of the random numbers that both drew before the snapshot, including the ids of their
+/// requests.
 const DRAWN: u64 = 13;
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// Until the answer is there, or a message.
+/// Time enough for a reply or a message.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Both ask for a lock, each for itself, and have the same hold of it: the second request looks like a copy of the
-/// first. All others are kept out while both go on. Whoever releases first gives the lock away for both; the other
-/// is told at its next renewal, and what it writes meanwhile has the smaller token.
+/// Each of the two asks for the lock, and both have the same hold: the second request looks like a
+/// copy of the first. While both keep it, everybody else is kept out. The first to release gives
+/// the lock away for both; the other learns of it at its next renewal, and until then writes with
+/// the smaller token.
 #[test]
 fn f13_a_cloned_client_has_one_hold_twice() {
     let runtime = run::runtime();

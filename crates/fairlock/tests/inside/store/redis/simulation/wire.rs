@@ -1,4 +1,4 @@
-//! Streams between the clients and the server: bytes that arrive later, in order, or never.
+//! Streams between clients and server: bytes arrive later, in order, or never.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,12 +10,12 @@ use tokio::time::{Instant, Sleep};
 
 use crate::base::clock::lock;
 
-/// How a direction of a connection ends.
+/// How one direction of a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// In order, after what was sent.
+    /// In order, after all bytes that were sent.
     Closed,
-    /// At once: what is under way is lost.
+    /// At once: bytes in flight are lost.
     Reset,
 }
 
@@ -24,10 +24,10 @@ pub(super) struct Pipe(Mutex<Flow>);
 
 struct Flow {
     chunks: VecDeque<(Instant, Vec<u8>)>,
-    /// When the last of what was sent arrives: nothing overtakes.
+    /// When the last bytes sent will arrive: nothing overtakes them.
     last: Instant,
     end: Option<(Instant, End)>,
-    /// Nothing arrives: it is sent again and again until it does.
+    /// Nothing arrives; the bytes are kept until this ends.
     held: bool,
     reader: Option<Waker>,
 }
@@ -77,7 +77,7 @@ impl Pipe {
         self.change(|flow| flow.held = held);
     }
 
-    /// What has arrived; or when to look again, if that is known.
+    /// The bytes that have arrived; otherwise when to look again, if that is known.
     fn take(
         &self,
         cx: &Context<'_>,
@@ -114,7 +114,7 @@ impl Pipe {
     }
 }
 
-/// Says how long bytes are under way now.
+/// Returns when bytes sent now will arrive.
 pub(super) type Delay = Box<dyn Fn() -> Instant + Send + Sync>;
 
 /// One side of a connection.

@@ -1,4 +1,4 @@
-//! Everything outside of the clients: network, server, clock and chance of one run.
+//! Everything outside the clients: network, server, clock and randomness of one run.
 
 use super::super::keys::Publishing;
 use super::super::script::{self, By};
@@ -19,10 +19,10 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// What the server's clock shows when a run begins.
+/// The server's clock at the beginning of a run.
 pub(super) const START_MS: u64 = 1_700_000_000_000;
 
-/// What a client's host is called, before its number.
+/// The prefix of a client's host name, before its number.
 const HOST: &str = "client-";
 
 thread_local! {
@@ -30,7 +30,7 @@ thread_local! {
     static HERE: RefCell<Option<Arc<World>>> = const { RefCell::new(None) };
 }
 
-/// A new connection for the client that knows its server by this name; none outside of a simulation.
+/// A new connection for the client that knows its server by this name; `None` outside a simulation.
 pub(crate) fn stream_to(
     host: &str,
 ) -> Option<impl Future<Output = io::Result<Stream>> + Send + use<>> {
@@ -39,26 +39,26 @@ pub(crate) fn stream_to(
     Some(async move { world.connect(peer).await })
 }
 
-/// Whether that is such a name.
+/// Whether the name belongs to a simulated server.
 pub(crate) fn is_simulated(host: &str) -> bool {
     host.starts_with(HOST) && HERE.with_borrow(Option::is_some)
 }
 
-/// What a client knows the server as.
+/// The name by which a client knows the server.
 pub(super) fn host(peer: usize) -> String {
     format!("{HOST}{peer}")
 }
 
 pub(super) struct World {
     state: Mutex<State>,
-    /// Something is reachable again.
+    /// Notified when something is reachable again.
     changed: Notify,
 }
 
 pub(super) struct State {
     pub(super) rng: Rng,
     began: Instant,
-    /// How far the server's clock has been moved, in milliseconds.
+    /// By how much the server's clock has been set, in milliseconds.
     pub(super) clock_ms: i64,
     pub(super) peers: Vec<Peer>,
     pub(super) server: Server,
@@ -66,7 +66,7 @@ pub(super) struct State {
     next_conn: u64,
 }
 
-/// What is done to one client.
+/// The faults of one client.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Peer {
     /// Nothing from it reaches the server.
@@ -75,13 +75,13 @@ pub(super) struct Peer {
     pub(super) deaf: bool,
     /// Its machine is gone.
     pub(super) dead: bool,
-    /// Bytes are up to this long under way, in milliseconds.
+    /// The longest delay of its bytes, in milliseconds.
     pub(super) slow_ms: u64,
-    /// Replies that will be lost, with the connection, after the call was carried out.
+    /// How many replies will be lost, with the connection, after the call was carried out.
     pub(super) lose_replies: u32,
     pub(super) swallow_messages: bool,
     pub(super) repeat_messages: bool,
-    /// What its applications do.
+    /// The tasks of its applications.
     pub(super) tasks: Vec<AbortHandle>,
 }
 
@@ -109,12 +109,12 @@ impl World {
         HERE.set(None);
     }
 
-    /// Nothing is awaited, and no client is dropped, in `act`.
+    /// `act` must neither await anything nor drop a client.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         act(&mut lock(&self.state))
     }
 
-    /// A client with this id begins: its number.
+    /// Registers a client with this id and returns its number.
     pub(super) fn add_client(&self, id: ClientId) -> usize {
         self.with(|state| {
             state.peers.push(Peer::default());
@@ -163,12 +163,12 @@ impl World {
         Some(Stream::new(to_client, to_server, delay(self)))
     }
 
-    /// When what is sent now arrives.
+    /// When bytes sent now arrive.
     fn arrival(&self, peer: usize) -> Instant {
         self.with(|state| state.arrival(peer))
     }
 
-    /// Whoever tries to connect tries anew.
+    /// Everybody who is trying to connect tries again.
     pub(super) fn reachable_again(&self) {
         self.changed.notify_waiters();
     }
@@ -194,7 +194,7 @@ impl State {
         self.compare();
     }
 
-    /// Holds what guards rely on against what the server has.
+    /// Compares what guards rely on with what the server has.
     fn compare(&mut self) {
         let now_us = self.now_us();
         let server = &self.server;
@@ -207,7 +207,7 @@ impl State {
         self.compare();
     }
 
-    /// Ends connections of a client, or of all; `inboxes` only those that listen.
+    /// Ends the connections of a client, or of all; with `inboxes` only those of inboxes.
     pub(super) fn reset(&mut self, peer: Option<usize>, inboxes: bool) {
         let now = Instant::now();
         let gone = |conn: &Conn| {
@@ -220,7 +220,7 @@ impl State {
         self.server.conns.retain(|_, conn| !gone(conn));
     }
 
-    /// Makes the directions of a client's connections as its `Peer` says.
+    /// Sets the directions of a client's connections as its `Peer` says.
     pub(super) fn apply(&self, peer: usize) {
         let of = &self.peers[peer];
         for conn in self.server.conns.values().filter(|conn| conn.peer == peer) {
@@ -249,7 +249,7 @@ impl State {
         self.server.is_up = true;
     }
 
-    /// The client's machine is gone. The server is told if its kernel has the time to.
+    /// The client's machine is gone. The server is told if the machine's kernel has the time.
     pub(super) fn kill(&mut self, peer: usize, silent: bool) {
         let due = self.arrival(peer);
         let of = &mut self.peers[peer];
@@ -266,9 +266,9 @@ impl State {
         self.oracle.crashed(peer);
     }
 
-    /// An operator takes the lock away, by a connection of its own.
+    /// An operator removes the hold by force, on a connection of its own.
     pub(super) fn force(&mut self, name: &LockName, kind: Kind) {
-        /// No client has it.
+        /// Not the number of any client.
         const OPERATOR: u64 = u64::MAX;
         let (op, rules) = (Op::Force { kind }, Rules::default());
         let call = script::call(By::Text, &rules, Publishing::Whole, name, &op);
@@ -290,7 +290,7 @@ impl State {
         let Some(conn) = self.server.conns.get(&id) else { return };
         let peer = conn.peer;
         let now_us = self.now_us();
-        // Before it as well: a renewal would hide what was relied on until now.
+        // Also before the command: a renewal would hide what was relied on until now.
         self.compare();
         let outputs = self.server.execute(id, now_us, words, &mut self.oracle);
         self.compare();
