@@ -17,8 +17,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Longest time within which every client must have had a turn after a fault; beyond it, the fault
-/// counts as not recovered from.
+/// Every client must have a turn within this time after a fault; otherwise it is not recovered from.
 const RECOVERED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Acquisitions without a fault before the next one, so that their order can be checked.

@@ -53,7 +53,8 @@ async fn bounded(config: Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// "At most once in this time": the lock has no holder, and stays taken until the lease ends.
+/// "At most once in this time": no guard holds the lock, but it stays taken until the lease
+/// ends.
 async fn left_to_the_store(config: Config) -> Result<(), Error> {
     let client = Client::with_config(config).await?;
     let lock = client.fair_lock("lease:left").lease(Duration::from_millis(300));

@@ -82,7 +82,7 @@ fn keys(raw: &mut Raw) -> Vec<Left> {
     left
 }
 
-/// The stores of a topology.
+/// The servers, or the file, that store the locks.
 pub(crate) trait Deployment: Send {
     /// The URL for clients.
     fn url(&self) -> String;
