@@ -136,6 +136,7 @@ impl Store {
     }
 
     /// Gives up on a store that does not answer after this time, instead of the library's half minute.
+    #[cfg(feature = "top")]
     pub(crate) fn patience(mut self, time: Duration) -> Self {
         self.config = self.config.store_timeout(time);
         self
