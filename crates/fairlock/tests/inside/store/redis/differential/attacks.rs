@@ -9,17 +9,7 @@ use fairlock_testkit::server::Generation;
 const JAVA_WAITS: JavaAct = JavaAct::Acquire { wait_ms: 300_000, lease_ms: 30_000 };
 
 fn acquire(owner: u64, place: Place) -> Step {
-    Step::Acquire {
-        kind: Kind::Fair,
-        owner,
-        request: 0,
-        lease_ms: 30_000,
-        mode: Mode::Wait,
-        place,
-        late: false,
-        sure: true,
-        shared: false,
-    }
+    Step::acquire(owner, Mode::Wait, place, true)
 }
 
 fn leave(owner: u64) -> Step {

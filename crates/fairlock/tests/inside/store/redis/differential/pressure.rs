@@ -79,17 +79,7 @@ fn a03_without_memory_all_but_acquiring_works_on_valkey_9_1() {
 }
 
 fn acquire(owner: u64) -> Step {
-    Step::Acquire {
-        kind: Kind::Fair,
-        owner,
-        request: 0,
-        lease_ms: 30_000,
-        mode: Mode::Wait,
-        place: Place::New,
-        late: false,
-        sure: true,
-        shared: false,
-    }
+    Step::acquire(owner, Mode::Wait, Place::New, true)
 }
 
 /// The story of A3 and A20, step by step: one owner holds, one waits, memory runs out. The waiter's

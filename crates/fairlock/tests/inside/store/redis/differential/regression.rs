@@ -16,17 +16,7 @@ fn agree(rules: Rules, steps: &[Step]) {
 }
 
 fn acquire(owner: u64, mode: Mode, place: Place) -> Step {
-    Step::Acquire {
-        kind: Kind::Fair,
-        owner,
-        request: 0,
-        lease_ms: 30_000,
-        mode,
-        place,
-        late: false,
-        sure: false,
-        shared: false,
-    }
+    Step::acquire(owner, mode, place, false)
 }
 
 const BACK: Place = Place::Ago(5_000_000);

@@ -190,6 +190,21 @@ pub(super) enum Step {
 }
 
 impl Step {
+    /// A first request of an owner for the fair lock.
+    pub(super) fn acquire(owner: u64, mode: Mode, place: Place, sure: bool) -> Self {
+        Self::Acquire {
+            kind: Kind::Fair,
+            owner,
+            request: 0,
+            lease_ms: 30_000,
+            mode,
+            place,
+            late: false,
+            sure,
+            shared: false,
+        }
+    }
+
     /// Whether it is one of our operations, which both sides carry out.
     pub(super) fn is_operation(&self) -> bool {
         !matches!(
