@@ -189,10 +189,9 @@ fn settle(context: &Arc<Context>, hold: &Hold, op: &Op, said: Option<&Body>) {
     match (has_queue(hold.kind), said) {
         (true, Some(_)) if !released => leave_request(context, hold),
         (true, _) => context.gave_back(&hold.name, &of_request(hold).op()),
+        (false, Some(_)) if !released => {}
         // Without an answer, the server that is connected next may have to be told as well.
-        (false, None) => context.gave_back(&hold.name, op),
-        (false, Some(_)) if released => context.gave_back(&hold.name, op),
-        (false, Some(_)) => {}
+        (false, _) => context.gave_back(&hold.name, op),
     }
 }
 

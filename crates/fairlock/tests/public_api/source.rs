@@ -191,8 +191,7 @@ fn condition(attribute: &Attribute) -> Option<String> {
 }
 
 pub(crate) fn is_test(attributes: &[Attribute]) -> bool {
-    let mut conditions = attributes.iter().filter_map(condition);
-    conditions.any(|text| text == "test" || text.replace(' ', "").starts_with("all(test,"))
+    attributes.iter().filter_map(condition).any(|condition| condition == "test")
 }
 
 /// The required features, and other conditions as they are written.
