@@ -1,5 +1,6 @@
 //! A private server per test: its own port, its own folder, killed with its owner.
 
+mod ended;
 mod generation;
 pub(crate) mod spawn;
 
@@ -15,6 +16,7 @@ use std::{fs, io, thread};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+pub use self::ended::ended_since;
 pub use self::generation::{Generation, require, workspace_root};
 use crate::clock::ClockHandle;
 use crate::raw::Raw;
@@ -394,6 +396,7 @@ fn is_ready(dir: &Path) -> bool {
 }
 
 fn kill(child: &mut Child) {
+    ended::note(child.id());
     // Fails only if it is gone and reaped already.
     let _ = child.kill();
     let _ = child.wait();

@@ -9,6 +9,7 @@ use fairlock_testkit::history::{
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::{Builder, Generation, Server};
+use std::fmt::Display;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -227,6 +228,19 @@ impl Fixture {
     pub(crate) fn inboxes_are_back(&self, clients: &[Client]) {
         eventually("the inboxes are back", SLACK, || {
             clients.iter().all(|client| self.listeners(&inbox(client)) == 1)
+        });
+    }
+
+    /// Waits for the next heartbeat of each of these clients, all of which wait. After an outage
+    /// longer than [`D`] a waiter counts as dead at its turn until then, with or without an inbox,
+    /// and would return to its place; clients reconnect up to 2 s apart.
+    #[track_caller]
+    pub(crate) fn beat_again<I: Display>(&self, name: &str, ids: impl IntoIterator<Item = I>) {
+        let beat_of = |id: &str| self.call(&["ZSCORE", &key("fairlock_beats", name), id]);
+        let clients = ids.into_iter().map(|id| id.to_string());
+        let before: Vec<_> = clients.map(|id| (beat_of(&id), id)).collect();
+        eventually("they beat again", 2 * HB + ms(2_000) + SLACK, || {
+            before.iter().all(|(before, id)| beat_of(id) != *before)
         });
     }
 

@@ -101,11 +101,7 @@ fn f51_a_waiter_is_cut_off_and_keeps_its_place() {
             Hole::heal(&proxy);
             proxy.wait_until(|counts| counts.connections >= connections + 2);
             fixture.inboxes_are_back(std::slice::from_ref(&cut_off));
-            let beats = super::fixture::key("fairlock_beats", "job");
-            let before = fixture.call(&["ZSCORE", &beats, &cut_off.id().to_string()]);
-            eventually("it beats again", 2 * HB + SLACK, || {
-                fixture.call(&["ZSCORE", &beats, &cut_off.id().to_string()]) != before
-            });
+            fixture.beat_again("job", [cut_off.id()]);
             held.release().await;
             let began = Instant::now();
             all_in_turn(vec![first, second], SLACK).await;

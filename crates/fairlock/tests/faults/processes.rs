@@ -273,12 +273,8 @@ fn f09_a_waiter_is_frozen_and_keeps_its_place() {
         // This test is about time: more than D without a heartbeat.
         tokio::time::sleep(D + HB).await;
         worker.cont();
-        let beats = super::fixture::key("fairlock_beats", "job");
         let (id, _) = frozen.split_once(':').unwrap();
-        let before = fixture.call(&["ZSCORE", &beats, id]).text().to_owned();
-        eventually("the frozen client beats again", HB + SLACK, || {
-            fixture.call(&["ZSCORE", &beats, id]).text() != before
-        });
+        fixture.beat_again("job", [id]);
         held.release().await;
         let line = worker.granted(&fixture, "job", SLACK);
         assert_eq!(line.owner(), frozen);

@@ -14,8 +14,8 @@ use std::{fs, thread};
 const KEYS: &str = "20000";
 const LOAD_US: &str = "60";
 
-/// Outlasts the loading.
-const LONG: Duration = Duration::from_secs(8);
+/// Outlasts the loading and three attempts to reconnect.
+const LONG: Duration = Duration::from_secs(20);
 
 async fn with_lease(fixture: &Fixture, lease: Duration) -> Client {
     let config = config(&fixture.server.url()).watchdog_lease(lease);
@@ -61,12 +61,14 @@ fn f27_the_server_still_loads() {
                 scope.spawn(|| fixture.server.restart());
             });
             measured(&format!("f27 {} loading", generation.name()), began.elapsed());
-            held.becomes(GuardState::Held, ms(2_000) + SLACK).await;
+            // On a busy machine the first connections may be given up for their server's silence.
+            held.becomes(GuardState::Held, 3 * ms(2_000) + SLACK).await;
             measured(&format!("f27 {} restart to Held", generation.name()), began.elapsed());
             let refused = errors(&fixture, "LOADING");
             assert!(refused > 2, "{refused} refusals: the server was not seen loading");
             assert_eq!(fixture.queue("job"), queue);
             fixture.inboxes_are_back(&clients);
+            fixture.beat_again("job", clients.iter().map(Client::id));
             assert_eq!(held.release().await, Release::Released);
             all_in_turn(places, HB + SLACK).await;
             fixture.history.assert_sound();

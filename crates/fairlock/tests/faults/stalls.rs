@@ -40,6 +40,7 @@ async fn nothing_was_lost(fixture: &Fixture, clients: &[Client], held: Held, pla
     held.becomes(GuardState::Held, 2 * SLACK + ms(2_000)).await;
     // A waiter that has lost its inbox counts as dead at its turn, and would return to its place.
     fixture.inboxes_are_back(clients);
+    fixture.beat_again("job", clients.iter().map(Client::id));
     eventually("everybody stands where it stood", HB + SLACK, || fixture.queue("job") == queue);
     assert_eq!(held.release().await, Release::Released);
     all_in_turn(places, HB + SLACK).await;

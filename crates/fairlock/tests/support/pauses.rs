@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use fairlock_testkit::processes;
+use fairlock_testkit::server::{Generation, Server, ended_since};
 use fairlock_testkit::threads::{self, Counts};
 
 /// Attempts on a machine that pauses again and again.
@@ -14,6 +15,7 @@ const ATTEMPTS: u32 = 8;
 /// Measures for how long this process does not run: a machine short of memory stops everything for
 /// seconds.
 pub(crate) struct Pauses {
+    began: Instant,
     seen: Arc<Mutex<Seen>>,
     before: HashMap<u32, Counts>,
 }
@@ -32,8 +34,9 @@ impl Pauses {
 
     /// Starts to watch, until it is dropped.
     pub(crate) fn watch() -> Self {
+        let began = Instant::now();
         let (longest, together) = Default::default();
-        let seen = Arc::new(Mutex::new(Seen { last: Instant::now(), longest, together }));
+        let seen = Arc::new(Mutex::new(Seen { last: began, longest, together }));
         let watched = Arc::downgrade(&seen);
         std::thread::spawn(move || {
             while let Some(seen) = watched.upgrade() {
@@ -41,15 +44,17 @@ impl Pauses {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        Self { seen, before: threads_of_the_test() }
+        Self { began, seen, before: threads_of_the_test() }
     }
 
     /// The longest pause so far; or, if that is longer, the total time that a thread of this
     /// process, or of a server that it has started, waited for a processor. A thread that mostly
     /// sleeps gets a processor as soon as it wakes up, so the watching thread does not see such
-    /// waits.
+    /// waits. A test that failed has dropped its servers: theirs were counted when they were
+    /// killed.
     pub(crate) fn longest(&self) -> Duration {
-        let now = threads_of_the_test();
+        let mut now = ended_since(self.began);
+        now.extend(threads_of_the_test());
         let waits = threads::since(&self.before, &now).map(|counts| counts.waited);
         waits.fold(Self::look(&self.seen).longest, Duration::max)
     }
@@ -98,6 +103,21 @@ pub(crate) async fn unless_it_pauses<T, E: Debug>(
         assert!(number < ATTEMPTS, "this machine pauses all the time: {error:?}");
         number += 1;
     }
+}
+
+/// The servers of a test that fails are dropped before it is asked whether they could run, and such
+/// a test counted as one of a machine that never paused.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_server_that_is_gone_is_counted_too() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let began = Instant::now();
+    let thread = server.pid();
+    let before = threads::threads(thread).unwrap()[&thread];
+    drop(server);
+    let counted = ended_since(began)[&thread];
+    assert!(counted.waited >= before.waited && counted.ran >= before.ran);
+    assert!(!ended_since(Instant::now() + Duration::from_secs(60)).contains_key(&thread));
 }
 
 #[cfg(target_os = "linux")]
