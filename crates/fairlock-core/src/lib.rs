@@ -20,6 +20,7 @@
 //! The invariants C1 to C8 are listed in `invariant.rs` and checked after every operation in debug
 //! builds.
 
+pub mod client;
 mod foreign;
 mod id;
 mod invariant;

@@ -1,0 +1,257 @@
+//! One acquisition: every request by which a store may know it, from the first copy to the end of the hold.
+
+use crate::id::{OwnerId, RequestId};
+use crate::op::{Acquire, Kind, Mode, Op};
+
+/// How many former requests an acquisition remembers: one for each time that it returned to its place, which takes
+/// a failover, an operator or a Java client with a fast clock.
+const FORMER_MAX: usize = 4;
+
+/// An owner's attempt to get one lock, and later its hold, as far as requests go.
+///
+/// It usually has one request. It gets another one when the store no longer knows its place in the queue, or when a
+/// grant was over before it could be used. A store that takes over without the last writes may know the acquisition
+/// by an earlier request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acquisition {
+    kind: Kind,
+    owner: OwnerId,
+    mode: Mode,
+    lease_ms: u64,
+    shared_owner: bool,
+    present: RequestId,
+    /// A copy of the present request is unanswered.
+    in_doubt: bool,
+    /// The place in the queue.
+    order: Option<u64>,
+    /// Answered requests that may still be granted, the oldest first.
+    former: Vec<RequestId>,
+    /// Requests that must not be granted any more, but may still be carried out.
+    doubtful: Vec<RequestId>,
+}
+
+impl Acquisition {
+    /// The acquisition that `request` begins.
+    pub fn new(
+        kind: Kind,
+        owner: OwnerId,
+        mode: Mode,
+        lease_ms: u64,
+        shared_owner: bool,
+        request: RequestId,
+    ) -> Self {
+        Self {
+            kind,
+            owner,
+            mode,
+            lease_ms,
+            shared_owner,
+            present: request,
+            in_doubt: false,
+            order: None,
+            former: Vec::new(),
+            doubtful: Vec::new(),
+        }
+    }
+
+    /// Who wants the lock.
+    pub fn owner(&self) -> &OwnerId {
+        &self.owner
+    }
+
+    /// The present request.
+    pub fn request(&self) -> RequestId {
+        self.present
+    }
+
+    /// The place in the queue, if the store has ever given it one.
+    pub fn order(&self) -> Option<u64> {
+        self.order
+    }
+
+    /// Whether a grant of this request is for this acquisition (K2).
+    pub fn can_be_granted(&self, request: RequestId) -> bool {
+        self.present == request || self.former.contains(&request)
+    }
+
+    /// The operation that asks for the lock, or for the return to the place in the queue.
+    pub fn acquire(&self, sure: bool, not_after_ms: u64) -> Acquire {
+        Acquire {
+            kind: self.kind,
+            owner: self.owner.clone(),
+            request: self.present,
+            lease_ms: self.lease_ms,
+            mode: self.mode,
+            order: self.order,
+            not_after_ms,
+            sure,
+            shared_owner: self.shared_owner,
+        }
+    }
+
+    /// Whether a copy of the present request is unanswered, from now on.
+    pub fn set_in_doubt(&mut self, in_doubt: bool) {
+        self.in_doubt = in_doubt;
+    }
+
+    /// The store says that the waiter stands in the queue.
+    pub fn queued(&mut self, order: u64) {
+        self.order = Some(order);
+    }
+
+    /// The store no longer knows the waiter: `fresh` is to bring it back to its place, unless the present request
+    /// may do so yet. Returns a request that is too old to be remembered.
+    pub fn return_to_place(&mut self, fresh: RequestId) -> Option<RequestId> {
+        if self.in_doubt {
+            return None;
+        }
+        self.former.push(std::mem::replace(&mut self.present, fresh));
+        (self.former.len() > FORMER_MAX).then(|| self.former.remove(0))
+    }
+
+    /// The lock was granted to `request`. No other request of the acquisition may be granted now.
+    pub fn granted(&mut self, request: RequestId) {
+        debug_assert!(self.can_be_granted(request), "K2: a grant to {request:?} in {self:?}");
+        self.doubtful.append(&mut self.former);
+        // A store that took over granted a former request: the present one must not come back either.
+        if self.in_doubt || request != self.present {
+            self.doubtful.push(self.present);
+        }
+        self.present = request;
+        self.in_doubt = false;
+    }
+
+    /// The grant was over before it could be used: `fresh` asks again, for the same place.
+    pub fn again(&mut self, fresh: RequestId) {
+        self.doubtful.append(&mut self.former);
+        // The store may have renewed it all the same, and knows that hold by this request.
+        self.doubtful.push(std::mem::replace(&mut self.present, fresh));
+        self.in_doubt = false;
+    }
+
+    /// The requests that the end of a hold has to take back, beside the one that was granted.
+    pub fn doubtful(&self) -> impl Iterator<Item = Op> {
+        self.doubtful.iter().map(|request| self.leave(*request, true))
+    }
+
+    /// All that has to be taken back when the acquisition is given up without a hold (K1, K3).
+    pub fn give_up(&mut self) -> Vec<Op> {
+        self.doubtful.append(&mut self.former);
+        let mut all: Vec<_> = self.doubtful().collect();
+        // A try that was answered has left nothing behind.
+        if self.mode == Mode::Wait || self.in_doubt {
+            all.push(self.leave(self.present, self.in_doubt));
+        }
+        all
+    }
+
+    /// Takes one request back; `bury` refuses its late copies as well.
+    pub fn leave(&self, request: RequestId, bury: bool) -> Op {
+        Op::Leave {
+            kind: self.kind,
+            owner: self.owner.clone(),
+            request,
+            bury,
+            shared_owner: self.shared_owner,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ClientId;
+
+    fn request(number: u8) -> RequestId {
+        RequestId::from_random([number; 16])
+    }
+
+    fn acquisition(mode: Mode) -> Acquisition {
+        let owner = OwnerId::ours(ClientId::from_random([7; 16]), 1).expect("a small number");
+        Acquisition::new(Kind::Fair, owner, mode, 30_000, false, request(1))
+    }
+
+    /// What is taken back, and whether it is buried.
+    fn taken_back(ops: impl IntoIterator<Item = Op>) -> Vec<(RequestId, bool)> {
+        let one = |op| match op {
+            Op::Leave { request, bury, .. } => (request, bury),
+            op => panic!("{op:?} takes nothing back"),
+        };
+        ops.into_iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_wait_that_is_given_up_takes_its_request_back() {
+        assert_eq!(taken_back(acquisition(Mode::Wait).give_up()), [(request(1), false)]);
+    }
+
+    #[test]
+    fn a_try_that_was_answered_has_left_nothing_behind() {
+        assert_eq!(acquisition(Mode::Try).give_up(), []);
+    }
+
+    #[test]
+    fn a_request_in_doubt_is_buried() {
+        for mode in [Mode::Try, Mode::Wait] {
+            let mut acquisition = acquisition(mode);
+            acquisition.set_in_doubt(true);
+            assert_eq!(taken_back(acquisition.give_up()), [(request(1), true)]);
+        }
+    }
+
+    /// The server may know a waiter by any request with which it ever returned to its place.
+    #[test]
+    fn every_request_of_a_waiter_that_returned_is_taken_back() {
+        let mut acquisition = acquisition(Mode::Wait);
+        acquisition.queued(5);
+        for number in 2..=4 {
+            assert_eq!(acquisition.return_to_place(request(number)), None);
+        }
+        assert!((1..=4).all(|number| acquisition.can_be_granted(request(number))));
+        assert_eq!(acquisition.acquire(true, 0).order, Some(5));
+        let all: Vec<_> = [1, 2, 3].map(|number| (request(number), true)).into();
+        assert_eq!(taken_back(acquisition.give_up()), [all, vec![(request(4), false)]].concat());
+    }
+
+    #[test]
+    fn a_request_in_doubt_brings_its_waiter_back_by_itself() {
+        let mut acquisition = acquisition(Mode::Wait);
+        acquisition.set_in_doubt(true);
+        acquisition.return_to_place(request(2));
+        assert_eq!(acquisition.request(), request(1));
+        assert!(!acquisition.can_be_granted(request(2)));
+    }
+
+    #[test]
+    fn former_requests_are_few() {
+        let mut acquisition = acquisition(Mode::Wait);
+        let forgotten: Vec<_> =
+            (2..=7).filter_map(|number| acquisition.return_to_place(request(number))).collect();
+        assert_eq!(forgotten, [request(1), request(2)]);
+        assert!(!acquisition.can_be_granted(request(2)));
+        assert!(acquisition.can_be_granted(request(3)));
+    }
+
+    /// A master that took over without the last writes grants a former request: what was asked since must not be
+    /// granted after the hold, to nobody.
+    #[test]
+    fn a_grant_of_a_former_request_leaves_the_present_one_to_be_buried() {
+        let mut acquisition = acquisition(Mode::Wait);
+        acquisition.return_to_place(request(2));
+        acquisition.granted(request(1));
+        assert_eq!(acquisition.request(), request(1));
+        assert!(!acquisition.can_be_granted(request(2)));
+        assert!(taken_back(acquisition.doubtful()).contains(&(request(2), true)));
+    }
+
+    #[test]
+    fn a_grant_that_was_over_is_taken_back_in_the_end() {
+        let mut acquisition = acquisition(Mode::Wait);
+        acquisition.queued(5);
+        acquisition.granted(request(1));
+        acquisition.again(request(2));
+        assert_eq!(acquisition.acquire(true, 0).order, Some(5));
+        let all = [(request(1), true), (request(2), false)];
+        assert_eq!(taken_back(acquisition.give_up()), all);
+    }
+}
