@@ -162,12 +162,12 @@ mod tests {
     use super::*;
     use crate::ClientId;
 
-    fn request(number: u8) -> RequestId {
-        RequestId::from_random([number; 16])
+    fn request(number: u128) -> RequestId {
+        RequestId::from_random(number)
     }
 
     fn acquisition(mode: Mode) -> Acquisition {
-        let owner = OwnerId::ours(ClientId::from_random([7; 16]), 1).expect("a small number");
+        let owner = OwnerId::ours(ClientId::from_random(7), 1).expect("a small number");
         Acquisition::new(Kind::Fair, owner, mode, 30_000, false, request(1))
     }
 
