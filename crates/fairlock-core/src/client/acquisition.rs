@@ -3,10 +3,6 @@
 use crate::id::{OwnerId, RequestId};
 use crate::op::{Acquire, Kind, Mode, Op};
 
-/// How many former requests an acquisition remembers: one for each time that it returned to its place, which takes
-/// a failover, an operator or a Java client with a fast clock.
-const FORMER_MAX: usize = 4;
-
 /// An owner's attempt to get one lock, and later its hold, as far as requests go.
 ///
 /// It usually has one request. It gets another one when the store no longer knows its place in the queue, or when a
@@ -31,6 +27,10 @@ pub struct Acquisition {
 }
 
 impl Acquisition {
+    /// How many former requests an acquisition remembers: one for each time that it returned to its place, which takes
+    /// a failover, an operator or a Java client with a fast clock.
+    pub const FORMER_MAX: usize = 4;
+
     /// The acquisition that `request` begins.
     pub fn new(
         kind: Kind,
@@ -54,9 +54,19 @@ impl Acquisition {
         }
     }
 
+    /// The lock's kind.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// Who wants the lock.
     pub fn owner(&self) -> &OwnerId {
         &self.owner
+    }
+
+    /// Whether other requests use the same owner.
+    pub fn has_shared_owner(&self) -> bool {
+        self.shared_owner
     }
 
     /// The present request.
@@ -74,6 +84,11 @@ impl Acquisition {
         self.present == request || self.former.contains(&request)
     }
 
+    /// The requests of which a grant is for this acquisition.
+    pub fn grantable(&self) -> impl Iterator<Item = RequestId> {
+        self.former.iter().copied().chain([self.present])
+    }
+
     /// The operation that asks for the lock, or for the return to the place in the queue.
     pub fn acquire(&self, sure: bool, not_after_ms: u64) -> Acquire {
         Acquire {
@@ -89,7 +104,12 @@ impl Acquisition {
         }
     }
 
-    /// Whether a copy of the present request is unanswered, from now on.
+    /// Whether a copy of the present request is unanswered.
+    pub fn is_in_doubt(&self) -> bool {
+        self.in_doubt
+    }
+
+    /// Sets whether a copy of the present request is unanswered.
     pub fn set_in_doubt(&mut self, in_doubt: bool) {
         self.in_doubt = in_doubt;
     }
@@ -106,7 +126,7 @@ impl Acquisition {
             return None;
         }
         self.former.push(std::mem::replace(&mut self.present, fresh));
-        (self.former.len() > FORMER_MAX).then(|| self.former.remove(0))
+        (self.former.len() > Self::FORMER_MAX).then(|| self.former.remove(0))
     }
 
     /// The lock was granted to `request`. No other request of the acquisition may be granted now.
@@ -131,7 +151,17 @@ impl Acquisition {
 
     /// The requests that the end of a hold has to take back, beside the one that was granted.
     pub fn doubtful(&self) -> impl Iterator<Item = Op> {
-        self.doubtful.iter().map(|request| self.leave(*request, true))
+        self.doubtful.iter().map(|request| self.leave_by(*request, true))
+    }
+
+    /// Whether a store may know it by another request than the present one.
+    pub fn has_other_requests(&self) -> bool {
+        !(self.former.is_empty() && self.doubtful.is_empty())
+    }
+
+    /// Whether there are any.
+    pub fn is_doubtful(&self) -> bool {
+        !self.doubtful.is_empty()
     }
 
     /// All that has to be taken back when the acquisition is given up without a hold (K1, K3).
@@ -140,13 +170,17 @@ impl Acquisition {
         let mut all: Vec<_> = self.doubtful().collect();
         // A try that was answered has left nothing behind.
         if self.mode == Mode::Wait || self.in_doubt {
-            all.push(self.leave(self.present, self.in_doubt));
+            all.push(self.leave(self.in_doubt));
         }
         all
     }
 
-    /// Takes one request back; `bury` refuses its late copies as well.
-    pub fn leave(&self, request: RequestId, bury: bool) -> Op {
+    /// Takes the present request back; `bury` refuses its late copies as well.
+    pub fn leave(&self, bury: bool) -> Op {
+        self.leave_by(self.present, bury)
+    }
+
+    fn leave_by(&self, request: RequestId, bury: bool) -> Op {
         Op::Leave {
             kind: self.kind,
             owner: self.owner.clone(),

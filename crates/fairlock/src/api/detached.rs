@@ -18,7 +18,7 @@ pub struct Detached {
 impl Detached {
     /// For `hold`, which lasts at least until `until`.
     pub(crate) fn new(hold: &Hold, until: Moment) -> Self {
-        let (name, owner) = (hold.name.clone(), hold.owner.clone());
+        let (name, owner) = (hold.name.clone(), hold.owner().clone());
         Self { name, owner, token: hold.token, until }
     }
 

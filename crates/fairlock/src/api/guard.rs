@@ -52,7 +52,7 @@ impl Guard {
 
     /// The owner id, as it is written in the lock's key.
     pub fn owner(&self) -> &OwnerId {
-        &self.hold.owner
+        self.hold.owner()
     }
 
     /// The lock's name.
@@ -118,7 +118,7 @@ impl Guard {
     }
 
     fn about(&self, error: Error) -> Error {
-        error.on(&self.hold.name).by(&self.hold.owner)
+        error.on(&self.hold.name).by(self.hold.owner())
     }
 
     /// Enters the lock once more: a second guard of the same hold, with the same token. The lock is
@@ -320,7 +320,7 @@ impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
             .field("name", &self.hold.name)
-            .field("owner", &self.hold.owner)
+            .field("owner", self.hold.owner())
             .field("token", &self.hold.token)
             .field("state", &self.state())
             .finish_non_exhaustive()

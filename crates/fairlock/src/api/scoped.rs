@@ -42,7 +42,7 @@ impl Held {
 
     /// The owner id, as it is written in the lock's key.
     pub fn owner(&self) -> &OwnerId {
-        &self.hold.owner
+        self.hold.owner()
     }
 
     /// The lock's name.

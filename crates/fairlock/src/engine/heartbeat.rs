@@ -8,7 +8,7 @@ use crate::engine::send::{self, Copies};
 use crate::observe;
 use crate::state::waiters::{Entry, Queue};
 use crate::store::{StoreError, Topic};
-use fairlock_core::{Acquire, Body, Grant, Kind, Mode, Op, OwnerId};
+use fairlock_core::{Body, Grant, Op, OwnerId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -255,29 +255,22 @@ async fn return_to_place(
     entry: &Arc<Entry>,
 ) -> Result<Option<Duration>, StoreError> {
     let fresh = context.new_request().map_err(StoreError::refused)?;
-    let Some((request, order)) = context.waiters.renew_request(entry, fresh) else {
-        return Ok(None);
-    };
-    let op = Op::Acquire(Acquire {
-        kind: Kind::Fair,
-        owner: entry.owner.clone(),
-        request,
-        lease_ms: entry.lease_ms,
-        mode: Mode::Wait,
-        order: Some(order),
-        not_after_ms: context.now_ms(&entry.name) + context.config.store_timeout.as_millis() as u64,
-        sure: true,
-        shared_owner: entry.shared_owner,
-    });
-    entry.set_doubt(true);
+    let Some(acquisition) = context.waiters.renew_request(entry, fresh) else { return Ok(None) };
+    let not_after_ms =
+        context.now_ms(&entry.name) + context.config.store_timeout.as_millis() as u64;
+    let op = Op::Acquire(acquisition.acquire(true, not_after_ms));
+    entry.set_in_doubt(true);
     let mut copies = Copies::default();
     let result = send::once(context, &entry.name, &op, &mut copies).await;
-    entry.set_doubt(copies.in_doubt());
+    entry.set_in_doubt(copies.in_doubt());
     let reply = result?;
     match reply.answer.body {
         Body::Granted { token, ttl_ms } => {
             observe::returned_to_place(&entry.name, &entry.owner);
-            context.waiters.granted_by_reply(&Grant { request, token, ttl_ms }, reply.sent);
+            context.waiters.granted_by_reply(
+                &Grant { request: acquisition.request(), token, ttl_ms },
+                reply.sent,
+            );
             Ok(None)
         }
         Body::Queued { retry_ms, .. } => {
@@ -286,7 +279,7 @@ async fn return_to_place(
         }
         Body::TooLate | Body::Buried => Ok(None),
         // The owner's former hold is still being given up; the next heartbeat tries again.
-        Body::HeldBySelf { .. } if entry.shared_owner => Ok(None),
+        Body::HeldBySelf { .. } if acquisition.has_shared_owner() => Ok(None),
         _ => Err(unexpected()),
     }
 }

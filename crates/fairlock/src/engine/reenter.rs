@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 pub(crate) fn too_deep(hold: &Hold) -> Error {
     let message = "a lock can be entered at most 2^31 - 1 times";
-    Error::misuse(message).on(&hold.name).by(&hold.owner)
+    Error::misuse(message).on(&hold.name).by(hold.owner())
 }
 
 /// Tells the store of one more guard.
@@ -22,7 +22,7 @@ pub(crate) async fn enter(
         return Ok(());
     }
     let op = Op::Reenter {
-        owner: hold.owner.clone(),
+        owner: hold.owner().clone(),
         token: hold.token,
         count: change.count,
         change: change.number,

@@ -17,7 +17,7 @@ use crate::state::in_flight::{self, InFlightCleanup};
 use crate::state::outcome::Release;
 use crate::state::signals::{TurnReporter, unconfirmed};
 use crate::state::standing::GuardState;
-use fairlock_core::{Body, Kind, LockName, Op, OwnerId, RequestId, has_queue};
+use fairlock_core::{Body, LockName, Op, has_queue};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
@@ -40,8 +40,8 @@ fn told(hold: &Hold, outcome: Release) -> Release {
 /// The operation that tells the store of `change`.
 pub(crate) fn release_op(hold: &Hold, change: Change) -> Op {
     Op::Release {
-        kind: hold.kind,
-        owner: hold.owner.clone(),
+        kind: hold.kind(),
+        owner: hold.owner().clone(),
         token: hold.token,
         keep: change.count,
         change: change.number,
@@ -101,7 +101,7 @@ pub(crate) async fn release(context: &Arc<Context>, hold: &Arc<Hold>, change: Ch
     if let Err(error) = &result {
         note_denial(context, error);
     }
-    if has_queue(hold.kind) && context.waiters.is_wanted(&hold.name) {
+    if has_queue(hold.kind()) && context.waiters.is_wanted(&hold.name) {
         // The grant to the next waiter, possibly one of this client, arrived with the reply, on the
         // other connection. One pass of the runtime reads it first: that waiter's release must not
         // queue behind this caller's next request, which often is for the same lock.
@@ -111,9 +111,9 @@ pub(crate) async fn release(context: &Arc<Context>, hold: &Arc<Hold>, change: Ch
         settle(context, hold, &op, result.as_ref().ok().map(|reply| &reply.answer.body));
         if result.is_err() && hold.is_being_left() {
             // An unanswered renewal may have made it longer than is known here.
-            abandon(context, Abandoned::of(hold, hold.request));
+            take_back(context, &hold.name, hold.acquisition.leave(true), None);
         }
-        abandon_doubtful(context, hold);
+        bury_doubtful(context, hold);
     }
     let outcome = match result.map(|reply| reply.answer.body) {
         Ok(Body::Released) => Release::Released,
@@ -171,9 +171,9 @@ pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<
         settle(context, &hold, &op, result.as_ref().ok().map(|reply| &reply.answer.body));
         if result.is_err() {
             // An unanswered confirmation may have made it longer than is known here.
-            abandon(context, Abandoned::of(&hold, hold.request));
+            take_back(context, &hold.name, hold.acquisition.leave(true), None);
         }
-        abandon_doubtful(context, &hold);
+        bury_doubtful(context, &hold);
         drop(in_flight);
     })
 }
@@ -186,9 +186,9 @@ pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<
 /// server is told of the request, and so is this one unless it has just released the hold.
 fn settle(context: &Arc<Context>, hold: &Hold, op: &Op, said: Option<&Body>) {
     let released = matches!(said, Some(Body::Released));
-    match (has_queue(hold.kind), said) {
+    match (has_queue(hold.kind()), said) {
         (true, Some(_)) if !released => leave_request(context, hold),
-        (true, _) => context.gave_back(&hold.name, &of_request(hold).op()),
+        (true, _) => context.gave_back(&hold.name, &hold.acquisition.leave(false)),
         (false, Some(_)) if !released => {}
         // Without an answer, the server that is connected next may have to be told as well.
         (false, _) => context.gave_back(&hold.name, op),
@@ -198,18 +198,15 @@ fn settle(context: &Arc<Context>, hold: &Hold, op: &Op, said: Option<&Body>) {
 /// Takes back the request of a hold that the server says is gone. The server may still know the
 /// request: see [`settle`].
 pub(crate) fn leave_request(context: &Arc<Context>, hold: &Hold) {
-    if has_queue(hold.kind) && context.store.may_fail_over() {
-        abandon(context, of_request(hold));
+    if has_queue(hold.kind()) && context.store.may_fail_over() {
+        take_back(context, &hold.name, hold.acquisition.leave(false), None);
     }
 }
 
-fn of_request(hold: &Hold) -> Abandoned {
-    Abandoned { doubt: false, ..Abandoned::of(hold, hold.request) }
-}
-
-fn abandon_doubtful(context: &Arc<Context>, hold: &Hold) {
-    for request in &hold.doubtful {
-        abandon(context, Abandoned::of(hold, *request));
+/// Buries the requests of a hold that has ended which may still be carried out.
+fn bury_doubtful(context: &Arc<Context>, hold: &Hold) {
+    for op in hold.acquisition.doubtful() {
+        take_back(context, &hold.name, op, None);
     }
 }
 
@@ -241,7 +238,7 @@ fn outcome_of_gone(
 /// A hold that nobody gives back ends by itself. Only then are its requests with an unanswered copy
 /// taken back; earlier, that would free it.
 pub(crate) fn bury_when_over(context: &Arc<Context>, hold: &Arc<Hold>) {
-    if hold.doubtful.is_empty() {
+    if !hold.acquisition.is_doubtful() {
         return;
     }
     // A renewal may be under way, and its TTL counts from its arrival.
@@ -249,74 +246,34 @@ pub(crate) fn bury_when_over(context: &Arc<Context>, hold: &Arc<Hold>) {
     let (context, hold) = (Arc::clone(context), Arc::clone(hold));
     context.runtime.clone().spawn(async move {
         tokio::time::sleep(over).await;
-        for request in &hold.doubtful {
-            abandon(&context, Abandoned::of(&hold, *request));
-        }
+        bury_doubtful(&context, &hold);
     });
-}
-
-/// A request that nobody wants any more.
-pub(crate) struct Abandoned {
-    pub(crate) name: LockName,
-    pub(crate) kind: Kind,
-    pub(crate) owner: OwnerId,
-    pub(crate) request: RequestId,
-    /// A copy of it was never answered.
-    pub(crate) doubt: bool,
-    /// The owner is explicit: it may hold the lock through another request.
-    pub(crate) shared_owner: bool,
-    /// Notifies the turn that waits for the end of this, if one does.
-    pub(crate) reporter: Option<Arc<TurnReporter>>,
-}
-
-impl Abandoned {
-    fn of(hold: &Hold, request: RequestId) -> Self {
-        Self {
-            name: hold.name.clone(),
-            kind: hold.kind,
-            owner: hold.owner.clone(),
-            request,
-            doubt: true,
-            shared_owner: hold.seat.is_some(),
-            reporter: None,
-        }
-    }
-
-    /// The operation that takes it back.
-    fn op(&self) -> Op {
-        Op::Leave {
-            kind: self.kind,
-            owner: self.owner.clone(),
-            request: self.request,
-            bury: self.doubt,
-            shared_owner: self.shared_owner,
-        }
-    }
 }
 
 /// Takes a request back in the background, repeating that until it is answered. Dropping the result
 /// does not stop it.
-pub(crate) fn abandon(context: &Arc<Context>, gone: Abandoned) -> JoinHandle<()> {
-    let (in_flight, owned) = (InFlightCleanup::new(&context.in_flight), Arc::clone(context));
-    context.runtime.spawn(async move {
-        take_back(&owned, gone).await;
+pub(crate) fn take_back(
+    context: &Arc<Context>,
+    name: &LockName,
+    leave: Op,
+    reporter: Option<Arc<TurnReporter>>,
+) -> JoinHandle<()> {
+    let (in_flight, context) = (InFlightCleanup::new(&context.in_flight), Arc::clone(context));
+    let name = name.clone();
+    context.runtime.clone().spawn(async move {
+        // After `longest`, every copy is refused by its own not-after, and any hold that one obtained
+        // has expired. Doubled, to allow for clocks and queues on the way.
+        let longest = context.config.store_timeout + context.config.watchdog_lease;
+        let until = Moment::now().plus(2 * longest);
+        let mut copies = Copies::default();
+        let result = send::until_answered(&context, &name, &leave, until, &mut copies).await;
+        match (result, reporter) {
+            // It names the request: an owner that is back with another one by now keeps that.
+            (Ok(_), _) => context.gave_back(&name, &leave),
+            // What cannot be told to the server any more ends by its TTL.
+            (Err(error), Some(reporter)) => reporter.failed(error),
+            _ => {}
+        }
         drop(in_flight);
     })
-}
-
-async fn take_back(context: &Arc<Context>, gone: Abandoned) {
-    let op = gone.op();
-    // After `longest`, every copy is refused by its own not-after, and any hold that one obtained
-    // has expired. Doubled, to allow for clocks and queues on the way.
-    let longest = context.config.store_timeout + context.config.watchdog_lease;
-    let until = Moment::now().plus(2 * longest);
-    let mut copies = Copies::default();
-    let result = send::until_answered(context, &gone.name, &op, until, &mut copies).await;
-    match (result, gone.reporter) {
-        // It names the request, so an owner that is back with another request keeps that one.
-        (Ok(_), _) => context.gave_back(&gone.name, &op),
-        // If the server cannot be told in time, the TTL ends it.
-        (Err(error), Some(reporter)) => reporter.failed(error),
-        _ => {}
-    }
 }

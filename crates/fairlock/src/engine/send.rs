@@ -6,42 +6,9 @@ use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::context::Context;
 use crate::store::{Reply, StoreError};
+pub(crate) use fairlock_core::client::Copies;
 use fairlock_core::{LockName, Op};
 use std::sync::Arc;
-
-/// How many copies of a request were sent and not answered. While there are any, the request may
-/// still be carried out, whatever the replies to the others said.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Copies {
-    unanswered: u32,
-    sent: u32,
-    replied: bool,
-}
-
-impl Copies {
-    pub(crate) fn in_doubt(self) -> bool {
-        self.unanswered > 0
-    }
-
-    /// Whether the store has answered any of them.
-    pub(crate) fn answered_once(self) -> bool {
-        self.replied
-    }
-
-    /// Whether the request went out more than once.
-    pub(crate) fn resent(self) -> bool {
-        self.sent > 1
-    }
-
-    fn begin(&mut self) {
-        self.unanswered += 1;
-        self.sent += 1;
-    }
-
-    fn answered(&mut self) {
-        self.unanswered -= 1;
-    }
-}
 
 /// Sends one copy.
 pub(crate) async fn once(
@@ -50,15 +17,14 @@ pub(crate) async fn once(
     op: &Op,
     copies: &mut Copies,
 ) -> Result<Reply, StoreError> {
-    copies.begin();
+    copies.send();
     let result = context.store.call(name, op).await;
     match &result {
         Ok(reply) => {
             copies.answered();
-            copies.replied = true;
             context.note_time(reply);
         }
-        Err(failure) if !failure.doubt => copies.answered(),
+        Err(failure) if !failure.doubt => copies.refused(),
         Err(_) => {}
     }
     if let Ok(reply) = &result

@@ -7,7 +7,8 @@ use crate::base::process::Origin;
 use crate::observe;
 use crate::state::seat::Seat;
 use crate::state::standing::{GuardState, Standing};
-use fairlock_core::{Body, Grant, Kind, LockName, Op, OwnerId, RequestId, Token, is_string};
+use fairlock_core::client::Acquisition;
+use fairlock_core::{Body, Kind, LockName, Op, OwnerId, Token, is_string};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -52,16 +53,12 @@ impl Lease {
 pub(crate) struct Hold {
     pub(crate) id: u64,
     pub(crate) name: LockName,
-    pub(crate) kind: Kind,
-    pub(crate) owner: OwnerId,
+    /// Who holds it, and by which requests the store may know that.
+    pub(crate) acquisition: Acquisition,
     pub(crate) token: Token,
-    /// The request that was granted.
-    pub(crate) request: RequestId,
     /// The process in which it can be held, as opposed to a forked child. `None` if that does not
     /// matter.
     origin: Option<Origin>,
-    /// Requests with an unanswered copy; buried when the hold ends.
-    pub(crate) doubtful: Vec<RequestId>,
     /// Set for an explicit owner, whose other requests find this hold there.
     pub(crate) seat: Option<Arc<Seat>>,
     /// Whether the server was told of the whole lease, and the connection has lasted since.
@@ -118,23 +115,18 @@ pub(crate) struct Change {
 impl Hold {
     pub(crate) fn new(
         name: LockName,
-        kind: Kind,
-        owner: OwnerId,
-        grant: &Grant,
+        acquisition: Acquisition,
+        token: Token,
         lease: Lease,
         valid_until: Moment,
-        doubtful: Vec<RequestId>,
     ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             name,
-            kind,
-            owner,
-            token: grant.token,
-            request: grant.request,
+            acquisition,
+            token,
             origin: None,
-            doubtful,
             seat: None,
             whole_lease: AtomicBool::new(false),
             unasked: Notify::new(),
@@ -155,12 +147,20 @@ impl Hold {
         }
     }
 
+    pub(crate) fn kind(&self) -> Kind {
+        self.acquisition.kind()
+    }
+
+    pub(crate) fn owner(&self) -> &OwnerId {
+        self.acquisition.owner()
+    }
+
     /// What metrics and events show of it.
     pub(crate) fn told(&self) -> observe::Hold<'_> {
         observe::Hold {
             name: &self.name,
-            kind: self.kind,
-            owner: &self.owner,
+            kind: self.kind(),
+            owner: self.owner(),
             token: self.token,
             story: &self.story,
         }
@@ -178,12 +178,12 @@ impl Hold {
 
     /// The operation that renews this hold.
     pub(crate) fn renewal(&self, ttl_ms: u64) -> Op {
-        Op::Renew { kind: self.kind, owner: self.owner.clone(), token: self.token, ttl_ms }
+        Op::Renew { kind: self.kind(), owner: self.owner().clone(), token: self.token, ttl_ms }
     }
 
     /// Whether the store knows of one guard only, because the others are counted in this process.
     pub(crate) fn is_counted_here(&self) -> bool {
-        is_string(self.kind)
+        is_string(self.kind())
     }
 
     pub(crate) fn lease(&self) -> Lease {
@@ -339,7 +339,7 @@ impl Hold {
         // It is lost, or nobody would ask, and the clock does not go back.
         let reason = self.lost_reason().unwrap_or(LostReason::Expired);
         let message = format!("the lock was lost: {reason}; undo or check what was done under it");
-        let error = Error::new(ErrorKind::Lost, message).on(&self.name).by(&self.owner);
+        let error = Error::new(ErrorKind::Lost, message).on(&self.name).by(self.owner());
         let error = error.because(reason);
         if reason == LostReason::Forked {
             // In a forked child, the copy of a mutex may be locked for ever.
@@ -488,19 +488,20 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fairlock_core::{Mode, RequestId};
 
-    fn grant() -> Grant {
-        let token = Token::new(1).unwrap();
-        Grant { request: RequestId::from_random(1), token, ttl_ms: 60_000 }
+    fn hold(lease: Lease, until: Moment) -> Hold {
+        let (name, owner) = (LockName::new(b"x").unwrap(), OwnerId::parse(b"someone"));
+        let request = RequestId::from_random(1);
+        let acquisition = Acquisition::new(Kind::Fair, owner, Mode::Wait, 60_000, false, request);
+        Hold::new(name, acquisition, Token::new(1).unwrap(), lease, until)
     }
 
     #[test]
     fn nothing_comes_back_from_lost() {
-        let owner = OwnerId::parse(b"someone");
-        let name = LockName::new(b"x").unwrap();
         let until = Moment::now().plus_ms(60_000);
         let lease = Lease { ms: 60_000, renewed: true, end: None, ends_by_max_hold: false };
-        let hold = Hold::new(name, Kind::Fair, owner, &grant(), lease, until, vec![]);
+        let hold = hold(lease, until);
         assert_eq!(hold.state(), GuardState::Held);
         hold.suspect();
         assert_eq!(hold.state(), GuardState::Suspect);
@@ -518,11 +519,9 @@ mod tests {
     #[test]
     fn a_renewal_that_is_heard_late_counts_unless_the_loss_was_seen() {
         let frozen = || {
-            let owner = OwnerId::parse(b"someone");
-            let name = LockName::new(b"x").unwrap();
             let over = Moment::now().minus_ms(1);
             let lease = Lease { ms: 60_000, renewed: true, end: None, ends_by_max_hold: false };
-            Hold::new(name, Kind::Fair, owner, &grant(), lease, over, vec![])
+            hold(lease, over)
         };
         let sent = Moment::now().minus_ms(1_000);
         let hold = frozen();
@@ -540,13 +539,11 @@ mod tests {
     /// Whatever the reply to a renewal, and however late it was sent.
     #[test]
     fn nothing_is_valid_beyond_the_end_of_its_lease() {
-        let owner = OwnerId::parse(b"someone");
-        let name = LockName::new(b"x").unwrap();
         let end = Moment::now().plus_ms(5_000);
         let lease = Lease { ms: 60_000, renewed: true, end: Some(end), ends_by_max_hold: true };
         assert!((4_000..=5_000).contains(&lease.wanted_ms()));
         let until = end.plus_ms(1);
-        let hold = Hold::new(name, Kind::Fair, owner, &grant(), lease, until, vec![]);
+        let hold = hold(lease, until);
         assert_eq!(hold.valid_until(), end);
         hold.renewed(Moment::now(), 60_000);
         assert_eq!(hold.valid_until(), end);

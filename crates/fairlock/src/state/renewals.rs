@@ -233,7 +233,7 @@ impl Watchdog {
         let State { holds, plan, .. } = &mut *state;
         let mut found = false;
         for (id, hold) in holds {
-            if hold.token == token && hold.owner == *owner {
+            if hold.token == token && hold.owner() == owner {
                 hold.set_forced(true);
                 // Even a hold that is never renewed is checked.
                 hold.set_whole_lease(false);

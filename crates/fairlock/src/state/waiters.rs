@@ -9,15 +9,12 @@ use crate::base::error::Error;
 use crate::observe::{self, Way};
 use crate::state::hold::valid_until;
 use crate::store::{Scope, Topic};
+use fairlock_core::client::Acquisition;
 use fairlock_core::{Grant, Kind, LockName, OwnerId, RequestId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, oneshot};
-
-/// Most former requests of a waiter that are remembered: one for each time that it had to return to
-/// its place, which takes a failover, an operator or a Java client with a fast clock.
-const FORMER_MAX: usize = 4;
 
 /// How a waiter's wait ends.
 #[derive(Debug)]
@@ -28,66 +25,33 @@ pub(crate) enum Outcome {
     Failed(Error),
 }
 
-/// The part of a waiter that never changes.
-pub(crate) struct Waiter {
-    pub(crate) name: LockName,
-    pub(crate) owner: OwnerId,
-    pub(crate) lease_ms: u64,
-    /// The owner is explicit, and other requests may use it.
-    pub(crate) shared_owner: bool,
-}
-
 /// One waiter of this client on one fair lock.
 pub(crate) struct Entry {
-    waiter: Waiter,
+    pub(crate) name: LockName,
+    pub(crate) owner: OwnerId,
     state: Mutex<EntryState>,
 }
 
-impl std::ops::Deref for Entry {
-    type Target = Waiter;
-
-    fn deref(&self) -> &Waiter {
-        &self.waiter
-    }
-}
-
 struct EntryState {
-    request: RequestId,
-    order: Option<u64>,
-    /// A copy of the present request is unanswered.
-    doubt: bool,
-    /// Former requests, the oldest first: a server that takes over without the last writes knows
-    /// the waiter by one of them.
-    former: Vec<RequestId>,
+    acquisition: Acquisition,
     /// A grant arrived in a message that could not be used, before the reply that the waiter is
     /// queued.
     look_soon: bool,
     outcome: Option<oneshot::Sender<Outcome>>,
 }
 
-/// What is left to clean up when a waiter goes.
-pub(crate) struct Remains {
-    pub(crate) request: RequestId,
-    pub(crate) doubt: bool,
-    pub(crate) former: Vec<RequestId>,
-}
-
 impl Entry {
-    pub(crate) fn order(&self) -> Option<u64> {
-        lock(&self.state).order
+    /// What is known of its requests now.
+    pub(crate) fn acquisition(&self) -> Acquisition {
+        lock(&self.state).acquisition.clone()
     }
 
     fn request(&self) -> RequestId {
-        lock(&self.state).request
+        lock(&self.state).acquisition.request()
     }
 
-    pub(crate) fn set_doubt(&self, doubt: bool) {
-        lock(&self.state).doubt = doubt;
-    }
-
-    pub(crate) fn remains(&self) -> Remains {
-        let state = lock(&self.state);
-        Remains { request: state.request, doubt: state.doubt, former: state.former.clone() }
+    pub(crate) fn set_in_doubt(&self, in_doubt: bool) {
+        lock(&self.state).acquisition.set_in_doubt(in_doubt);
     }
 
     fn finish(&self, outcome: Outcome) {
@@ -149,22 +113,13 @@ impl Waiters {
     /// Registers a waiter before its request is sent, so that no grant can arrive too early.
     pub(crate) fn enter(
         &self,
-        waiter: Waiter,
-        request: RequestId,
-        order: Option<u64>,
+        name: LockName,
+        acquisition: Acquisition,
     ) -> (Arc<Entry>, oneshot::Receiver<Outcome>) {
         let (sender, receiver) = oneshot::channel();
-        let entry = Arc::new(Entry {
-            waiter,
-            state: Mutex::new(EntryState {
-                request,
-                order,
-                doubt: false,
-                former: Vec::new(),
-                look_soon: false,
-                outcome: Some(sender),
-            }),
-        });
+        let (owner, request) = (acquisition.owner().clone(), acquisition.request());
+        let state = EntryState { acquisition, look_soon: false, outcome: Some(sender) };
+        let entry = Arc::new(Entry { name, owner, state: Mutex::new(state) });
         lock(&self.state).by_request.insert(request, Arc::clone(&entry));
         (entry, receiver)
     }
@@ -175,8 +130,8 @@ impl Waiters {
     pub(crate) fn queued(&self, entry: &Arc<Entry>, order: u64) -> Option<Arc<Queue>> {
         let (request, look_soon) = {
             let mut state = lock(&entry.state);
-            state.order = Some(order);
-            (state.request, state.look_soon)
+            state.acquisition.queued(order);
+            (state.acquisition.request(), state.look_soon)
         };
         let mut state = lock(&self.state);
         if !entry.is_waiting() {
@@ -214,12 +169,11 @@ impl Waiters {
     fn forget(&self, state: &mut State, entry: &Arc<Entry>) {
         let (request, order) = {
             let entry = lock(&entry.state);
-            for former in &entry.former {
-                state.by_request.remove(former);
+            for request in entry.acquisition.grantable() {
+                state.by_request.remove(&request);
             }
-            (entry.request, entry.order)
+            (entry.acquisition.request(), entry.acquisition.order())
         };
-        state.by_request.remove(&request);
         if let (Some(order), Some(queue)) = (order, state.queues.get(&entry.name)) {
             lock(&queue.waiters).remove(&(order, request));
             if queue.oldest_listens.load(Ordering::Relaxed) {
@@ -235,26 +189,24 @@ impl Waiters {
         &self,
         entry: &Arc<Entry>,
         fresh: RequestId,
-    ) -> Option<(RequestId, u64)> {
+    ) -> Option<Acquisition> {
         let mut all = lock(&self.state);
         let mut state = lock(&entry.state);
-        let order = state.order?;
+        let order = state.acquisition.order()?;
         state.outcome.as_ref()?;
-        if state.doubt {
-            return Some((state.request, order));
+        let former = state.acquisition.request();
+        if let Some(forgotten) = state.acquisition.return_to_place(fresh) {
+            all.by_request.remove(&forgotten);
         }
-        let old = std::mem::replace(&mut state.request, fresh);
-        state.former.push(old);
-        if state.former.len() > FORMER_MAX {
-            all.by_request.remove(&state.former.remove(0));
+        if state.acquisition.request() == fresh {
+            all.by_request.insert(fresh, Arc::clone(entry));
+            if let Some(queue) = all.queues.get(&entry.name) {
+                let mut waiters = lock(&queue.waiters);
+                waiters.remove(&(order, former));
+                waiters.insert((order, fresh), Arc::clone(entry));
+            }
         }
-        all.by_request.insert(fresh, Arc::clone(entry));
-        if let Some(queue) = all.queues.get(&entry.name) {
-            let mut waiters = lock(&queue.waiters);
-            waiters.remove(&(order, old));
-            waiters.insert((order, fresh), Arc::clone(entry));
-        }
-        Some((fresh, order))
+        Some(state.acquisition.clone())
     }
 
     /// Whether this client has a waiter for the fair lock.
@@ -405,7 +357,7 @@ impl Waiters {
 mod tests {
     use super::*;
     use crate::{Client, Config};
-    use fairlock_core::{Acquire, Body, Mode, Op};
+    use fairlock_core::{Body, Mode, Op};
     use std::time::Duration;
 
     /// A message that came before the very first reply, when the store's time is unknown, kicked a
@@ -418,24 +370,9 @@ mod tests {
         let context = client.context();
         let (request, owner) = (context.new_request().expect("random"), context.new_owner());
         let (name, owner) = (guard.name().clone(), owner.expect("a number"));
-        let waiter = Waiter {
-            name: name.clone(),
-            owner: owner.clone(),
-            lease_ms: 30_000,
-            shared_owner: false,
-        };
-        let (entry, outcome) = context.waiters.enter(waiter, request, None);
-        let asks = Op::Acquire(Acquire {
-            kind: Kind::Fair,
-            owner,
-            request,
-            lease_ms: 30_000,
-            mode: Mode::Wait,
-            order: None,
-            not_after_ms: u64::MAX,
-            sure: false,
-            shared_owner: false,
-        });
+        let acquisition = Acquisition::new(Kind::Fair, owner, Mode::Wait, 30_000, false, request);
+        let asks = Op::Acquire(acquisition.acquire(false, u64::MAX));
+        let (entry, outcome) = context.waiters.enter(name.clone(), acquisition);
         let reply = context.store.call(&name, &asks).await.expect("memory answers");
         let Body::Queued { order, .. } = reply.answer.body else { panic!("{reply:?}") };
         context.clock.forget();
@@ -453,27 +390,26 @@ mod tests {
     fn former_requests_are_granted_by_replies_alone_and_bounded() {
         let waiters = Waiters::default();
         let client = fairlock_core::ClientId::from_random(1);
-        let waiter = Waiter {
-            name: LockName::new(b"job").expect("a name"),
-            owner: OwnerId::ours(client, 1).expect("a number"),
-            lease_ms: 30_000,
-            shared_owner: false,
-        };
+        let owner = OwnerId::ours(client, 1).expect("a number");
         let request = |number: u128| RequestId::from_random(number);
         let grant = |number| Grant {
             request: request(number),
             token: fairlock_core::Token::new(1).expect("a token"),
             ttl_ms: 30_000,
         };
-        let (entry, mut outcome) = waiters.enter(waiter, request(0), Some(7));
-        let last = FORMER_MAX as u128 + 1;
+        let mut acquisition =
+            Acquisition::new(Kind::Fair, owner, Mode::Wait, 30_000, false, request(0));
+        acquisition.queued(7);
+        let name = LockName::new(b"job").expect("a name");
+        let (entry, mut outcome) = waiters.enter(name, acquisition);
+        let last = Acquisition::FORMER_MAX as u128 + 1;
         for number in 1..=last {
             assert!(waiters.renew_request(&entry, request(number)).is_some());
         }
-        assert_eq!(entry.remains().former.len(), FORMER_MAX);
+        assert_eq!(entry.acquisition().grantable().count(), Acquisition::FORMER_MAX + 1);
         assert_eq!(
             (waiters.waiting().0, lock(&waiters.state).by_request.len()),
-            (1, FORMER_MAX + 1)
+            (1, Acquisition::FORMER_MAX + 1)
         );
         waiters.granted_by_reply(&grant(0), Moment::now());
         waiters.granted_by_message(&grant(1), Some(Moment::now()));

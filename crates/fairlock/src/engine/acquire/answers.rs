@@ -5,12 +5,13 @@ use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::confirm::confirmed;
 use crate::engine::context::Context;
-use crate::engine::release::{self, Abandoned};
+use crate::engine::release;
 use crate::engine::send::{self, Copies};
 use crate::observe;
 use crate::state::hold::Hold;
 use crate::store::Reply;
-use fairlock_core::{Acquire, Body, Grant, LockName, Op, OwnerId, RequestId, has_queue};
+use fairlock_core::client::Acquisition;
+use fairlock_core::{Acquire, Body, Grant, LockName, Op, has_queue};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -113,13 +114,12 @@ pub(super) fn unexpected(wanted: &Request, body: &Body) -> Error {
 pub(super) async fn confirm(
     context: &Arc<Context>,
     wanted: &Request,
-    owner: &OwnerId,
+    acquisition: &Acquisition,
     grant: &Grant,
     base: Moment,
-    doubtful: &[RequestId],
 ) -> Result<Option<Arc<Hold>>, Error> {
     let lease_ms = wanted.lease_ms(context);
-    let hold = wanted.hold(context, owner.clone(), grant, base, doubtful.to_vec());
+    let hold = wanted.hold(context, acquisition.clone(), grant, base);
     let left_ms = hold.valid_until().left().as_millis() as u64;
     if left_ms == 0 {
         return Ok(None);
@@ -174,7 +174,7 @@ async fn replicas_have(context: &Arc<Context>, hold: &Hold, op: &Op) -> Result<R
             Err(missing.on(&hold.name))
         }
         // The waiter of a fair lock returns to its place instead.
-        _ if confirmed.reply.answer.body != Body::Renewed && !has_queue(hold.kind) => {
+        _ if confirmed.reply.answer.body != Body::Renewed && !has_queue(hold.kind()) => {
             let message = "the hold was gone before replicas had it: another server has become the \
                            primary, or the lease is over; try again";
             Err(Error::new(ErrorKind::NotReplicated, message).on(&hold.name))
@@ -183,27 +183,15 @@ async fn replicas_have(context: &Arc<Context>, hold: &Hold, op: &Op) -> Result<R
     }
 }
 
-/// Takes the requests back in the background. Returns the task that does so for `request` itself,
-/// if there is anything to take back.
+/// Takes the requests of an acquisition back in the background. Returns the task that does so for
+/// the present one, if there is anything to take back.
 pub(super) fn give_up(
     context: &Arc<Context>,
     wanted: &Request,
-    owner: &OwnerId,
-    request: RequestId,
-    doubt: bool,
-    doubtful: &[RequestId],
+    acquisition: &mut Acquisition,
 ) -> Option<JoinHandle<()>> {
-    let gone = |request, doubt| Abandoned {
-        name: wanted.name.clone(),
-        kind: wanted.kind,
-        owner: owner.clone(),
-        request,
-        doubt,
-        shared_owner: wanted.seat.is_some(),
-        reporter: wanted.reporter.clone(),
-    };
-    for request in doubtful {
-        release::abandon(context, gone(*request, true));
-    }
-    (!wanted.try_once || doubt).then(|| release::abandon(context, gone(request, doubt)))
+    let all = acquisition.give_up().into_iter();
+    let tasks =
+        all.map(|leave| release::take_back(context, &wanted.name, leave, wanted.reporter.clone()));
+    tasks.last()
 }

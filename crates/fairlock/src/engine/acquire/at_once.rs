@@ -2,12 +2,12 @@
 //! task.
 
 use super::Request;
+use super::answers::give_up;
 use crate::base::error::Error;
 use crate::engine::context::Context;
-use crate::engine::release::{self, Abandoned};
 use crate::observe;
 use crate::state::hold::Hold;
-use fairlock_core::{Body, Grant, Mode, Op, OwnerId, RequestId};
+use fairlock_core::{Body, Grant, Mode, Op};
 use std::sync::Arc;
 
 /// Acquires a free lock without any task or wait, from a store in this process or in a file.
@@ -18,9 +18,8 @@ pub(crate) fn at_once(
     if !context.store.is_synchronous() || wanted.seat.is_some() {
         return Ok(None);
     }
-    let owner = context.new_owner()?;
-    let request = context.new_request()?;
-    let mut op = wanted.op(context, &owner, request);
+    let mut acquisition = wanted.begin(context, context.new_owner()?)?;
+    let mut op = acquisition.acquire(!context.store.inbox_up(), u64::MAX);
     op.mode = Mode::Try;
     let Some(reply) = context.store.call_now(&wanted.name, &Op::Acquire(op)) else {
         return Ok(None);
@@ -29,30 +28,18 @@ pub(crate) fn at_once(
         Ok(reply) => reply,
         Err(failure) => {
             if failure.doubt {
-                release::abandon(context, unanswered(wanted, owner, request));
+                acquisition.set_in_doubt(true);
+                give_up(context, wanted, &mut acquisition);
             }
             return Err(failure.error.on(&wanted.name));
         }
     };
     context.note_time(&reply);
     let Body::Granted { token, ttl_ms } = reply.answer.body else { return Ok(None) };
-    let grant = Grant { request, token, ttl_ms };
-    observe::acquired_at_once(&wanted.told(), &owner);
-    let hold = Arc::new(wanted.hold(context, owner, &grant, reply.sent, Vec::new()));
+    let grant = Grant { request: acquisition.request(), token, ttl_ms };
+    observe::acquired_at_once(&wanted.told(), acquisition.owner());
+    let hold = Arc::new(wanted.hold(context, acquisition, &grant, reply.sent));
     observe::held(&hold.told(), context.config.log_names, &wanted.asked);
     context.watchdog.watch(&hold, true);
     Ok(Some(hold))
-}
-
-/// A request that should have been answered at once, and was not.
-fn unanswered(wanted: &Request, owner: OwnerId, request: RequestId) -> Abandoned {
-    Abandoned {
-        name: wanted.name.clone(),
-        kind: wanted.kind,
-        owner,
-        request,
-        doubt: true,
-        shared_owner: false,
-        reporter: None,
-    }
 }

@@ -6,12 +6,14 @@ use super::{DeliverySender, Request};
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::context::Context;
 use crate::engine::heartbeat;
+use crate::engine::release;
 use crate::engine::send::Copies;
 use crate::observe::{self, Way};
 use crate::state::hold::Hold;
-use crate::state::waiters::{Entry, Outcome, Waiter};
+use crate::state::waiters::{Entry, Outcome};
 use crate::store::Topic;
-use fairlock_core::{Acquire, Body, Grant, OwnerId};
+use fairlock_core::client::Acquisition;
+use fairlock_core::{Body, Grant, OwnerId};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -25,41 +27,29 @@ pub(super) async fn fair(
     owner: OwnerId,
     caller: &mut DeliverySender,
 ) -> Result<Option<Arc<Hold>>, Error> {
-    let mut order = None;
+    let mut acquisition = wanted.begin(context, owner)?;
     let mut over = 0;
-    let mut doubtful = Vec::new();
     loop {
-        let request = context.new_request()?;
-        let lease_ms = wanted.lease_ms(context);
-        let waiter = Waiter {
-            name: wanted.name.clone(),
-            owner: owner.clone(),
-            lease_ms,
-            shared_owner: wanted.seat.is_some(),
-        };
-        let (entry, mut outcome) = context.waiters.enter(waiter, request, order);
-        let mut op = wanted.op(context, &owner, request);
-        op.order = order;
-        let got = wait_fair(context, wanted, op, &entry, &mut outcome, caller).await;
+        let (entry, mut outcome) = context.waiters.enter(wanted.name.clone(), acquisition.clone());
+        let got = wait_fair(context, wanted, &acquisition, &entry, &mut outcome, caller).await;
         context.waiters.remove(&entry);
-        let remains = entry.remains();
-        doubtful.extend(remains.former);
+        acquisition = entry.acquisition();
+        let in_doubt = acquisition.is_in_doubt();
         let outcome = match got {
             Ok(Some(outcome)) => outcome,
             // A grant that arrives at the moment of giving up counts, unless the caller has
             // cancelled.
             Ok(None) if caller.is_closed() => {
-                give_up(context, wanted, &owner, remains.request, remains.doubt, &doubtful);
+                give_up(context, wanted, &mut acquisition);
                 return Ok(None);
             }
             Ok(None) => match outcome.try_recv() {
                 Ok(late @ Outcome::Granted { .. }) => late,
                 _ => {
-                    let taken_back =
-                        give_up(context, wanted, &owner, remains.request, remains.doubt, &doubtful);
+                    let taken_back = give_up(context, wanted, &mut acquisition);
                     // The next attempt, here or elsewhere, must not find a waiter in the queue
                     // whose caller was told "no". A server that does not answer is not waited for.
-                    if let Some(taken_back) = taken_back.filter(|_| !remains.doubt) {
+                    if let Some(taken_back) = taken_back.filter(|_| !in_doubt) {
                         let _ = tokio::time::timeout(ANSWER_GRACE, taken_back).await;
                     }
                     return Ok(None);
@@ -68,46 +58,42 @@ pub(super) async fn fair(
             Err(error) => {
                 // A request that never reached the store need not be taken back, and a shutdown
                 // need not wait for that.
-                let nothing = error.kind() == ErrorKind::Unavailable && !remains.doubt;
-                if !nothing || !doubtful.is_empty() {
-                    give_up(context, wanted, &owner, remains.request, remains.doubt, &doubtful);
+                let nothing = error.kind() == ErrorKind::Unavailable && !in_doubt;
+                if !nothing || acquisition.has_other_requests() {
+                    give_up(context, wanted, &mut acquisition);
                 }
-                return Err(error.by(&owner));
+                return Err(error.by(acquisition.owner()));
             }
         };
         let (grant, base) = match outcome {
             Outcome::Granted { grant, base } => (grant, base),
             Outcome::Failed(error) => {
-                give_up(context, wanted, &owner, remains.request, remains.doubt, &doubtful);
+                give_up(context, wanted, &mut acquisition);
                 return Err(error);
             }
         };
-        // The grant may name a former request, by which a server that took over knew the waiter.
-        // The present request must not come back either.
-        if remains.doubt || grant.request != remains.request {
-            doubtful.push(remains.request);
-        }
-        match confirm(context, wanted, &owner, &grant, base, &doubtful).await {
+        acquisition.granted(grant.request);
+        match confirm(context, wanted, &acquisition, &grant, base).await {
             Ok(Some(hold)) => return Ok(Some(hold)),
             Ok(None) => {}
-            Err(error) => return Err(error.by(&owner)),
+            Err(error) => return Err(error.by(acquisition.owner())),
         }
-        // An unanswered confirmation may still have given the hold its whole lease. The server then
-        // knows the hold by this request.
-        doubtful.push(grant.request);
+        over += 1;
+        // An unanswered confirmation may still have given the hold its whole lease.
+        acquisition.set_in_doubt(true);
+        if !wanted.is_renewed(context) && over >= OVER_MAX {
+            give_up(context, wanted, &mut acquisition);
+            let message = "the lease was over before the lock could be used, twice; choose a \
+                           longer lease";
+            let error = Error::new(ErrorKind::LeaseTooShort, message).on(&wanted.name);
+            return Err(error.by(acquisition.owner()));
+        }
         if wanted.seat.is_some() {
             // The next request of an explicit owner does not take this hold over, but waits for its
             // end.
-            give_up(context, wanted, &owner, grant.request, true, &[]);
+            release::take_back(context, &wanted.name, acquisition.leave(true), None);
         }
-        over += 1;
-        if !wanted.is_renewed(context) && over >= OVER_MAX {
-            give_up(context, wanted, &owner, remains.request, remains.doubt, &doubtful);
-            let message = "the lease was over before the lock could be used, twice; choose a \
-                           longer lease";
-            return Err(Error::new(ErrorKind::LeaseTooShort, message).on(&wanted.name).by(&owner));
-        }
-        order = entry.order();
+        acquisition.again(context.new_request()?);
     }
 }
 
@@ -115,11 +101,12 @@ pub(super) async fn fair(
 async fn wait_fair(
     context: &Arc<Context>,
     wanted: &Request,
-    op: Acquire,
+    acquisition: &Acquisition,
     entry: &Arc<Entry>,
     outcome: &mut oneshot::Receiver<Outcome>,
     caller: &mut DeliverySender,
 ) -> Result<Option<Outcome>, Error> {
+    let op = acquisition.acquire(!context.store.inbox_up(), u64::MAX);
     let (request, returning) = (op.request, op.order.is_some());
     let until = wanted.until.filter(|_| !wanted.try_once);
     let stop = stop(context, caller, until);
@@ -144,7 +131,7 @@ async fn wait_fair(
             }
         }
     };
-    entry.set_doubt(copies.in_doubt());
+    entry.set_in_doubt(copies.in_doubt());
     if overtaken.is_some() {
         return Ok(overtaken);
     }

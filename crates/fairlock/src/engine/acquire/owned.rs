@@ -131,13 +131,14 @@ async fn enter_hold(
     seat: &Seat,
 ) -> Result<Option<Delivery>, Error> {
     let Some(hold) = seat.hold() else { return Ok(None) };
-    if hold.kind != wanted.kind {
+    if hold.kind() != wanted.kind {
         let message = format!(
             "this owner holds it as a lock of kind {:?} and asks for one of kind {:?}; all users of \
              a name must use the same kind",
-            hold.kind, wanted.kind
+            hold.kind(),
+            wanted.kind
         );
-        return Err(Error::misuse(message).on(&hold.name).by(&hold.owner));
+        return Err(Error::misuse(message).on(&hold.name).by(hold.owner()));
     }
     let Some(change) = hold.enter() else {
         return if hold.has_ended() || hold.is_being_left() {
@@ -152,6 +153,6 @@ async fn enter_hold(
         Ok(()) => Ok(Some(entered)),
         // The loss was noticed only now; treat it as if it had been known before.
         Err(error) if error.kind() == ErrorKind::Lost => Ok(None),
-        Err(error) => Err(error.by(&hold.owner)),
+        Err(error) => Err(error.by(hold.owner())),
     }
 }

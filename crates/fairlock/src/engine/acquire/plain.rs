@@ -11,7 +11,8 @@ use crate::engine::send::Copies;
 use crate::observe::{self, Way};
 use crate::state::hold::Hold;
 use crate::store::Topic;
-use fairlock_core::{Body, Grant, OwnerId, RequestId};
+use fairlock_core::client::Acquisition;
+use fairlock_core::{Body, Grant, OwnerId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -33,14 +34,13 @@ pub(super) async fn plain(
     owner: OwnerId,
     caller: &mut DeliverySender,
 ) -> Result<Option<Arc<Hold>>, Error> {
-    let request = context.new_request()?;
+    let mut acquisition = wanted.begin(context, owner)?;
     let mut copies = Copies::default();
     let queue = context.waiters.enter_plain(&wanted.name);
     let until = wanted.until.filter(|_| !wanted.try_once);
     let first = FirstReply::default();
     let ended = {
-        let attempts =
-            plain_attempts(context, wanted, &owner, request, &queue, &mut copies, &first);
+        let attempts = plain_attempts(context, wanted, &acquisition, &queue, &mut copies, &first);
         tokio::pin!(attempts);
         tokio::select! {
             biased;
@@ -56,32 +56,35 @@ pub(super) async fn plain(
     let result = match ended {
         Ok(result) => result,
         Err(Stop::Late) if !first.was_asked() => {
-            Box::pin(ask_once(context, wanted, &owner, request, &mut copies)).await
+            Box::pin(ask_once(context, wanted, &acquisition, &mut copies)).await
         }
         Err(_) => unanswered(context, wanted, copies),
     };
     context.waiters.leave_plain(&wanted.name);
-    let doubtful = if copies.in_doubt() { vec![request] } else { Vec::new() };
+    acquisition.set_in_doubt(copies.in_doubt());
     match result {
         Ok(Some((grant, base))) => {
-            let hold = confirm(context, wanted, &owner, &grant, base, &doubtful).await;
-            let hold = hold.map_err(|error| error.by(&owner))?;
+            acquisition.granted(grant.request);
+            let hold = confirm(context, wanted, &acquisition, &grant, base).await;
+            let hold = hold.map_err(|error| error.by(acquisition.owner()))?;
             if hold.is_none() {
-                give_up(context, wanted, &owner, request, true, &[]);
+                // An unanswered confirmation may still have given the hold its whole lease.
+                acquisition.set_in_doubt(true);
+                give_up(context, wanted, &mut acquisition);
                 let message = "the lease was over before the lock could be used; choose a \
                                longer lease";
-                let error = Error::new(ErrorKind::LeaseTooShort, message);
-                return Err(error.on(&wanted.name).by(&owner));
+                let error = Error::new(ErrorKind::LeaseTooShort, message).on(&wanted.name);
+                return Err(error.by(acquisition.owner()));
             }
             Ok(hold)
         }
         Ok(None) => {
-            give_up(context, wanted, &owner, request, copies.in_doubt(), &[]);
+            give_up(context, wanted, &mut acquisition);
             Ok(None)
         }
         Err(error) => {
-            give_up(context, wanted, &owner, request, copies.in_doubt(), &[]);
-            Err(error.by(&owner))
+            give_up(context, wanted, &mut acquisition);
+            Err(error.by(acquisition.owner()))
         }
     }
 }
@@ -112,18 +115,17 @@ impl FirstReply {
 async fn ask_once(
     context: &Arc<Context>,
     wanted: &Request,
-    owner: &OwnerId,
-    request: RequestId,
+    acquisition: &Acquisition,
     copies: &mut Copies,
 ) -> Result<Option<(Grant, Moment)>, Error> {
-    let op = wanted.op(context, owner, request);
+    let op = acquisition.acquire(!context.store.inbox_up(), u64::MAX);
     let asking = tokio::time::timeout(SILENCE_GRACE, answered(context, wanted, op, copies));
     let Ok(reply) = asking.await else { return unanswered(context, wanted, *copies) };
     let reply = reply?;
     match reply.answer.body {
         Body::Granted { token, ttl_ms } => {
             observe::granted(wanted.kind, Way::Request);
-            Ok(Some((Grant { request, token, ttl_ms }, reply.sent)))
+            Ok(Some((Grant { request: acquisition.request(), token, ttl_ms }, reply.sent)))
         }
         Body::Busy { .. } | Body::Taken { .. } | Body::HeldBySelf { .. } => Ok(None),
         body => Err(unexpected(wanted, &body)),
@@ -133,8 +135,7 @@ async fn ask_once(
 async fn plain_attempts(
     context: &Arc<Context>,
     wanted: &Request,
-    owner: &OwnerId,
-    request: RequestId,
+    acquisition: &Acquisition,
     queue: &crate::state::waiters::PlainQueue,
     copies: &mut Copies,
     first: &FirstReply,
@@ -147,7 +148,7 @@ async fn plain_attempts(
     let mut in_vain: u32 = 0;
     let mut poll = Poll::default();
     loop {
-        let op = wanted.op(context, owner, request);
+        let op = acquisition.acquire(!context.store.inbox_up(), u64::MAX);
         let asked = Moment::now();
         first.asked.store(true, Ordering::Relaxed);
         let reply = answered(context, wanted, op, copies).await?;
@@ -155,7 +156,10 @@ async fn plain_attempts(
         let (ttl_ms, longest) = match reply.answer.body {
             Body::Granted { token, ttl_ms } => {
                 observe::granted(wanted.kind, Way::Request);
-                return Ok(Some((Grant { request, token, ttl_ms }, reply.sent)));
+                return Ok(Some((
+                    Grant { request: acquisition.request(), token, ttl_ms },
+                    reply.sent,
+                )));
             }
             Body::Busy { .. } | Body::Taken { .. } if wanted.try_once => return Ok(None),
             Body::Busy { ttl_ms } | Body::Taken { ttl_ms, foreign: false } => (ttl_ms, period),

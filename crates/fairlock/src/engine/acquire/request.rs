@@ -1,12 +1,14 @@
 //! A request for a lock, and the operation and the hold that are made from it.
 
 use crate::base::clock::Moment;
+use crate::base::error::Error;
 use crate::engine::context::Context;
 use crate::observe;
 use crate::state::hold::{Hold, Lease, valid_until};
 use crate::state::seat::Seat;
 use crate::state::signals::TurnReporter;
-use fairlock_core::{Acquire, Grant, Kind, LockName, Mode, OwnerId, RequestId};
+use fairlock_core::client::Acquisition;
+use fairlock_core::{Grant, Kind, LockName, Mode, OwnerId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,29 +54,21 @@ impl Request {
         }
     }
 
-    /// The operation that asks for the lock.
-    pub(crate) fn op(&self, context: &Context, owner: &OwnerId, request: RequestId) -> Acquire {
-        Acquire {
-            kind: self.kind,
-            owner: owner.clone(),
-            request,
-            lease_ms: self.lease_ms(context),
-            mode: if self.try_once { Mode::Try } else { Mode::Wait },
-            order: None,
-            not_after_ms: u64::MAX,
-            sure: !context.store.inbox_up(),
-            shared_owner: self.seat.is_some(),
-        }
+    /// Begins an acquisition in the name of `owner`.
+    pub(super) fn begin(&self, context: &Context, owner: OwnerId) -> Result<Acquisition, Error> {
+        let mode = if self.try_once { Mode::Try } else { Mode::Wait };
+        let (lease_ms, is_shared) = (self.lease_ms(context), self.seat.is_some());
+        let request = context.new_request()?;
+        Ok(Acquisition::new(self.kind, owner, mode, lease_ms, is_shared, request))
     }
 
     /// The hold for a grant whose TTL counts from `base`.
     pub(crate) fn hold(
         &self,
         context: &Context,
-        owner: OwnerId,
+        acquisition: Acquisition,
         grant: &Grant,
         base: Moment,
-        doubtful: Vec<RequestId>,
     ) -> Hold {
         let ms = self.lease_ms(context);
         let renewed = self.is_renewed(context);
@@ -86,8 +80,7 @@ impl Request {
             ends_by_max_hold: end.is_some() && end == self.max_hold,
         };
         let until = valid_until(base, grant.ttl_ms);
-        let mut hold =
-            Hold::new(self.name.clone(), self.kind, owner, grant, lease, until, doubtful);
+        let mut hold = Hold::new(self.name.clone(), acquisition, grant.token, lease, until);
         hold.seat = self.seat.clone();
         // A fork copies a store that is inside the process.
         if !context.is_in_process {

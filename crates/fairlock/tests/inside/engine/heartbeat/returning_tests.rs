@@ -1,8 +1,9 @@
 //! What the reply to a waiter's return to its place says about when to look again.
 
-use crate::state::waiters::{Outcome, Waiter};
+use crate::state::waiters::Outcome;
 use crate::{Client, Config};
-use fairlock_core::LockName;
+use fairlock_core::client::Acquisition;
+use fairlock_core::{Kind, LockName, Mode};
 use fairlock_testkit::tempdir::TempDir;
 use std::time::Duration;
 
@@ -16,15 +17,12 @@ async fn a_waiter_that_returned_looks_again_when_it_was_told_to() {
     let client = Client::with_config(Config::host(&file)).await.expect("a new file");
     let context = client.context();
     let name = LockName::new(b"job").expect("a name");
-    let waiter = Waiter {
-        name: name.clone(),
-        owner: context.new_owner().expect("a number"),
-        lease_ms: 30_000,
-        shared_owner: false,
-    };
     // It was in the queue once, by its own account; the store knows nothing of it.
-    let request = context.new_request().expect("random");
-    let (entry, outcome) = context.waiters.enter(waiter, request, Some(7));
+    let (owner, request) = (context.new_owner(), context.new_request());
+    let (owner, request) = (owner.expect("a number"), request.expect("random"));
+    let mut acquisition = Acquisition::new(Kind::Fair, owner, Mode::Wait, 30_000, false, request);
+    acquisition.queued(7);
+    let (entry, outcome) = context.waiters.enter(name.clone(), acquisition);
     let queue = context.waiters.queued(&entry, 7).expect("a new queue");
     assert!(context.beat_every(&name) >= Duration::from_secs(10));
     queue.kick.notify_one();

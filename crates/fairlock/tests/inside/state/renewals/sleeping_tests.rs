@@ -4,7 +4,8 @@
 use super::{SLEEP_MAX, Sleep, Watchdog};
 use crate::base::clock::{Moment, follow_tokio, lock};
 use crate::state::hold::{Hold, Lease, valid_until};
-use fairlock_core::{Grant, Kind, LockName, OwnerId, RequestId, Token};
+use fairlock_core::client::Acquisition;
+use fairlock_core::{Kind, LockName, Mode, OwnerId, RequestId, Token};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::sleep;
@@ -46,8 +47,9 @@ impl Kennel {
         let (name, owner) = (LockName::new(b"job").unwrap(), OwnerId::parse(b"someone"));
         let (token, lease) =
             (Token::new(1).unwrap(), Lease { ms, renewed, end: None, ends_by_max_hold: false });
-        let grant = Grant { request: RequestId::from_random(1), token, ttl_ms: ms };
-        let hold = Arc::new(Hold::new(name, Kind::Fair, owner, &grant, lease, until, vec![]));
+        let request = RequestId::from_random(1);
+        let acquisition = Acquisition::new(Kind::Fair, owner, Mode::Wait, ms, false, request);
+        let hold = Arc::new(Hold::new(name, acquisition, token, lease, until));
         self.watchdog.watch(&hold, true);
         hold
     }
