@@ -11,6 +11,8 @@
 
 mod acquisition;
 mod copies;
+mod replies;
 
 pub use acquisition::Acquisition;
 pub use copies::Copies;
+pub use replies::{Acquired, Counted, Mismatch, Refused, Renewed};

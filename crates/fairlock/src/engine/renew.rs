@@ -10,7 +10,7 @@ use crate::observe;
 use crate::state::hold::Hold;
 use crate::state::renewals::{LOOKS_MAX, Slot};
 use crate::state::standing::GuardState;
-use fairlock_core::Body;
+use fairlock_core::client::Renewed;
 use std::sync::Arc;
 
 /// Pause before a failed renewal is tried again.
@@ -61,31 +61,23 @@ async fn renew(context: Arc<Context>, hold: Arc<Hold>, _slot: Slot) {
     let op = hold.renewal(ttl_ms);
     let now = Moment::now();
     match confirm::renewal(&context, &hold.name, &op).await {
-        Ok(reply) => {
-            context.note_time(&reply);
-            if reply.answer.body != Body::Renewed {
-                release::leave_request(&context, &hold);
+        Ok((Renewed::Whole, sent)) => {
+            observe::renewed(&hold.told(), valid_until.left());
+            hold.renewed(sent, ttl_ms);
+            hold.set_whole_lease(true);
+            // The report that it was taken away by force was wrong.
+            hold.set_forced(false);
+            if hold.state() == GuardState::Lost {
+                return lost(&context, &hold);
             }
-            match reply.answer.body {
-                Body::Renewed => {
-                    observe::renewed(&hold.told(), valid_until.left());
-                    hold.renewed(reply.sent, ttl_ms);
-                    hold.set_whole_lease(true);
-                    // The report that it was taken away by force was wrong.
-                    hold.set_forced(false);
-                    if hold.state() == GuardState::Lost {
-                        return lost(&context, &hold);
-                    }
-                    let until = hold.valid_until();
-                    let at =
-                        if hold.lease().renewed { now.plus_ms(hold.lease().ms / 3) } else { until };
-                    context.watchdog.plan(&hold, at.min(until));
-                }
-                body => {
-                    hold.lose_by(body);
-                    lost(&context, &hold);
-                }
-            }
+            let until = hold.valid_until();
+            let at = if hold.lease().renewed { now.plus_ms(hold.lease().ms / 3) } else { until };
+            context.watchdog.plan(&hold, at.min(until));
+        }
+        Ok((Renewed::Gone { holder }, _)) => {
+            release::leave_request(&context, &hold);
+            hold.lose_to(holder);
+            lost(&context, &hold);
         }
         Err(error) => {
             observe::renewal_missed(&hold.told(), &error, valid_until.left());

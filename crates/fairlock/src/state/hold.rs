@@ -8,7 +8,7 @@ use crate::observe;
 use crate::state::seat::Seat;
 use crate::state::standing::{GuardState, Standing};
 use fairlock_core::client::Acquisition;
-use fairlock_core::{Body, Kind, LockName, Op, OwnerId, Token, is_string};
+use fairlock_core::{Kind, LockName, Op, OwnerId, Token, is_string};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -360,14 +360,6 @@ impl Hold {
         if self.state() != GuardState::Lost {
             lock(&self.inner).taken_by = holder;
             self.lose(reason);
-        }
-    }
-
-    /// As [`lose_to`](Self::lose_to), from the server's reply.
-    pub(crate) fn lose_by(&self, body: Body) {
-        match body {
-            Body::NotHeld { holder } => self.lose_to(holder),
-            _ => self.lose_to(None),
         }
     }
 
