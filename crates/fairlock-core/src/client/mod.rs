@@ -11,8 +11,10 @@
 
 mod acquisition;
 mod copies;
+mod recent;
 mod replies;
 
 pub use acquisition::Acquisition;
 pub use copies::Copies;
+pub use recent::RecentReleases;
 pub use replies::{Acquired, Counted, Mismatch, Refused, Renewed};

@@ -14,6 +14,7 @@ mod oracle;
 mod places;
 mod property;
 mod quiet;
+mod releases;
 mod search;
 mod silences;
 mod sim;
