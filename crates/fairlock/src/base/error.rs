@@ -1,7 +1,6 @@
 //! Errors: one opaque type with a kind to match on.
 
 use crate::base::lost_reason::LostReason;
-use fairlock_core::client::Mismatch;
 use fairlock_core::{LockName, OwnerId};
 use std::borrow::Cow;
 use std::fmt;
@@ -213,12 +212,6 @@ impl fmt::Debug for Error {
 }
 
 impl std::error::Error for Error {}
-
-impl From<Mismatch> for Error {
-    fn from(_: Mismatch) -> Self {
-        Self::mismatch()
-    }
-}
 
 impl From<fairlock_core::IdError> for Error {
     fn from(error: fairlock_core::IdError) -> Self {

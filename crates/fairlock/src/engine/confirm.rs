@@ -5,7 +5,7 @@ use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::context::Context;
 use crate::store::Confirmed;
-use fairlock_core::client::Renewed;
+use fairlock_core::client::{Mismatch, Renewed};
 use fairlock_core::{LockName, Op};
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ pub(crate) async fn renewal(
 /// without it. If the hold is gone, it does not matter what replicas have.
 pub(crate) fn renewed(confirmed: Confirmed) -> Result<(Renewed, Moment), Error> {
     let (reply, missing) = (confirmed.reply, confirmed.missing);
-    match (Renewed::of(reply.answer.body)?, missing) {
+    match (Renewed::of(reply.answer.body).map_err(|Mismatch| Error::mismatch())?, missing) {
         (Renewed::Whole, Some(missing)) => Err(missing),
         (answer, _) => Ok((answer, reply.sent)),
     }

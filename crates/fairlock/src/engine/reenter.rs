@@ -5,7 +5,7 @@ use crate::engine::context::Context;
 use crate::engine::send::{self, Copies};
 use crate::state::hold::{Change, Hold};
 use fairlock_core::Op;
-use fairlock_core::client::Counted;
+use fairlock_core::client::{Counted, Mismatch};
 use std::sync::Arc;
 
 pub(crate) fn too_deep(hold: &Hold) -> Error {
@@ -31,7 +31,7 @@ pub(crate) async fn enter(
     let until = hold.valid_until().min(context.store_deadline());
     let mut copies = Copies::default();
     let reply = send::until_answered(context, &hold.name, &op, until, &mut copies).await?;
-    match Counted::of(reply.answer.body)? {
+    match Counted::of(reply.answer.body).map_err(|Mismatch| Error::mismatch())? {
         Counted::StillHeld(_) | Counted::Stale => Ok(()),
         Counted::Gone { holder } => {
             hold.lose_to(holder);

@@ -99,17 +99,18 @@ pub(crate) async fn release(context: &Arc<Context>, hold: &Arc<Hold>, change: Ch
         // queue behind this caller's next request, which often is for the same lock.
         tokio::task::yield_now().await;
     }
-    let result = result.and_then(|reply| Ok(Counted::of(reply.answer.body)?));
+    // A reply to something else says nothing about the hold.
+    let said = result.ok().and_then(|reply| Counted::of(reply.answer.body).ok());
     if change.count == 0 {
-        settle(context, hold, &op, result.as_ref().ok());
-        if result.is_err() && hold.is_being_left() {
+        settle(context, hold, &op, said.as_ref());
+        if said.is_none() && hold.is_being_left() {
             // An unanswered renewal may have made it longer than is known here.
             take_back(context, &hold.name, hold.acquisition.leave(true), None);
         }
         bury_doubtful(context, hold);
     }
     let sent = Sent { was_lost, resent: copies.resent().then_some(valid_until) };
-    let outcome = match outcome(hold, change, result.ok(), sent) {
+    let outcome = match outcome(hold, change, said, sent) {
         Release::Released if !replicas_know(context, hold, &op).await => Release::Unknown,
         outcome => outcome,
     };
@@ -150,9 +151,9 @@ pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<
         // If the server cannot be told in time, the TTL ends it.
         let mut copies = Copies::default();
         let result = send::until_answered(context, &hold.name, &op, until, &mut copies).await;
-        let result = result.and_then(|reply| Ok(Counted::of(reply.answer.body)?));
-        settle(context, &hold, &op, result.as_ref().ok());
-        if result.is_err() {
+        let said = result.ok().and_then(|reply| Counted::of(reply.answer.body).ok());
+        settle(context, &hold, &op, said.as_ref());
+        if said.is_none() {
             // An unanswered confirmation may have made it longer than is known here.
             take_back(context, &hold.name, hold.acquisition.leave(true), None);
         }
