@@ -8,9 +8,17 @@
 //! - K2: only the present request and the former ones can be granted; a grant of any other request is dropped.
 //! - K3: a request is taken back once. It is buried if a copy of it is unanswered, because a late copy would
 //!   otherwise take the lock for nobody.
+//! - K4: every request that can be granted leads to its waiter, and no other request leads to any.
+//! - K5: a wait ends once; a waiter whose wait is over is in no queue.
+//! - K6: a waiter that the store says is in the queue is asked about by its lock's heartbeats, in the order of
+//!   these places, until its wait is over; heartbeats end when a lock has no such waiter.
 
 mod acquisition;
 mod copies;
+mod heartbeat;
+mod waiters;
 
 pub use acquisition::Acquisition;
 pub use copies::Copies;
+pub use heartbeat::{Due, Failed, Outlook, Returned, Step, Unexpected};
+pub use waiters::{Ended, Lasts, Left, Message, Queued, Waiters};

@@ -10,10 +10,9 @@ use crate::engine::release;
 use crate::engine::send::Copies;
 use crate::observe::{self, Way};
 use crate::state::hold::Hold;
-use crate::state::waiters::{Entry, Outcome};
-use crate::store::Topic;
-use fairlock_core::client::Acquisition;
-use fairlock_core::{Body, Grant, OwnerId};
+use crate::state::waiters::Outcome;
+use fairlock_core::client::Outlook;
+use fairlock_core::{Acquire, Body, Grant, OwnerId};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -30,10 +29,10 @@ pub(super) async fn fair(
     let mut acquisition = wanted.begin(context, owner)?;
     let mut over = 0;
     loop {
-        let (entry, mut outcome) = context.waiters.enter(wanted.name.clone(), acquisition.clone());
-        let got = wait_fair(context, wanted, &acquisition, &entry, &mut outcome, caller).await;
-        context.waiters.remove(&entry);
-        acquisition = entry.acquisition();
+        let op = acquisition.acquire(!context.store.inbox_up(), u64::MAX);
+        let (waiter, mut outcome) = context.waiters.enter(wanted.name.clone(), acquisition);
+        let got = wait_fair(context, wanted, op, &mut outcome, caller).await;
+        acquisition = context.waiters.leave(waiter);
         let in_doubt = acquisition.is_in_doubt();
         let outcome = match got {
             Ok(Some(outcome)) => outcome,
@@ -101,13 +100,11 @@ pub(super) async fn fair(
 async fn wait_fair(
     context: &Arc<Context>,
     wanted: &Request,
-    acquisition: &Acquisition,
-    entry: &Arc<Entry>,
+    op: Acquire,
     outcome: &mut oneshot::Receiver<Outcome>,
     caller: &mut DeliverySender,
 ) -> Result<Option<Outcome>, Error> {
-    let op = acquisition.acquire(!context.store.inbox_up(), u64::MAX);
-    let (request, returning) = (op.request, op.order.is_some());
+    let (request, owner, returning) = (op.request, op.owner.clone(), op.order.is_some());
     let until = wanted.until.filter(|_| !wanted.try_once);
     let stop = stop(context, caller, until);
     tokio::pin!(stop);
@@ -131,7 +128,7 @@ async fn wait_fair(
             }
         }
     };
-    entry.set_in_doubt(copies.in_doubt());
+    context.waiters.fair(|fair| fair.set_in_doubt(request, copies.in_doubt()));
     if overtaken.is_some() {
         return Ok(overtaken);
     }
@@ -146,18 +143,15 @@ async fn wait_fair(
         Body::Busy { .. } => return Ok(None),
         Body::HeldBySelf { .. } if wanted.seat.is_some() => return Ok(None),
         Body::Queued { order, retry_ms, foreign, length } => {
-            observe::queued(&wanted.name, &entry.owner, returning, length);
-            if let Some(queue) = context.waiters.queued(entry, order) {
-                heartbeat::begin(context, queue);
+            observe::queued(&wanted.name, &owner, returning, length);
+            let outlook = Outlook { retry: retry_ms.map(Duration::from_millis), foreign };
+            let period = context.beat_every(&wanted.name);
+            let begins = context.waiters.queued(&wanted.name, request, order, outlook, period);
+            if let Some(heartbeat) = begins {
+                heartbeat::begin(context, heartbeat);
             }
             if let Some(reporter) = &wanted.reporter {
-                reporter.queued(&entry.owner);
-            }
-            // The first heartbeat is early if the server expects a change before the regular one,
-            // or if it must find out on which channel Java will wake this waiter.
-            let soon = context.beat_every(&wanted.name);
-            if foreign || retry_ms.is_some_and(|ms| Duration::from_millis(ms) < soon) {
-                context.waiters.wake(&Topic::Waiter(wanted.name.clone(), entry.owner.clone()));
+                reporter.queued(&owner);
             }
         }
         body => return Err(unexpected(wanted, &body)),

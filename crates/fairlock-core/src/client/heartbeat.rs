@@ -1,0 +1,354 @@
+//! The heartbeats of one lock's waiters: one call keeps all of them alive and names the oldest.
+//!
+//! A heartbeat asks about the oldest waiter. If it is missing, it asks about the following ones
+//! until one is in the queue, and returns those before it to their places, the oldest first. If the
+//! server may be a different one, which may lack only the tail of the queue, the heartbeat asks
+//! about all of them, each once.
+
+use super::waiters::{Ended, Waiters};
+use crate::id::{LockName, OwnerId, RequestId};
+use crate::op::{Body, Grant};
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Most waiters that one call asks about.
+const ASKED_AT_ONCE: usize = 64;
+
+/// Shortest sustained interval between heartbeats: a flood of forged messages costs at most twenty
+/// calls a second.
+const CLOSEST: Duration = Duration::from_millis(50);
+
+/// Heartbeats that may follow each other immediately after a pause. The turn of a waiter behind a
+/// Java client takes three: one that discovers Java and subscribes to its channel, one that looks
+/// again after the subscription, and one for Java's wake-up, which may arrive right then. One more
+/// is for the end of the wait.
+const AT_ONCE: u32 = 4;
+
+/// Heartbeats per period while a foreign client holds the lock or waits. Nobody notifies our
+/// waiters when a Java waiter gives up just after Java's unlock has notified it, or when a Java
+/// hold expires. This costs two calls a second instead of one every two seconds, for each client
+/// and lock.
+const BESIDE_FOREIGN: u32 = 4;
+
+/// Largest random delay added to the end of a lease, so that the clients of a lock do not all ask
+/// in the same millisecond.
+const SPREAD: Duration = Duration::from_millis(60);
+
+/// The waiters on one lock that are in its queue, and its heartbeats.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Queue {
+    pub(super) by_order: BTreeSet<(u64, RequestId)>,
+    /// A foreign client holds the lock or waits, so the oldest waiter subscribes to its own channel.
+    pub(super) oldest_listens: bool,
+    /// Who has subscribed to its own channel.
+    listening: Option<OwnerId>,
+    /// The server may be a different one: the next heartbeat asks about every waiter.
+    all_in_doubt: bool,
+    pace: Pace,
+    /// The last heartbeat was planned for when the server expected a change.
+    early: bool,
+    silent_since: Option<Duration>,
+    round: Option<Round>,
+}
+
+/// A heartbeat that is under way, usually one call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Round {
+    /// Every waiter is asked about, and this is not done yet.
+    everyone: bool,
+    /// The call under way asks about the oldest alone.
+    oldest_alone: bool,
+    /// Whom the call under way asks about.
+    asked: Vec<RequestId>,
+    /// Whom the next calls ask about. A snapshot instead of positions: grants remove waiters
+    /// meanwhile, so the nth is soon a different one.
+    next: VecDeque<RequestId>,
+    /// Who returns to its place.
+    missing: VecDeque<RequestId>,
+    /// What the first reply says of the lock.
+    outlook: Option<Outlook>,
+}
+
+/// What decides when the next heartbeat comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outlook {
+    /// When the server expects a change.
+    pub retry: Option<Duration>,
+    /// Whether a foreign client holds the lock or waits.
+    pub foreign: bool,
+}
+
+/// What follows when a heartbeat is due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// It is sent after this time.
+    After(Duration),
+    /// Nobody waits any more: the heartbeats end, and so does the subscription of this owner.
+    Over(Option<OwnerId>),
+}
+
+/// The next step of a heartbeat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A call asks about these waiters; [`Waiters::beaten`] takes the reply.
+    Ask(Vec<OwnerId>),
+    /// This waiter [returns to its place](Waiters::return_to_place); [`Waiters::returned`] takes
+    /// the reply.
+    Return(RequestId),
+    /// `owner` subscribes to its own channel, `former` no longer. Java wakes the head of the queue
+    /// on that waiter's own channel. A heartbeat after the subscription catches up on earlier
+    /// messages.
+    Listen {
+        /// The oldest waiter.
+        owner: OwnerId,
+        /// Who was the oldest before.
+        former: Option<OwnerId>,
+    },
+    /// The heartbeat is done; [`Waiters::rest`] says when the next one is due.
+    Rest,
+}
+
+/// What the reply to a waiter that returned to its place means.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Returned<T> {
+    /// It is in its place, or has the lock, which ends its wait if that is not over already.
+    InPlace(Option<(Grant, Ended<T>)>),
+    /// The next heartbeat tries again.
+    NotYet,
+}
+
+/// A reply to another operation than the one that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unexpected;
+
+/// A heartbeat failed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Failed<T> {
+    /// The waits that are over because of it.
+    pub over: Vec<(OwnerId, T)>,
+    /// When the next heartbeat is due.
+    pub wait: Duration,
+}
+
+impl<T> Waiters<T> {
+    /// The server of the lock may be a different one.
+    pub fn doubt_all(&mut self, name: &LockName) {
+        if let Some(queue) = self.queues.get_mut(name) {
+            queue.all_in_doubt = true;
+        }
+    }
+
+    /// A heartbeat is due: by plan, or because of `woken`. `now` counts from any moment.
+    pub fn due(&mut self, name: &LockName, now: Duration, woken: bool) -> Due {
+        match self.queues.get_mut(name) {
+            Some(queue) if !queue.by_order.is_empty() => {
+                // Being woken does not prove an expectation wrong.
+                queue.early &= !woken;
+                // However often it is woken, this sets the pace.
+                Due::After(queue.pace.wait(now))
+            }
+            _ => Due::Over(self.queues.remove(name).and_then(|queue| queue.listening)),
+        }
+    }
+
+    /// The next step of the heartbeat.
+    pub fn step(&mut self, name: &LockName) -> Step {
+        let Some(queue) = self.queues.get_mut(name) else { return Step::Rest };
+        let mut round = queue.round.take().unwrap_or_else(|| queue.begin());
+        let step = self.next_of(name, &mut round);
+        if let Some(queue) = self.queues.get_mut(name) {
+            queue.round = Some(round);
+        }
+        step
+    }
+
+    fn next_of(&mut self, name: &LockName, round: &mut Round) -> Step {
+        // A call without a reply is made again.
+        round.asked.drain(..).rev().for_each(|waiter| round.next.push_front(waiter));
+        let mut owners = Vec::new();
+        while owners.len() < ASKED_AT_ONCE
+            && let Some(waiter) = round.next.pop_front()
+        {
+            if let Some(owner) = self.owner(waiter) {
+                round.asked.push(waiter);
+                owners.push(owner);
+            }
+        }
+        if !owners.is_empty() {
+            return Step::Ask(owners);
+        }
+        while let Some(waiter) = round.missing.pop_front() {
+            if self.owner(waiter).is_some() {
+                return Step::Return(waiter);
+            }
+        }
+        round.everyone = false;
+        let Some(outlook) = round.outlook else { return Step::Rest };
+        let Some(queue) = self.queues.get(name) else { return Step::Rest };
+        let oldest = queue.by_order.first().and_then(|(_, waiter)| self.owner(*waiter));
+        let Some(queue) = self.queues.get_mut(name) else { return Step::Rest };
+        queue.oldest_listens = outlook.foreign;
+        match oldest {
+            Some(owner) if outlook.foreign && queue.listening.as_ref() != Some(&owner) => {
+                let former = queue.listening.replace(owner.clone());
+                Step::Listen { owner, former }
+            }
+            _ => Step::Rest,
+        }
+    }
+
+    /// The reply to a call that [asks](Step::Ask). Returns who has the lock.
+    ///
+    /// # Errors
+    /// [`Unexpected`] if it answers something else.
+    pub fn beaten(
+        &mut self,
+        name: &LockName,
+        body: Body,
+    ) -> Result<Option<(Grant, Ended<T>)>, Unexpected> {
+        let Body::Beaten { held, queued, retry_ms, foreign } = body else {
+            return Err(Unexpected);
+        };
+        let ended = held.and_then(|grant| Some((self.granted(name, grant.request)?, grant)));
+        if let Some(queue) = self.queues.get_mut(name)
+            && let Some(round) = &mut queue.round
+        {
+            let retry = retry_ms.map(Duration::from_millis);
+            round.hear(&queued, Outlook { retry, foreign }, &queue.by_order);
+        }
+        Ok(ended.map(|(ended, grant)| (grant, ended)))
+    }
+
+    /// The reply to a waiter that returned to its place.
+    ///
+    /// # Errors
+    /// [`Unexpected`] if it answers something else.
+    pub fn returned(
+        &mut self,
+        name: &LockName,
+        waiter: RequestId,
+        body: &Body,
+    ) -> Result<Returned<T>, Unexpected> {
+        match *body {
+            Body::Granted { token, ttl_ms } => {
+                let entry = self.waiters.get(&waiter);
+                let ended = entry.map(|entry| entry.acquisition.request()).and_then(|request| {
+                    Some((Grant { request, token, ttl_ms }, self.granted(name, request)?))
+                });
+                Ok(Returned::InPlace(ended))
+            }
+            Body::Queued { retry_ms, .. } => {
+                let retry = retry_ms.map(Duration::from_millis);
+                let round = self.queues.get_mut(name).and_then(|queue| queue.round.as_mut());
+                if let Some(outlook) = round.and_then(|round| round.outlook.as_mut()) {
+                    outlook.retry = [outlook.retry, retry].into_iter().flatten().min();
+                }
+                Ok(Returned::InPlace(None))
+            }
+            Body::TooLate | Body::Buried => Ok(Returned::NotYet),
+            // The owner's former hold is still being given up.
+            Body::HeldBySelf { .. } if self.has_shared_owner(waiter) => Ok(Returned::NotYet),
+            _ => Err(Unexpected),
+        }
+    }
+
+    fn has_shared_owner(&self, waiter: RequestId) -> bool {
+        self.waiters.get(&waiter).is_none_or(|entry| entry.acquisition.has_shared_owner())
+    }
+
+    /// The heartbeat is done. Returns when the next one is due: after `period`, or when the server
+    /// expects a change. It is never earlier than `least` twice in a row, because a wrong
+    /// expectation must not turn into polling. `chance` is random, from 0 to 1.
+    pub fn rest(
+        &mut self,
+        name: &LockName,
+        period: Duration,
+        least: Duration,
+        chance: f64,
+    ) -> Duration {
+        let Some(queue) = self.queues.get_mut(name) else { return period };
+        queue.silent_since = None;
+        let outlook = queue.round.take().and_then(|round| round.outlook).unwrap_or_default();
+        let regular = if outlook.foreign { period / BESIDE_FOREIGN } else { period };
+        let regular = regular.mul_f64(0.95 + chance * 0.05);
+        let Some(retry) = outlook.retry.filter(|retry| *retry < regular) else {
+            queue.early = false;
+            return regular;
+        };
+        let least = if queue.early { least } else { Duration::ZERO };
+        queue.early = true;
+        (retry + SPREAD.mul_f64(chance)).max(least)
+    }
+
+    /// A heartbeat failed that began at the first of `times`; the second is now. The waits are over
+    /// after the store was silent for `waits`, or at once without it.
+    pub fn failed(
+        &mut self,
+        name: &LockName,
+        (began, now): (Duration, Duration),
+        waits: Option<Duration>,
+        period: Duration,
+    ) -> Failed<T> {
+        let wait = if waits.is_some() { period / 4 } else { CLOSEST };
+        let mut all = Vec::new();
+        if let Some(queue) = self.queues.get_mut(name) {
+            queue.all_in_doubt |= queue.round.take().is_some_and(|round| round.everyone);
+            let silent = waits.map(|waits| {
+                let since = *queue.silent_since.get_or_insert(began);
+                now.saturating_sub(since) >= waits
+            });
+            if silent != Some(false) {
+                all.extend(queue.by_order.iter().map(|(_, waiter)| *waiter));
+            }
+        }
+        let end = |waiter| Some((self.owner(waiter)?, self.end(waiter)?.caller));
+        Failed { over: all.into_iter().filter_map(end).collect(), wait }
+    }
+}
+
+impl Queue {
+    fn begin(&mut self) -> Round {
+        let everyone = std::mem::take(&mut self.all_in_doubt);
+        let limit = if everyone { usize::MAX } else { 1 };
+        let next = self.by_order.iter().take(limit).map(|(_, waiter)| *waiter).collect();
+        Round { everyone, oldest_alone: !everyone, next, ..Round::default() }
+    }
+}
+
+impl Round {
+    fn hear(&mut self, queued: &[bool], outlook: Outlook, all: &BTreeSet<(u64, RequestId)>) {
+        let asked = std::mem::take(&mut self.asked);
+        if std::mem::take(&mut self.oldest_alone) {
+            if queued.first() == Some(&false) {
+                self.next = all.iter().map(|(_, waiter)| *waiter).collect();
+            } else {
+                self.outlook = Some(outlook);
+            }
+            return;
+        }
+        let looked_at = asked.iter().zip(queued);
+        let looked_at = looked_at.take_while(|(_, queued)| self.everyone || !**queued);
+        let missing = looked_at.filter(|(_, queued)| !**queued).map(|(waiter, _)| *waiter);
+        self.missing.extend(missing);
+        self.outlook.get_or_insert(outlook);
+        if queued.contains(&true) && !self.everyone {
+            self.next.clear();
+        }
+    }
+}
+
+/// Limits how closely heartbeats follow each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Pace {
+    /// When the next heartbeat would be sent if all earlier ones had kept their distance.
+    due: Duration,
+}
+
+impl Pace {
+    /// Returns how long a heartbeat that is wanted now must wait, and counts it as sent then.
+    fn wait(&mut self, now: Duration) -> Duration {
+        let wait = self.due.saturating_sub(CLOSEST * (AT_ONCE - 1)).saturating_sub(now);
+        self.due = self.due.max(now) + CLOSEST;
+        wait
+    }
+}
