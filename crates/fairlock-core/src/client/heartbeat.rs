@@ -352,3 +352,265 @@ impl Pace {
         wait
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Acquisition;
+    use super::*;
+    use crate::id::ClientId;
+    use crate::op::{Kind, Mode};
+    use crate::rules::Token;
+
+    const PERIOD: Duration = Duration::from_secs(2);
+
+    fn request(number: u64) -> RequestId {
+        RequestId::from_random(u128::from(number))
+    }
+
+    fn owner(number: u64) -> OwnerId {
+        OwnerId::ours(ClientId::from_random(7), number).expect("a small number")
+    }
+
+    fn job() -> LockName {
+        LockName::new(b"job").expect("a name")
+    }
+
+    /// The waiters 1 to `count`, in the queue in this order.
+    fn queue(count: u64) -> Waiters<u64> {
+        let mut waiters = Waiters::default();
+        for number in 1..=count {
+            let (kind, mode, request) = (Kind::Fair, Mode::Wait, request(number));
+            let acquisition = Acquisition::new(kind, owner(number), mode, 30_000, false, request);
+            waiters.enter(job(), acquisition, number);
+            let queued = waiters.queued(request, number, Outlook::default(), PERIOD);
+            assert_eq!(queued.begins, number == 1);
+        }
+        waiters
+    }
+
+    fn beaten(queued: impl Into<Vec<bool>>, retry_ms: Option<u64>, foreign: bool) -> Body {
+        Body::Beaten { held: None, queued: queued.into(), retry_ms, foreign }
+    }
+
+    /// Whom the next call asks about.
+    fn asks(waiters: &mut Waiters<u64>) -> Vec<OwnerId> {
+        match waiters.step(&job()) {
+            Step::Ask(owners) => owners,
+            step => panic!("{step:?} instead of a question"),
+        }
+    }
+
+    /// The reply to the next call, which asks about `numbers`.
+    #[track_caller]
+    fn answer(
+        waiters: &mut Waiters<u64>,
+        numbers: impl IntoIterator<Item = u64>,
+        queued: impl Into<Vec<bool>>,
+    ) {
+        assert_eq!(asks(waiters), numbers.into_iter().map(owner).collect::<Vec<_>>());
+        assert_eq!(waiters.beaten(&job(), beaten(queued, None, false)), Ok(None));
+    }
+
+    /// A waiter returns to its place as the next step.
+    #[track_caller]
+    fn returns(waiters: &mut Waiters<u64>, number: u64, retry_ms: Option<u64>) {
+        assert_eq!(waiters.step(&job()), Step::Return(request(number)));
+        let sent = waiters.return_to_place(request(number), request(100 + number), 0);
+        let sent = sent.expect("it waits");
+        assert_eq!((sent.order, sent.request), (Some(number), request(100 + number)));
+        waiters.set_in_doubt(request(number), false);
+        let in_place = Body::Queued { order: number, retry_ms, foreign: false, length: 1 };
+        let returned = waiters.returned(&job(), request(number), &in_place);
+        assert_eq!(returned, Ok(Returned::InPlace(None)));
+    }
+
+    fn rest(waiters: &mut Waiters<u64>) -> Duration {
+        assert_eq!(waiters.step(&job()), Step::Rest);
+        waiters.rest(&job(), PERIOD, PERIOD / 4, 0.0)
+    }
+
+    /// Wake-ups by Java were typically 27 ms late: the heartbeat that discovers Java, the one after
+    /// the subscription and the one for the wake-up had to keep 50 ms between them.
+    #[test]
+    fn a_few_heartbeats_follow_each_other_at_once_and_many_do_not() {
+        let mut now = Duration::from_secs(3_600);
+        let mut pace = Pace { due: now };
+        for _ in 0..AT_ONCE {
+            assert_eq!(pace.wait(now), Duration::ZERO);
+        }
+        for _ in 0..100 {
+            let wait = pace.wait(now);
+            assert_eq!(wait, CLOSEST, "a flood keeps its distance");
+            now += wait;
+        }
+        now += CLOSEST * 100;
+        for _ in 0..AT_ONCE {
+            assert_eq!(pace.wait(now), Duration::ZERO, "however long the pause was");
+        }
+        assert_eq!(pace.wait(now), CLOSEST);
+    }
+
+    #[test]
+    fn one_call_about_the_oldest_speaks_for_all() {
+        let mut waiters = queue(3_000);
+        answer(&mut waiters, [1], [true]);
+        assert_eq!(rest(&mut waiters), PERIOD.mul_f64(0.95));
+    }
+
+    #[test]
+    fn those_before_the_first_that_is_queued_return_the_oldest_first() {
+        let mut waiters = queue(5);
+        answer(&mut waiters, [1], [false]);
+        answer(&mut waiters, 1..=5, [false, false, true, false, true]);
+        returns(&mut waiters, 1, None);
+        returns(&mut waiters, 2, None);
+        rest(&mut waiters);
+    }
+
+    /// A server that took over may lack only the last writes: the tail of the queue.
+    #[test]
+    fn after_a_reconnect_everybody_is_asked_about_once() {
+        let mut waiters = queue(100);
+        waiters.doubt_all(&job());
+        answer(&mut waiters, 1..=64, [true; 64]);
+        answer(&mut waiters, 65..=100, [false; 36]);
+        (65..=100).for_each(|number| returns(&mut waiters, number, None));
+        rest(&mut waiters);
+        answer(&mut waiters, [1], [true]);
+    }
+
+    /// Each step of a heartbeat that asks about everybody may fail; the next one asks again.
+    #[test]
+    fn a_failed_heartbeat_asks_about_everybody_again() {
+        let mut waiters = queue(2);
+        waiters.doubt_all(&job());
+        let failed = |waiters: &mut Waiters<u64>| {
+            let times = (Duration::ZERO, Duration::ZERO);
+            let failed = waiters.failed(&job(), times, Some(PERIOD), PERIOD);
+            assert_eq!(failed, Failed { over: Vec::new(), wait: PERIOD / 4 });
+        };
+        assert_eq!(asks(&mut waiters), [owner(1), owner(2)]);
+        failed(&mut waiters);
+        answer(&mut waiters, [1, 2], [true, false]);
+        assert_eq!(waiters.step(&job()), Step::Return(request(2)));
+        failed(&mut waiters);
+        answer(&mut waiters, [1, 2], [true, true]);
+        rest(&mut waiters);
+        answer(&mut waiters, [1], [true]);
+    }
+
+    #[test]
+    fn whose_wait_is_over_meanwhile_is_not_brought_back() {
+        let mut waiters = queue(3);
+        answer(&mut waiters, [1], [false]);
+        answer(&mut waiters, 1..=3, [false, false, true]);
+        waiters.leave(request(1));
+        let ended = waiters.granted(&job(), request(2)).expect("it waits");
+        assert_eq!(ended.caller, 2);
+        rest(&mut waiters);
+        assert_eq!(waiters.return_to_place(request(2), request(9), 0), None);
+    }
+
+    /// A process that was stopped through its turn returned to its place alone, was told to look
+    /// again after 2 s, and looked with its next heartbeat.
+    #[test]
+    fn a_waiter_that_returned_looks_again_when_it_was_told_to() {
+        let mut waiters = queue(2);
+        answer(&mut waiters, [1], [false]);
+        answer(&mut waiters, [1, 2], [false, false]);
+        returns(&mut waiters, 1, Some(700));
+        returns(&mut waiters, 2, Some(900));
+        assert_eq!(rest(&mut waiters), Duration::from_millis(700));
+    }
+
+    #[test]
+    fn a_reply_grants_the_lock() {
+        let mut waiters = queue(2);
+        let (token, ttl_ms) = (Token::new(1).expect("a token"), 30_000);
+        assert_eq!(asks(&mut waiters), [owner(1)]);
+        let held = Some(Grant { request: request(1), token, ttl_ms });
+        let body = Body::Beaten { held, queued: vec![false], retry_ms: None, foreign: false };
+        let (grant, ended) = waiters.beaten(&job(), body).expect("fits").expect("a grant");
+        assert_eq!((grant.request, ended.caller), (request(1), 1));
+        answer(&mut waiters, [2], [false]);
+        assert_eq!(waiters.step(&job()), Step::Return(request(2)));
+        let sent = waiters.return_to_place(request(2), request(3), 0).expect("it waits");
+        let granted = Body::Granted { token, ttl_ms };
+        match waiters.returned(&job(), request(2), &granted) {
+            Ok(Returned::InPlace(Some((grant, ended)))) => {
+                assert_eq!((grant.request, ended.caller), (sent.request, 2));
+            }
+            returned => panic!("{returned:?}"),
+        }
+        assert_eq!(waiters.due(&job(), Duration::ZERO, true), Due::Over(None));
+    }
+
+    /// Java wakes the head of the queue on that waiter's own channel.
+    #[test]
+    fn beside_java_the_oldest_waiter_subscribes_to_its_own_channel() {
+        let mut waiters = queue(2);
+        let java = |waiters: &mut Waiters<u64>| {
+            let _ = asks(waiters);
+            assert_eq!(waiters.beaten(&job(), beaten([true], None, true)), Ok(None));
+        };
+        java(&mut waiters);
+        let (first, second) = (owner(1), owner(2));
+        let listens = Step::Listen { owner: first.clone(), former: None };
+        assert_eq!(waiters.step(&job()), listens);
+        assert_eq!(rest(&mut waiters), (PERIOD / BESIDE_FOREIGN).mul_f64(0.95));
+        java(&mut waiters);
+        rest(&mut waiters);
+        let ended = waiters.granted(&job(), request(1)).expect("it waits");
+        assert_eq!(ended.look, Some(job()), "the next one is to listen soon");
+        java(&mut waiters);
+        let listens = Step::Listen { owner: second.clone(), former: Some(first) };
+        assert_eq!(waiters.step(&job()), listens);
+        let left = waiters.leave(request(2)).expect("it waits");
+        assert_eq!((left.caller, left.look), (Some(2), Some(job())));
+        assert_eq!(waiters.due(&job(), Duration::ZERO, true), Due::Over(Some(second)));
+        assert!(!waiters.is_wanted(&job()));
+    }
+
+    /// Redisson's waiters behind a stale head ask without a pause.
+    #[test]
+    fn a_wrong_expectation_does_not_become_polling() {
+        let mut waiters = queue(1);
+        let mut next = |woken| {
+            let _ = waiters.due(&job(), Duration::ZERO, woken);
+            let _ = asks(&mut waiters);
+            assert_eq!(waiters.beaten(&job(), beaten([true], Some(0), false)), Ok(None));
+            rest(&mut waiters)
+        };
+        assert_eq!(next(false), Duration::ZERO);
+        assert_eq!(next(false), PERIOD / 4);
+        assert_eq!(next(false), PERIOD / 4);
+        assert_eq!(next(true), Duration::ZERO, "a message does not prove it wrong");
+    }
+
+    #[test]
+    fn waits_are_over_when_the_store_is_silent_for_the_store_timeout() {
+        let at = Duration::from_secs;
+        let fail = |waiters: &mut Waiters<u64>, began, now| {
+            waiters.step(&job());
+            waiters.failed(&job(), (at(began), at(now)), Some(at(10)), PERIOD).over
+        };
+        let mut waiters = queue(2);
+        assert_eq!(fail(&mut waiters, 0, 9), []);
+        answer(&mut waiters, [1], [true]);
+        rest(&mut waiters);
+        assert_eq!(fail(&mut waiters, 20, 21), [], "it answered meanwhile");
+        assert_eq!(fail(&mut waiters, 29, 29), []);
+        assert_eq!(fail(&mut waiters, 30, 31), [(owner(1), 1), (owner(2), 2)]);
+        assert_eq!(waiters.waiting(), 0);
+        assert_eq!(waiters.due(&job(), at(31), false), Due::Over(None));
+    }
+
+    #[test]
+    fn a_refusal_ends_the_waits_at_once() {
+        let mut waiters = queue(1);
+        let _ = asks(&mut waiters);
+        assert_eq!(waiters.beaten(&job(), Body::Nudged), Err(Unexpected));
+        let failed = waiters.failed(&job(), (PERIOD, PERIOD), None, PERIOD);
+        assert_eq!(failed, Failed { over: vec![(owner(1), 1)], wait: CLOSEST });
+    }
+}

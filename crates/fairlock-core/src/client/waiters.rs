@@ -274,3 +274,122 @@ impl<T> Waiters<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::ClientId;
+    use crate::op::{Kind, Mode};
+
+    const PERIOD: Duration = Duration::from_secs(2);
+
+    fn request(number: usize) -> RequestId {
+        RequestId::from_random(number as u128)
+    }
+
+    fn job() -> LockName {
+        LockName::new(b"job").expect("a name")
+    }
+
+    /// One waiter, with request 0.
+    fn one() -> Waiters<&'static str> {
+        let owner = OwnerId::ours(ClientId::from_random(7), 1).expect("a small number");
+        let (kind, mode) = (Kind::Fair, Mode::Wait);
+        let acquisition = Acquisition::new(kind, owner, mode, 30_000, false, request(0));
+        let mut waiters = Waiters::default();
+        assert_eq!(waiters.enter(job(), acquisition, "told"), request(0));
+        waiters
+    }
+
+    /// What the message leads to, if it is a grant.
+    fn told(message: Message<&'static str>) -> Option<&'static str> {
+        match message {
+            Message::Granted(ended) => Some(ended.caller),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_grant_by_message_ends_the_wait_once() {
+        let mut waiters = one();
+        assert_eq!(waiters.message(request(5), Lasts::Still), Message::Dropped, "forged");
+        assert_eq!(told(waiters.message(request(0), Lasts::Still)), Some("told"));
+        assert_eq!(waiters.message(request(0), Lasts::Still), Message::Dropped);
+        assert_eq!(waiters.granted(&job(), request(0)), None);
+        // The reply that it is in the queue was overtaken.
+        let queued = waiters.queued(request(0), 7, Outlook::default(), PERIOD);
+        assert_eq!(queued, Queued::default());
+        let left = waiters.leave(request(0)).expect("it was there");
+        assert_eq!((left.caller, left.acquisition.order()), (None, Some(7)));
+        assert_eq!(waiters, Waiters::default());
+    }
+
+    /// The first heartbeat looks for what a message cannot be trusted with: it counts from no time,
+    /// or the grant was over before it was read.
+    #[test]
+    fn a_grant_that_cannot_be_used_is_looked_for_at_once() {
+        for (lasts, message) in
+            [(Lasts::Unknown, Message::Look(job())), (Lasts::NoMore, Message::TooLate(job()))]
+        {
+            let mut waiters = one();
+            assert_eq!(waiters.message(request(0), lasts), message);
+            let queued = waiters.queued(request(0), 7, Outlook::default(), PERIOD);
+            assert_eq!(queued, Queued { begins: true, look: true });
+        }
+    }
+
+    #[test]
+    fn the_first_heartbeat_is_early_if_something_is_expected() {
+        let ms = Duration::from_millis;
+        for (retry, foreign, look) in [
+            (None, false, false),
+            (Some(ms(1_999)), false, true),
+            (Some(PERIOD), false, false),
+            (None, true, true),
+        ] {
+            let outlook = Outlook { retry, foreign };
+            let queued = one().queued(request(0), 7, outlook, PERIOD);
+            assert_eq!(queued, Queued { begins: true, look }, "{outlook:?}");
+        }
+    }
+
+    /// A message may have been under way while the server said that the waiter has nothing, so a
+    /// grant by message to a former request is not believed. A reply is.
+    #[test]
+    fn former_requests_are_granted_by_replies_alone_and_bounded() {
+        let mut waiters = one();
+        waiters.queued(request(0), 7, Outlook::default(), PERIOD);
+        let last = Acquisition::FORMER_MAX + 1;
+        for number in 1..=last {
+            assert!(waiters.return_to_place(request(0), request(number), 0).is_some());
+            waiters.set_in_doubt(request(0), false);
+        }
+        assert_eq!((waiters.waiting(), waiters.returned.len()), (1, last));
+        assert_eq!(waiters.granted(&job(), request(0)), None, "forgotten");
+        assert_eq!(waiters.message(request(1), Lasts::Still), Message::Look(job()));
+        let ended = waiters.granted(&job(), request(1)).expect("a former request");
+        assert_eq!(ended.caller, "told");
+        waiters.leave(request(0));
+        assert!(waiters.returned.is_empty(), "nothing is left of it");
+    }
+
+    #[test]
+    fn a_request_that_is_unanswered_is_not_replaced() {
+        let mut waiters = one();
+        waiters.queued(request(0), 7, Outlook::default(), PERIOD);
+        for _ in 0..2 {
+            let sent = waiters.return_to_place(request(0), request(1), 0).expect("it waits");
+            assert_eq!(sent.request, request(1));
+        }
+        let sent = waiters.return_to_place(request(0), request(2), 0).expect("it waits");
+        assert_eq!(sent.request, request(1), "its reply is missing");
+        assert_eq!(waiters.message(request(2), Lasts::Still), Message::Dropped);
+        assert_eq!(told(waiters.message(request(1), Lasts::Still)), Some("told"));
+    }
+
+    #[test]
+    fn a_reply_about_another_lock_grants_nothing() {
+        let other = LockName::new(b"other").expect("a name");
+        assert_eq!(one().granted(&other, request(0)), None);
+    }
+}

@@ -21,3 +21,4 @@ mod simple;
 mod stale;
 mod support;
 mod turns;
+mod waiting;
