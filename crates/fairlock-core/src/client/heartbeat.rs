@@ -5,7 +5,8 @@
 //! server may be a different one, which may lack only the tail of the queue, the heartbeat asks
 //! about all of them, each once.
 
-use super::waiters::{Ended, Waiters};
+use super::Acquisition;
+use super::waiters::{Granted, Waiters};
 use crate::id::{LockName, OwnerId, RequestId};
 use crate::op::{Body, Grant};
 use std::collections::{BTreeSet, VecDeque};
@@ -112,7 +113,7 @@ pub enum Step {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Returned<T> {
     /// It is in its place, or has the lock, which ends its wait if that is not over already.
-    InPlace(Option<(Grant, Ended<T>)>),
+    InPlace(Option<Granted<T>>),
     /// The next heartbeat tries again.
     NotYet,
 }
@@ -184,11 +185,10 @@ impl<T> Waiters<T> {
         }
         round.everyone = false;
         let Some(outlook) = round.outlook else { return Step::Rest };
-        let Some(queue) = self.queues.get(name) else { return Step::Rest };
-        let oldest = queue.by_order.first().and_then(|(_, waiter)| self.owner(*waiter));
         let Some(queue) = self.queues.get_mut(name) else { return Step::Rest };
         queue.oldest_listens = outlook.foreign;
-        match oldest {
+        let oldest = queue.by_order.first().and_then(|(_, waiter)| self.waiters.get(waiter));
+        match oldest.map(|oldest| oldest.acquisition.owner().clone()) {
             Some(owner) if outlook.foreign && queue.listening.as_ref() != Some(&owner) => {
                 let former = queue.listening.replace(owner.clone());
                 Step::Listen { owner, former }
@@ -205,18 +205,18 @@ impl<T> Waiters<T> {
         &mut self,
         name: &LockName,
         body: Body,
-    ) -> Result<Option<(Grant, Ended<T>)>, Unexpected> {
+    ) -> Result<Option<Granted<T>>, Unexpected> {
         let Body::Beaten { held, queued, retry_ms, foreign } = body else {
             return Err(Unexpected);
         };
-        let ended = held.and_then(|grant| Some((self.granted(name, grant.request)?, grant)));
+        let granted = held.and_then(|grant| self.granted(name, grant));
         if let Some(queue) = self.queues.get_mut(name)
             && let Some(round) = &mut queue.round
         {
             let retry = retry_ms.map(Duration::from_millis);
             round.hear(&queued, Outlook { retry, foreign }, &queue.by_order);
         }
-        Ok(ended.map(|(ended, grant)| (grant, ended)))
+        Ok(granted)
     }
 
     /// The reply to a waiter that returned to its place.
@@ -229,13 +229,13 @@ impl<T> Waiters<T> {
         waiter: RequestId,
         body: &Body,
     ) -> Result<Returned<T>, Unexpected> {
+        let acquisition = self.waiters.get(&waiter).map(|entry| &entry.acquisition);
+        let shared_owner = acquisition.is_none_or(Acquisition::has_shared_owner);
         match *body {
             Body::Granted { token, ttl_ms } => {
-                let entry = self.waiters.get(&waiter);
-                let ended = entry.map(|entry| entry.acquisition.request()).and_then(|request| {
-                    Some((Grant { request, token, ttl_ms }, self.granted(name, request)?))
-                });
-                Ok(Returned::InPlace(ended))
+                let request = acquisition.map(Acquisition::request);
+                let grant = request.map(|request| Grant { request, token, ttl_ms });
+                Ok(Returned::InPlace(grant.and_then(|grant| self.granted(name, grant))))
             }
             Body::Queued { retry_ms, .. } => {
                 let retry = retry_ms.map(Duration::from_millis);
@@ -247,13 +247,9 @@ impl<T> Waiters<T> {
             }
             Body::TooLate | Body::Buried => Ok(Returned::NotYet),
             // The owner's former hold is still being given up.
-            Body::HeldBySelf { .. } if self.has_shared_owner(waiter) => Ok(Returned::NotYet),
+            Body::HeldBySelf { .. } if shared_owner => Ok(Returned::NotYet),
             _ => Err(Unexpected),
         }
-    }
-
-    fn has_shared_owner(&self, waiter: RequestId) -> bool {
-        self.waiters.get(&waiter).is_none_or(|entry| entry.acquisition.has_shared_owner())
     }
 
     /// The heartbeat is done. Returns when the next one is due: after `period`, or when the server
@@ -301,7 +297,7 @@ impl<T> Waiters<T> {
                 all.extend(queue.by_order.iter().map(|(_, waiter)| *waiter));
             }
         }
-        let end = |waiter| Some((self.owner(waiter)?, self.end(waiter)?.caller));
+        let end = |waiter| Some((self.owner(waiter)?, self.end(waiter)?.0));
         Failed { over: all.into_iter().filter_map(end).collect(), wait }
     }
 }
@@ -355,7 +351,6 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Acquisition;
     use super::*;
     use crate::id::ClientId;
     use crate::op::{Kind, Mode};
@@ -373,6 +368,11 @@ mod tests {
 
     fn job() -> LockName {
         LockName::new(b"job").expect("a name")
+    }
+
+    fn grant(number: u64) -> Grant {
+        let token = Token::new(1).expect("a token");
+        Grant { request: request(number), token, ttl_ms: 30_000 }
     }
 
     /// The waiters 1 to `count`, in the queue in this order.
@@ -494,8 +494,11 @@ mod tests {
         answer(&mut waiters, [1, 2], [true, false]);
         assert_eq!(waiters.step(&job()), Step::Return(request(2)));
         failed(&mut waiters);
-        answer(&mut waiters, [1, 2], [true, true]);
-        rest(&mut waiters);
+        assert_eq!(asks(&mut waiters), [owner(1), owner(2)]);
+        assert_eq!(waiters.beaten(&job(), beaten([true, true], None, true)), Ok(None));
+        let listens = Step::Listen { owner: owner(1), former: None };
+        assert_eq!(waiters.step(&job()), listens, "everybody has been asked about");
+        failed(&mut waiters);
         answer(&mut waiters, [1], [true]);
     }
 
@@ -505,8 +508,7 @@ mod tests {
         answer(&mut waiters, [1], [false]);
         answer(&mut waiters, 1..=3, [false, false, true]);
         waiters.leave(request(1));
-        let ended = waiters.granted(&job(), request(2)).expect("it waits");
-        assert_eq!(ended.caller, 2);
+        assert_eq!(waiters.granted(&job(), grant(2)).expect("it waits").caller, 2);
         rest(&mut waiters);
         assert_eq!(waiters.return_to_place(request(2), request(9), 0), None);
     }
@@ -526,19 +528,19 @@ mod tests {
     #[test]
     fn a_reply_grants_the_lock() {
         let mut waiters = queue(2);
-        let (token, ttl_ms) = (Token::new(1).expect("a token"), 30_000);
         assert_eq!(asks(&mut waiters), [owner(1)]);
-        let held = Some(Grant { request: request(1), token, ttl_ms });
+        let held = Some(grant(1));
         let body = Body::Beaten { held, queued: vec![false], retry_ms: None, foreign: false };
-        let (grant, ended) = waiters.beaten(&job(), body).expect("fits").expect("a grant");
-        assert_eq!((grant.request, ended.caller), (request(1), 1));
+        let granted = waiters.beaten(&job(), body).expect("fits").expect("a grant");
+        assert_eq!((granted.grant, granted.caller), (grant(1), 1));
         answer(&mut waiters, [2], [false]);
         assert_eq!(waiters.step(&job()), Step::Return(request(2)));
         let sent = waiters.return_to_place(request(2), request(3), 0).expect("it waits");
-        let granted = Body::Granted { token, ttl_ms };
-        match waiters.returned(&job(), request(2), &granted) {
-            Ok(Returned::InPlace(Some((grant, ended)))) => {
-                assert_eq!((grant.request, ended.caller), (sent.request, 2));
+        assert_eq!(sent.request, request(3));
+        let Grant { token, ttl_ms, .. } = grant(3);
+        match waiters.returned(&job(), request(2), &Body::Granted { token, ttl_ms }) {
+            Ok(Returned::InPlace(Some(granted))) => {
+                assert_eq!((granted.grant, granted.caller), (grant(3), 2));
             }
             returned => panic!("{returned:?}"),
         }
@@ -560,8 +562,8 @@ mod tests {
         assert_eq!(rest(&mut waiters), (PERIOD / BESIDE_FOREIGN).mul_f64(0.95));
         java(&mut waiters);
         rest(&mut waiters);
-        let ended = waiters.granted(&job(), request(1)).expect("it waits");
-        assert_eq!(ended.look, Some(job()), "the next one is to listen soon");
+        let granted = waiters.granted(&job(), grant(1)).expect("it waits");
+        assert_eq!(granted.look, Some(job()), "the next one is to listen soon");
         java(&mut waiters);
         let listens = Step::Listen { owner: second.clone(), former: Some(first) };
         assert_eq!(waiters.step(&job()), listens);

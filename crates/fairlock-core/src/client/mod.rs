@@ -10,8 +10,8 @@
 //!   otherwise take the lock for nobody.
 //! - K4: every request that can be granted leads to its waiter, and no other request leads to any.
 //! - K5: a wait ends once; a waiter whose wait is over is in no queue.
-//! - K6: a waiter that the store says is in the queue is asked about by its lock's heartbeats, in the order of
-//!   these places, until its wait is over; heartbeats end when a lock has no such waiter.
+//! - K6: a waiter that the store says is in the queue has a place among the waiters of its lock, by
+//!   that order number, until its wait is over. A lock has heartbeats while it has such waiters.
 
 mod acquisition;
 mod copies;
@@ -21,4 +21,4 @@ mod waiters;
 pub use acquisition::Acquisition;
 pub use copies::Copies;
 pub use heartbeat::{Due, Failed, Outlook, Returned, Step, Unexpected};
-pub use waiters::{Ended, Lasts, Left, Message, Queued, Waiters};
+pub use waiters::{Granted, Lasts, Left, Message, Queued, Waiters};

@@ -3,7 +3,7 @@
 use super::Acquisition;
 use super::heartbeat::{Outlook, Queue};
 use crate::id::{LockName, OwnerId, RequestId};
-use crate::op::Acquire;
+use crate::op::{Acquire, Grant};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -35,9 +35,11 @@ pub(super) struct Waiter<T> {
     pub(super) caller: Option<T>,
 }
 
-/// A wait is over.
+/// A wait is over: the waiter has the lock.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Ended<T> {
+pub struct Granted<T> {
+    /// By which of its requests, and for how long.
+    pub grant: Grant,
     /// Whom to tell.
     pub caller: T,
     /// The lock whose next heartbeat is due now.
@@ -79,7 +81,7 @@ pub enum Lasts {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message<T> {
     /// The waiter has the lock.
-    Granted(Ended<T>),
+    Granted(Granted<T>),
     /// It cannot be used as it is: the next heartbeat of this lock is due now.
     Look(LockName),
     /// The same, and the message counts as dropped.
@@ -99,7 +101,8 @@ impl<T> Waiters<T> {
     pub fn enter(&mut self, name: LockName, acquisition: Acquisition, caller: T) -> RequestId {
         let waiter = acquisition.request();
         let entry = Waiter { name, acquisition, look_soon: false, caller: Some(caller) };
-        self.waiters.insert(waiter, entry);
+        let other = self.waiters.insert(waiter, entry);
+        debug_assert!(other.is_none(), "K4: {waiter:?} has two waiters");
         self.check();
         waiter
     }
@@ -151,13 +154,13 @@ impl<T> Waiters<T> {
         Some(Left { acquisition: entry.acquisition, caller: entry.caller, look })
     }
 
-    /// A grant of `request` arrived in a message.
-    pub fn message(&mut self, request: RequestId, lasts: Lasts) -> Message<T> {
-        let Some(waiter) = self.find(request) else { return Message::Dropped };
+    /// A grant arrived in a message.
+    pub fn message(&mut self, grant: &Grant, lasts: Lasts) -> Message<T> {
+        let Some(waiter) = self.find(grant.request) else { return Message::Dropped };
         let Some(entry) = self.waiters.get_mut(&waiter) else { return Message::Dropped };
         match lasts {
-            Lasts::Still if entry.acquisition.request() == request => {
-                self.end(waiter).map_or(Message::Dropped, Message::Granted)
+            Lasts::Still if entry.acquisition.request() == grant.request => {
+                self.grant(waiter, grant.clone()).map_or(Message::Dropped, Message::Granted)
             }
             // The lock may be idle because of that. A heartbeat brings the waiter back.
             Lasts::NoMore => {
@@ -175,13 +178,17 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// A reply about the lock `name` says that `request` has it.
-    pub fn granted(&mut self, name: &LockName, request: RequestId) -> Option<Ended<T>> {
-        let waiter = self.find(request)?;
+    /// A reply about the lock `name` contains a grant.
+    pub(super) fn granted(&mut self, name: &LockName, grant: Grant) -> Option<Granted<T>> {
+        let waiter = self.find(grant.request)?;
         if self.waiters.get(&waiter)?.name != *name {
             return None;
         }
-        self.end(waiter)
+        self.grant(waiter, grant)
+    }
+
+    fn grant(&mut self, waiter: RequestId, grant: Grant) -> Option<Granted<T>> {
+        self.end(waiter).map(|(caller, look)| Granted { grant, caller, look })
     }
 
     /// Gives a waiter that was dropped from the queue a new request, with which it returns to its
@@ -223,11 +230,12 @@ impl<T> Waiters<T> {
         (entry.caller.is_some() && entry.acquisition.can_be_granted(request)).then_some(waiter)
     }
 
-    pub(super) fn end(&mut self, waiter: RequestId) -> Option<Ended<T>> {
+    /// Ends a wait. Returns whom to tell, and the lock whose next heartbeat is due now.
+    pub(super) fn end(&mut self, waiter: RequestId) -> Option<(T, Option<LockName>)> {
         let caller = self.waiters.get_mut(&waiter)?.caller.take()?;
         let look = self.unqueue(waiter);
         self.check();
-        Some(Ended { caller, look })
+        Some((caller, look))
     }
 
     /// Takes a waiter out of the waiters of its lock. Returns the lock if it must be looked at now.
@@ -291,6 +299,11 @@ mod tests {
         LockName::new(b"job").expect("a name")
     }
 
+    fn grant(number: usize) -> Grant {
+        let token = crate::rules::Token::new(1).expect("a token");
+        Grant { request: request(number), token, ttl_ms: 30_000 }
+    }
+
     /// One waiter, with request 0.
     fn one() -> Waiters<&'static str> {
         let owner = OwnerId::ours(ClientId::from_random(7), 1).expect("a small number");
@@ -304,7 +317,7 @@ mod tests {
     /// What the message leads to, if it is a grant.
     fn told(message: Message<&'static str>) -> Option<&'static str> {
         match message {
-            Message::Granted(ended) => Some(ended.caller),
+            Message::Granted(granted) => Some(granted.caller),
             _ => None,
         }
     }
@@ -312,10 +325,10 @@ mod tests {
     #[test]
     fn a_grant_by_message_ends_the_wait_once() {
         let mut waiters = one();
-        assert_eq!(waiters.message(request(5), Lasts::Still), Message::Dropped, "forged");
-        assert_eq!(told(waiters.message(request(0), Lasts::Still)), Some("told"));
-        assert_eq!(waiters.message(request(0), Lasts::Still), Message::Dropped);
-        assert_eq!(waiters.granted(&job(), request(0)), None);
+        assert_eq!(waiters.message(&grant(5), Lasts::Still), Message::Dropped, "forged");
+        assert_eq!(told(waiters.message(&grant(0), Lasts::Still)), Some("told"));
+        assert_eq!(waiters.message(&grant(0), Lasts::Still), Message::Dropped);
+        assert_eq!(waiters.granted(&job(), grant(0)), None);
         // The reply that it is in the queue was overtaken.
         let queued = waiters.queued(request(0), 7, Outlook::default(), PERIOD);
         assert_eq!(queued, Queued::default());
@@ -332,7 +345,7 @@ mod tests {
             [(Lasts::Unknown, Message::Look(job())), (Lasts::NoMore, Message::TooLate(job()))]
         {
             let mut waiters = one();
-            assert_eq!(waiters.message(request(0), lasts), message);
+            assert_eq!(waiters.message(&grant(0), lasts), message);
             let queued = waiters.queued(request(0), 7, Outlook::default(), PERIOD);
             assert_eq!(queued, Queued { begins: true, look: true });
         }
@@ -359,16 +372,18 @@ mod tests {
     fn former_requests_are_granted_by_replies_alone_and_bounded() {
         let mut waiters = one();
         waiters.queued(request(0), 7, Outlook::default(), PERIOD);
-        let last = Acquisition::FORMER_MAX + 1;
+        let last = Acquisition::FORMER_MAX + 2;
         for number in 1..=last {
             assert!(waiters.return_to_place(request(0), request(number), 0).is_some());
             waiters.set_in_doubt(request(0), false);
         }
-        assert_eq!((waiters.waiting(), waiters.returned.len()), (1, last));
-        assert_eq!(waiters.granted(&job(), request(0)), None, "forgotten");
-        assert_eq!(waiters.message(request(1), Lasts::Still), Message::Look(job()));
-        let ended = waiters.granted(&job(), request(1)).expect("a former request");
-        assert_eq!(ended.caller, "told");
+        assert_eq!((waiters.waiting(), waiters.returned.len()), (1, last - 1));
+        for forgotten in 0..=1 {
+            assert_eq!(waiters.granted(&job(), grant(forgotten)), None);
+        }
+        assert_eq!(waiters.message(&grant(2), Lasts::Still), Message::Look(job()));
+        let granted = waiters.granted(&job(), grant(2)).expect("a former request");
+        assert_eq!(granted.caller, "told");
         waiters.leave(request(0));
         assert!(waiters.returned.is_empty(), "nothing is left of it");
     }
@@ -383,13 +398,13 @@ mod tests {
         }
         let sent = waiters.return_to_place(request(0), request(2), 0).expect("it waits");
         assert_eq!(sent.request, request(1), "its reply is missing");
-        assert_eq!(waiters.message(request(2), Lasts::Still), Message::Dropped);
-        assert_eq!(told(waiters.message(request(1), Lasts::Still)), Some("told"));
+        assert_eq!(waiters.message(&grant(2), Lasts::Still), Message::Dropped);
+        assert_eq!(told(waiters.message(&grant(1), Lasts::Still)), Some("told"));
     }
 
     #[test]
     fn a_reply_about_another_lock_grants_nothing() {
         let other = LockName::new(b"other").expect("a name");
-        assert_eq!(one().granted(&other, request(0)), None);
+        assert_eq!(one().granted(&other, grant(0)), None);
     }
 }

@@ -4,7 +4,7 @@
 //! `FAIRLOCK_CASES=n` plays n other cases and prints the seed; `FAIRLOCK_SEED=n` repeats them.
 
 use crate::support::{SHRINK_MS_MAX, ours, request, seed_and_cases};
-use fairlock_core::client::{Acquisition, Due, Ended, Lasts, Message, Outlook, Returned, Step};
+use fairlock_core::client::{Acquisition, Due, Granted, Lasts, Message, Outlook, Returned, Step};
 use fairlock_core::client::{Unexpected, Waiters};
 use fairlock_core::{Body, Grant, Kind, LockName, Mode, OwnerId, RequestId, Token};
 use proptest::prelude::*;
@@ -130,9 +130,10 @@ impl Play {
         fresh
     }
 
-    /// One of the requests that were ever made, or none of them.
-    fn any_request(&self, which: usize) -> RequestId {
-        self.requests.get(which).copied().unwrap_or_else(|| request(1_000_000))
+    /// A grant of one of the requests that were ever made, or of none of them.
+    fn grant(&self, which: usize) -> Grant {
+        let request = self.requests.get(which).copied().unwrap_or_else(|| request(1_000_000));
+        Grant { request, token: Token::new(1).unwrap(), ttl_ms: 30_000 }
     }
 
     /// A wait ends once, and only with a grant of a request of its waiter.
@@ -147,11 +148,8 @@ impl Play {
         Ok(())
     }
 
-    fn ended(&mut self, ended: Option<(Grant, Ended<usize>)>) -> Checked {
-        match ended {
-            Some((grant, ended)) => self.told(ended.caller, Some(grant.request)),
-            None => Ok(()),
-        }
+    fn ended(&mut self, granted: Option<Granted<usize>>) -> Checked {
+        granted.map_or(Ok(()), |granted| self.told(granted.caller, Some(granted.grant.request)))
     }
 
     fn queue(&self, of: usize) -> BTreeSet<usize> {
@@ -205,10 +203,10 @@ impl Play {
             Act::Leave(who) if *who < self.all.len() => self.leave(*who)?,
             Act::Leave(_) => {}
             Act::Message(which, lasts) => {
-                let request = self.any_request(*which);
-                if let Message::Granted(ended) = self.waiters.message(request, *lasts) {
+                if let Message::Granted(granted) = self.waiters.message(&self.grant(*which), *lasts)
+                {
                     ensure(*lasts == Lasts::Still, || format!("granted, but {lasts:?}"))?;
-                    self.told(ended.caller, Some(request))?;
+                    self.ended(Some(granted))?;
                 }
             }
             Act::DoubtAll(of) => {
@@ -235,10 +233,8 @@ impl Play {
     }
 
     fn beaten(&self, reply: &Reply) -> Body {
-        let token = Token::new(1).unwrap();
-        let grant = |which| Grant { request: self.any_request(which), token, ttl_ms: 30_000 };
         Body::Beaten {
-            held: reply.held.map(grant),
+            held: reply.held.map(|which| self.grant(which)),
             queued: reply.queued.clone(),
             retry_ms: reply.retry,
             foreign: reply.foreign,

@@ -8,7 +8,7 @@ use crate::base::error::Error;
 use crate::observe::{self, Way};
 use crate::state::hold::valid_until;
 use crate::store::{Scope, Topic};
-use fairlock_core::client::{self, Acquisition, Ended, Failed, Lasts, Message, Outlook};
+use fairlock_core::client::{self, Acquisition, Failed, Granted, Lasts, Message, Outlook};
 use fairlock_core::{Grant, Kind, LockName, RequestId};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -133,11 +133,8 @@ impl Waiters {
             Some(base) if valid_until(base, grant.ttl_ms).left().is_zero() => Lasts::NoMore,
             Some(_) => Lasts::Still,
         };
-        let message = self.fair(|fair| fair.message(grant.request, lasts));
-        match (message, base) {
-            (Message::Granted(ended), Some(base)) => {
-                self.grant(ended, grant.clone(), base, Way::Message);
-            }
+        match (self.fair(|fair| fair.message(grant, lasts)), base) {
+            (Message::Granted(granted), Some(base)) => self.grant(granted, base, Way::Message),
             (Message::Look(name), _) => self.kick(&name),
             (Message::TooLate(name), _) => {
                 self.note_dropped();
@@ -148,20 +145,20 @@ impl Waiters {
     }
 
     /// Passes on a grant from a reply. `base` is when that call was sent.
-    pub(crate) fn granted_by_reply(&self, granted: Option<(Grant, Ended<Caller>)>, base: Moment) {
-        if let Some((grant, ended)) = granted {
-            self.grant(ended, grant, base, Way::Heartbeat);
+    pub(crate) fn granted_by_reply(&self, granted: Option<Granted<Caller>>, base: Moment) {
+        if let Some(granted) = granted {
+            self.grant(granted, base, Way::Heartbeat);
         }
     }
 
-    fn grant(&self, ended: Ended<Caller>, grant: Grant, base: Moment, way: Way) {
+    fn grant(&self, granted: Granted<Caller>, base: Moment, way: Way) {
         observe::granted(Kind::Fair, way);
-        if let Some(name) = ended.look {
+        if let Some(name) = granted.look {
             self.kick(&name);
         }
         // A waiter that goes away at this moment has nothing to release: its driver takes the
         // outcome out of the channel, or abandons the request.
-        let _ = ended.caller.send(Outcome::Granted { grant, base });
+        let _ = granted.caller.send(Outcome::Granted { grant: granted.grant, base });
     }
 
     /// Passes on the end of waits after a failed heartbeat. Returns when the next one is due.
