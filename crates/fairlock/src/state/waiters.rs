@@ -98,16 +98,17 @@ impl Waiters {
         begins
     }
 
-    /// Removes a waiter, whether or not its wait is over.
+    /// Removes a waiter. Returns what is known of its requests, and whether its wait was over: then
+    /// the outcome has been sent, or is being sent by another thread.
     ///
     /// # Panics
     /// If it has left already.
-    pub(crate) fn leave(&self, waiter: RequestId) -> Acquisition {
+    pub(crate) fn leave(&self, waiter: RequestId) -> (Acquisition, bool) {
         let left = self.fair(|fair| fair.leave(waiter)).expect("a waiter leaves once");
         if let Some(name) = left.look {
             self.kick(&name);
         }
-        left.acquisition
+        (left.acquisition, left.caller.is_none())
     }
 
     /// Whether this client has a waiter for the fair lock.

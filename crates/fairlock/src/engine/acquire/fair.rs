@@ -32,7 +32,8 @@ pub(super) async fn fair(
         let op = acquisition.acquire(!context.store.inbox_up(), u64::MAX);
         let (waiter, mut outcome) = context.waiters.enter(wanted.name.clone(), acquisition);
         let got = wait_fair(context, wanted, op, &mut outcome, caller).await;
-        acquisition = context.waiters.leave(waiter);
+        let ended;
+        (acquisition, ended) = context.waiters.leave(waiter);
         let in_doubt = acquisition.is_in_doubt();
         let outcome = match got {
             Ok(Some(outcome)) => outcome,
@@ -42,8 +43,8 @@ pub(super) async fn fair(
                 give_up(context, wanted, &mut acquisition);
                 return Ok(None);
             }
-            Ok(None) => match outcome.try_recv() {
-                Ok(late @ Outcome::Granted { .. }) => late,
+            Ok(None) => match if ended { outcome.await.ok() } else { None } {
+                Some(late @ Outcome::Granted { .. }) => late,
                 _ => {
                     let taken_back = give_up(context, wanted, &mut acquisition);
                     // The next attempt, here or elsewhere, must not find a waiter in the queue
