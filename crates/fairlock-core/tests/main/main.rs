@@ -22,3 +22,4 @@ mod simple;
 mod stale;
 mod support;
 mod turns;
+mod waiting;

@@ -73,10 +73,15 @@ impl Poll {
 
 /// A random time below `most`.
 pub(crate) fn jitter(most: Duration) -> Duration {
+    most.mul_f64(chance())
+}
+
+/// A random number from 0 to 1.
+pub(crate) fn chance() -> f64 {
     // Without randomness from the system there is no jitter, but then the client would not have
     // started.
     let random = random_u32().unwrap_or(0);
-    most.mul_f64(f64::from(random) / (f64::from(u32::MAX) + 1.0))
+    f64::from(random) / (f64::from(u32::MAX) + 1.0)
 }
 
 #[cfg(test)]

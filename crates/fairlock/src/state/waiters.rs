@@ -1,19 +1,19 @@
-//! The waiters of this client: what each waits for, and how it learns of its turn.
+//! The waiters of this client, and how they learn how their waits end.
 //!
-//! Each lock with waiters has one heartbeat task. It sends heartbeats, handles their replies, and
-//! brings back waiters that were dropped from the queue. Grants by message arrive through
-//! [`Waiters::granted_by_message`]. Both ways end in the waiter's [`Outcome`].
+//! Each fair lock with waiters has one heartbeat task. [`client::Waiters`] decides what a reply or a
+//! message means; here its decisions are passed on, after the mutex is released.
 
 use crate::base::clock::{Moment, lock};
 use crate::base::error::Error;
 use crate::observe::{self, Way};
 use crate::state::hold::valid_until;
 use crate::store::{Scope, Topic};
-use fairlock_core::client::Acquisition;
-use fairlock_core::{Grant, Kind, LockName, OwnerId, RequestId};
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use fairlock_core::client::{self, Acquisition, Failed, Granted, Lasts, Message, Outlook};
+use fairlock_core::{Grant, Kind, LockName, RequestId};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 /// How a waiter's wait ends.
@@ -25,67 +25,13 @@ pub(crate) enum Outcome {
     Failed(Error),
 }
 
-/// One waiter of this client on one fair lock.
-pub(crate) struct Entry {
+pub(crate) type Caller = oneshot::Sender<Outcome>;
+
+/// The heartbeats of the waiters on one fair lock.
+pub(crate) struct Heartbeat {
     pub(crate) name: LockName,
-    pub(crate) owner: OwnerId,
-    state: Mutex<EntryState>,
-}
-
-struct EntryState {
-    acquisition: Acquisition,
-    /// A grant arrived in a message that could not be used, before the reply that the waiter is
-    /// queued.
-    look_soon: bool,
-    outcome: Option<oneshot::Sender<Outcome>>,
-}
-
-impl Entry {
-    /// What is known of its requests now.
-    pub(crate) fn acquisition(&self) -> Acquisition {
-        lock(&self.state).acquisition.clone()
-    }
-
-    fn request(&self) -> RequestId {
-        lock(&self.state).acquisition.request()
-    }
-
-    pub(crate) fn set_in_doubt(&self, in_doubt: bool) {
-        lock(&self.state).acquisition.set_in_doubt(in_doubt);
-    }
-
-    fn finish(&self, outcome: Outcome) {
-        if let Some(waiting) = lock(&self.state).outcome.take() {
-            // A waiter that goes away at this moment has nothing to release: its driver takes the
-            // outcome out of the channel, or abandons the request.
-            let _ = waiting.send(outcome);
-        }
-    }
-
-    fn is_waiting(&self) -> bool {
-        lock(&self.state).outcome.is_some()
-    }
-}
-
-/// The waiters of this client on one fair lock, by order number.
-pub(crate) struct Queue {
-    pub(crate) name: LockName,
-    waiters: Mutex<BTreeMap<(u64, RequestId), Arc<Entry>>>,
     /// Makes the task send a heartbeat now.
     pub(crate) kick: Notify,
-    /// The oldest waiter subscribes to its own channel, because a Java client holds the lock or
-    /// waits.
-    pub(crate) oldest_listens: AtomicBool,
-    /// The server may be a different one: the next heartbeat asks about every waiter instead of
-    /// only the oldest.
-    pub(crate) all_in_doubt: AtomicBool,
-}
-
-impl Queue {
-    /// The oldest waiters, at most `limit`.
-    pub(crate) fn oldest(&self, limit: usize) -> Vec<Arc<Entry>> {
-        lock(&self.waiters).values().take(limit).cloned().collect()
-    }
 }
 
 /// The waiters of this client on one plain lock: one of them talks to the server at a time.
@@ -103,177 +49,128 @@ pub(crate) struct Waiters {
 
 #[derive(Default)]
 struct State {
-    by_request: HashMap<RequestId, Arc<Entry>>,
+    fair: client::Waiters<Caller>,
     // Ordered: what is woken first must not depend on chance (`random.rs`).
-    queues: BTreeMap<LockName, Arc<Queue>>,
+    heartbeats: BTreeMap<LockName, Arc<Heartbeat>>,
     plain: BTreeMap<LockName, (Arc<PlainQueue>, usize)>,
 }
 
 impl Waiters {
+    /// Gives an input to the waiters on fair locks.
+    pub(crate) fn fair<R>(&self, input: impl FnOnce(&mut client::Waiters<Caller>) -> R) -> R {
+        input(&mut lock(&self.state).fair)
+    }
+
     /// Registers a waiter before its request is sent, so that no grant can arrive too early.
     pub(crate) fn enter(
         &self,
         name: LockName,
         acquisition: Acquisition,
-    ) -> (Arc<Entry>, oneshot::Receiver<Outcome>) {
-        let (sender, receiver) = oneshot::channel();
-        let (owner, request) = (acquisition.owner().clone(), acquisition.request());
-        let state = EntryState { acquisition, look_soon: false, outcome: Some(sender) };
-        let entry = Arc::new(Entry { name, owner, state: Mutex::new(state) });
-        lock(&self.state).by_request.insert(request, Arc::clone(&entry));
-        (entry, receiver)
+    ) -> (RequestId, oneshot::Receiver<Outcome>) {
+        let (caller, outcome) = oneshot::channel();
+        (self.fair(|fair| fair.enter(name, acquisition, caller)), outcome)
     }
 
-    /// Notes that the waiter is in the queue, as the server says. A queue that this returns is new,
-    /// and needs a heartbeat task: see [`retire`](Self::retire).
+    /// Notes that the waiter is in the queue, as the server says. A heartbeat that this returns
+    /// begins now.
     #[must_use]
-    pub(crate) fn queued(&self, entry: &Arc<Entry>, order: u64) -> Option<Arc<Queue>> {
-        let (request, look_soon) = {
-            let mut state = lock(&entry.state);
-            state.acquisition.queued(order);
-            (state.acquisition.request(), state.look_soon)
-        };
-        let mut state = lock(&self.state);
-        if !entry.is_waiting() {
-            // Granted by message before the reply was read.
-            return None;
-        }
-        let (queue, is_new) = match state.queues.get(&entry.name) {
-            Some(queue) => (Arc::clone(queue), false),
-            None => {
-                let queue = Arc::new(Queue {
-                    name: entry.name.clone(),
-                    waiters: Mutex::default(),
-                    kick: Notify::new(),
-                    oldest_listens: AtomicBool::new(false),
-                    all_in_doubt: AtomicBool::new(false),
-                });
-                state.queues.insert(entry.name.clone(), Arc::clone(&queue));
-                (queue, true)
-            }
-        };
-        lock(&queue.waiters).insert((order, request), Arc::clone(entry));
-        if look_soon {
-            queue.kick.notify_one();
-        }
-        is_new.then_some(queue)
-    }
-
-    /// Removes a waiter. Returns whether it was still waiting.
-    pub(crate) fn remove(&self, entry: &Arc<Entry>) -> bool {
-        let mut state = lock(&self.state);
-        self.forget(&mut state, entry);
-        lock(&entry.state).outcome.take().is_some()
-    }
-
-    fn forget(&self, state: &mut State, entry: &Arc<Entry>) {
-        let (request, order) = {
-            let entry = lock(&entry.state);
-            for request in entry.acquisition.grantable() {
-                state.by_request.remove(&request);
-            }
-            (entry.acquisition.request(), entry.acquisition.order())
-        };
-        if let (Some(order), Some(queue)) = (order, state.queues.get(&entry.name)) {
-            lock(&queue.waiters).remove(&(order, request));
-            if queue.oldest_listens.load(Ordering::Relaxed) {
-                // Another waiter may be the oldest now.
-                queue.kick.notify_one();
-            }
-        }
-    }
-
-    /// Gives a waiter that was dropped from the queue a new request, with which it returns to its
-    /// place. The last request is kept while it is unanswered. `None` if the waiter has gone.
-    pub(crate) fn renew_request(
+    pub(crate) fn queued(
         &self,
-        entry: &Arc<Entry>,
-        fresh: RequestId,
-    ) -> Option<Acquisition> {
-        let mut all = lock(&self.state);
-        let mut state = lock(&entry.state);
-        let order = state.acquisition.order()?;
-        state.outcome.as_ref()?;
-        let former = state.acquisition.request();
-        if let Some(forgotten) = state.acquisition.return_to_place(fresh) {
-            all.by_request.remove(&forgotten);
+        name: &LockName,
+        waiter: RequestId,
+        order: u64,
+        outlook: Outlook,
+        period: Duration,
+    ) -> Option<Arc<Heartbeat>> {
+        let (begins, look) = {
+            let mut state = lock(&self.state);
+            let queued = state.fair.queued(waiter, order, outlook, period);
+            let begins = queued.begins.then(|| {
+                let new = Arc::new(Heartbeat { name: name.clone(), kick: Notify::new() });
+                state.heartbeats.insert(name.clone(), Arc::clone(&new));
+                new
+            });
+            (begins, queued.look)
+        };
+        if look {
+            self.kick(name);
         }
-        if state.acquisition.request() == fresh {
-            all.by_request.insert(fresh, Arc::clone(entry));
-            if let Some(queue) = all.queues.get(&entry.name) {
-                let mut waiters = lock(&queue.waiters);
-                waiters.remove(&(order, former));
-                waiters.insert((order, fresh), Arc::clone(entry));
-            }
+        begins
+    }
+
+    /// Removes a waiter. Returns what is known of its requests, and whether its wait was over: then
+    /// the outcome has been sent, or is being sent by another thread.
+    ///
+    /// # Panics
+    /// If it has left already.
+    pub(crate) fn leave(&self, waiter: RequestId) -> (Acquisition, bool) {
+        let left = self.fair(|fair| fair.leave(waiter)).expect("a waiter leaves once");
+        if let Some(name) = left.look {
+            self.kick(&name);
         }
-        Some(state.acquisition.clone())
+        (left.acquisition, left.caller.is_none())
     }
 
     /// Whether this client has a waiter for the fair lock.
     pub(crate) fn is_wanted(&self, name: &LockName) -> bool {
-        lock(&self.state).queues.contains_key(name)
+        self.fair(|fair| fair.is_wanted(name))
     }
 
-    /// Ends the heartbeats of a lock without waiters. Returns whether it has none.
-    pub(crate) fn retire(&self, queue: &Arc<Queue>) -> bool {
+    /// A heartbeat is due. Ends the heartbeats of a lock without waiters.
+    pub(crate) fn due(&self, name: &LockName, now: Moment, woken: bool) -> client::Due {
         let mut state = lock(&self.state);
-        if !lock(&queue.waiters).is_empty() {
-            return false;
-        }
-        state.queues.remove(&queue.name);
-        true
+        let due = state.fair.due(name, now.since_boot(), woken);
+        let over = matches!(due, client::Due::Over(_)).then(|| state.heartbeats.remove(name));
+        drop(state);
+        drop(over);
+        due
     }
 
     /// Handles a grant from the inbox. `base` is the earliest moment at which its server can have
     /// made it.
     pub(crate) fn granted_by_message(&self, grant: &Grant, base: Option<Moment>) {
-        let Some(entry) = lock(&self.state).by_request.get(&grant.request).cloned() else {
-            // Given up, already known, or forged.
-            return self.note_dropped();
+        let lasts = match base {
+            None => Lasts::Unknown,
+            Some(base) if valid_until(base, grant.ttl_ms).left().is_zero() => Lasts::NoMore,
+            Some(_) => Lasts::Still,
         };
-        match base {
-            // The grant is over already: this process slept through its turn, and the lock may be
-            // idle because of that. A heartbeat brings the waiter back.
-            Some(base) if valid_until(base, grant.ttl_ms).left().is_zero() => {
+        match (self.fair(|fair| fair.message(grant, lasts)), base) {
+            (Message::Granted(granted), Some(base)) => self.grant(granted, base, Way::Message),
+            (Message::Look(name), _) => self.kick(&name),
+            (Message::TooLate(name), _) => {
                 self.note_dropped();
-                lock(&entry.state).look_soon = true;
-                self.kick(&entry.name);
+                self.kick(&name);
             }
-            Some(base) if entry.request() == grant.request => {
-                self.grant(&entry, grant.clone(), base, Way::Message);
-            }
-            // Before the very first reply, the store's time is unknown and the queue may not exist.
-            // A grant to a former request comes from a server that took over, or from a message
-            // that was delayed while the server said that the waiter has nothing. The reply to a
-            // heartbeat tells what holds now.
-            _ => {
-                lock(&entry.state).look_soon = true;
-                self.kick(&entry.name);
-            }
+            (Message::Dropped | Message::Granted(_), _) => self.note_dropped(),
         }
     }
 
-    /// Handles a grant from a reply. `base` is when that call was sent.
-    pub(crate) fn granted_by_reply(&self, grant: &Grant, base: Moment) {
-        let entry = lock(&self.state).by_request.get(&grant.request).cloned();
-        if let Some(entry) = entry {
-            self.grant(&entry, grant.clone(), base, Way::Heartbeat);
+    /// Passes on a grant from a reply. `base` is when that call was sent.
+    pub(crate) fn granted_by_reply(&self, granted: Option<Granted<Caller>>, base: Moment) {
+        if let Some(granted) = granted {
+            self.grant(granted, base, Way::Heartbeat);
         }
     }
 
-    fn grant(&self, entry: &Arc<Entry>, grant: Grant, base: Moment, way: Way) {
+    fn grant(&self, granted: Granted<Caller>, base: Moment, way: Way) {
         observe::granted(Kind::Fair, way);
-        self.forget(&mut lock(&self.state), entry);
-        entry.finish(Outcome::Granted { grant, base });
+        if let Some(name) = granted.look {
+            self.kick(&name);
+        }
+        // A waiter that goes away at this moment has nothing to release: its driver takes the
+        // outcome out of the channel, or abandons the request.
+        let _ = granted.caller.send(Outcome::Granted { grant: granted.grant, base });
     }
 
-    /// Fails all waiters of `queue`, which the store cannot serve any more.
-    pub(crate) fn fail(&self, queue: &Arc<Queue>, error: &Error) {
-        let all: Vec<_> = lock(&queue.waiters).values().cloned().collect();
-        for entry in all {
-            self.forget(&mut lock(&self.state), &entry);
-            entry.finish(Outcome::Failed(error.clone().by(&entry.owner)));
+    /// Passes on the end of waits after a failed heartbeat. Returns when the next one is due.
+    pub(crate) fn failed(&self, failed: Failed<Caller>, error: impl FnOnce() -> Error) -> Duration {
+        if !failed.over.is_empty() {
+            let error = error();
+            for (owner, caller) in failed.over {
+                let _ = caller.send(Outcome::Failed(error.clone().by(&owner)));
+            }
         }
+        failed.wait
     }
 
     /// Joins the waiters of a plain lock.
@@ -309,37 +206,45 @@ impl Waiters {
     }
 
     fn kick(&self, name: &LockName) {
-        let queue = lock(&self.state).queues.get(name).cloned();
-        if let Some(queue) = queue {
-            queue.kick.notify_one();
+        let heartbeat = lock(&self.state).heartbeats.get(name).cloned();
+        if let Some(heartbeat) = heartbeat {
+            heartbeat.kick.notify_one();
         }
     }
 
     /// After a reconnect, makes every queue look again, and ask about each of its waiters.
     pub(crate) fn check_everyone(&self, scope: &Scope) {
-        for queue in lock(&self.state).queues.values().filter(|queue| scope.has(&queue.name)) {
-            queue.all_in_doubt.store(true, Ordering::Relaxed);
+        for heartbeat in self.heartbeats(scope) {
+            self.fair(|fair| fair.doubt_all(&heartbeat.name));
         }
         self.check(scope);
     }
 
     /// Makes every queue look again.
     pub(crate) fn check(&self, scope: &Scope) {
-        let state = lock(&self.state);
-        for queue in state.queues.values().filter(|queue| scope.has(&queue.name)) {
-            queue.kick.notify_one();
+        for heartbeat in self.heartbeats(scope) {
+            heartbeat.kick.notify_one();
         }
-        for (_, (queue, _)) in state.plain.iter().filter(|(name, _)| scope.has(name)) {
+        let plain: Vec<_> = {
+            let state = lock(&self.state);
+            state.plain.iter().map(|(name, (queue, _))| (name.clone(), Arc::clone(queue))).collect()
+        };
+        for (_, queue) in plain.iter().filter(|(name, _)| scope.has(name)) {
             queue.wake.notify_one();
         }
+    }
+
+    fn heartbeats(&self, scope: &Scope) -> Vec<Arc<Heartbeat>> {
+        let mut all: Vec<_> = lock(&self.state).heartbeats.values().cloned().collect();
+        all.retain(|heartbeat| scope.has(&heartbeat.name));
+        all
     }
 
     /// The number of waiters, and of locks with a queue for them.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let state = lock(&self.state);
-        let waits = |(request, entry): &(&RequestId, &Arc<Entry>)| entry.request() == **request;
-        (state.by_request.iter().filter(waits).count(), state.queues.len() + state.plain.len())
+        (state.fair.waiting(), state.heartbeats.len() + state.plain.len())
     }
 
     pub(crate) fn note_dropped(&self) {
@@ -372,50 +277,16 @@ mod tests {
         let (name, owner) = (guard.name().clone(), owner.expect("a number"));
         let acquisition = Acquisition::new(Kind::Fair, owner, Mode::Wait, 30_000, false, request);
         let asks = Op::Acquire(acquisition.acquire(false, u64::MAX));
-        let (entry, outcome) = context.waiters.enter(name.clone(), acquisition);
+        let (waiter, mut outcome) = context.waiters.enter(name.clone(), acquisition);
         let reply = context.store.call(&name, &asks).await.expect("memory answers");
         let Body::Queued { order, .. } = reply.answer.body else { panic!("{reply:?}") };
         context.clock.forget();
         guard.release().await.expect("released");
-        assert!(entry.is_waiting(), "granted by a message that counts from no time");
-        let queue = context.waiters.queued(&entry, order).expect("a new queue");
-        crate::engine::heartbeat::begin(context, queue);
+        assert!(outcome.try_recv().is_err(), "granted by a message that counts from no time");
+        let (nothing, period) = (Outlook::default(), Duration::from_secs(60));
+        let heartbeat = context.waiters.queued(&name, waiter, order, nothing, period);
+        crate::engine::heartbeat::begin(context, heartbeat.expect("the first waiter"));
         let outcome = tokio::time::timeout(Duration::from_secs(10), outcome).await;
         assert!(matches!(outcome, Ok(Ok(Outcome::Granted { .. }))), "{outcome:?}");
-    }
-
-    /// A message may have been under way while the server said that the waiter has nothing, so a
-    /// grant by message to a former request is not believed. A reply is.
-    #[test]
-    fn former_requests_are_granted_by_replies_alone_and_bounded() {
-        let waiters = Waiters::default();
-        let client = fairlock_core::ClientId::from_random(1);
-        let owner = OwnerId::ours(client, 1).expect("a number");
-        let request = |number: u128| RequestId::from_random(number);
-        let grant = |number| Grant {
-            request: request(number),
-            token: fairlock_core::Token::new(1).expect("a token"),
-            ttl_ms: 30_000,
-        };
-        let mut acquisition =
-            Acquisition::new(Kind::Fair, owner, Mode::Wait, 30_000, false, request(0));
-        acquisition.queued(7);
-        let name = LockName::new(b"job").expect("a name");
-        let (entry, mut outcome) = waiters.enter(name, acquisition);
-        let last = Acquisition::FORMER_MAX as u128 + 1;
-        for number in 1..=last {
-            assert!(waiters.renew_request(&entry, request(number)).is_some());
-        }
-        assert_eq!(entry.acquisition().grantable().count(), Acquisition::FORMER_MAX + 1);
-        assert_eq!(
-            (waiters.waiting().0, lock(&waiters.state).by_request.len()),
-            (1, Acquisition::FORMER_MAX + 1)
-        );
-        waiters.granted_by_reply(&grant(0), Moment::now());
-        waiters.granted_by_message(&grant(1), Some(Moment::now()));
-        assert!(outcome.try_recv().is_err(), "one is forgotten, the other is looked after");
-        waiters.granted_by_reply(&grant(1), Moment::now());
-        assert!(matches!(outcome.try_recv(), Ok(Outcome::Granted { .. })));
-        assert!(lock(&waiters.state).by_request.is_empty(), "nothing is left of it");
     }
 }

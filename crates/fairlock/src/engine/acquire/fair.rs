@@ -10,10 +10,9 @@ use crate::engine::release;
 use crate::engine::send::Copies;
 use crate::observe;
 use crate::state::hold::Hold;
-use crate::state::waiters::{Entry, Outcome};
-use crate::store::Topic;
+use crate::state::waiters::Outcome;
 use fairlock_core::OwnerId;
-use fairlock_core::client::{Acquired, Acquisition};
+use fairlock_core::client::{Acquired, Acquisition, Outlook};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -30,10 +29,10 @@ pub(super) async fn fair(
     let mut acquisition = wanted.begin(context, owner)?;
     let mut over = 0;
     loop {
-        let (entry, mut outcome) = context.waiters.enter(wanted.name.clone(), acquisition.clone());
-        let got = wait_fair(context, wanted, &acquisition, &entry, &mut outcome, caller).await;
-        context.waiters.remove(&entry);
-        acquisition = entry.acquisition();
+        let (waiter, mut outcome) = context.waiters.enter(wanted.name.clone(), acquisition.clone());
+        let got = wait_fair(context, wanted, &acquisition, &mut outcome, caller).await;
+        let ended;
+        (acquisition, ended) = context.waiters.leave(waiter);
         let in_doubt = acquisition.is_in_doubt();
         let outcome = match got {
             Ok(Some(outcome)) => outcome,
@@ -43,8 +42,8 @@ pub(super) async fn fair(
                 give_up(context, wanted, &mut acquisition);
                 return Ok(None);
             }
-            Ok(None) => match outcome.try_recv() {
-                Ok(late @ Outcome::Granted { .. }) => late,
+            Ok(None) => match if ended { outcome.await.ok() } else { None } {
+                Some(late @ Outcome::Granted { .. }) => late,
                 _ => {
                     let taken_back = give_up(context, wanted, &mut acquisition);
                     // The next attempt, here or elsewhere, must not find a waiter in the queue
@@ -102,11 +101,10 @@ async fn wait_fair(
     context: &Arc<Context>,
     wanted: &Request,
     acquisition: &Acquisition,
-    entry: &Arc<Entry>,
     outcome: &mut oneshot::Receiver<Outcome>,
     caller: &mut DeliverySender,
 ) -> Result<Option<Outcome>, Error> {
-    let returning = acquisition.order().is_some();
+    let (request, returning) = (acquisition.request(), acquisition.order().is_some());
     let until = wanted.until.filter(|_| !wanted.try_once);
     let stop = stop(context, caller, until);
     tokio::pin!(stop);
@@ -130,7 +128,7 @@ async fn wait_fair(
             }
         }
     };
-    entry.set_in_doubt(copies.in_doubt());
+    context.waiters.fair(|fair| fair.set_in_doubt(request, copies.in_doubt()));
     if overtaken.is_some() {
         return Ok(overtaken);
     }
@@ -139,18 +137,16 @@ async fn wait_fair(
         (Acquired::Granted(grant), base) => return Ok(Some(Outcome::Granted { grant, base })),
         (Acquired::Taken { .. } | Acquired::FormerHold, _) => return Ok(None),
         (Acquired::Queued { order, retry_ms, foreign, length }, _) => {
-            observe::queued(&wanted.name, &entry.owner, returning, length);
-            if let Some(queue) = context.waiters.queued(entry, order) {
-                heartbeat::begin(context, queue);
+            let owner = acquisition.owner();
+            observe::queued(&wanted.name, owner, returning, length);
+            let outlook = Outlook { retry: retry_ms.map(Duration::from_millis), foreign };
+            let period = context.beat_every(&wanted.name);
+            let begins = context.waiters.queued(&wanted.name, request, order, outlook, period);
+            if let Some(heartbeat) = begins {
+                heartbeat::begin(context, heartbeat);
             }
             if let Some(reporter) = &wanted.reporter {
-                reporter.queued(&entry.owner);
-            }
-            // The first heartbeat is early if the server expects a change before the regular one,
-            // or if it must find out on which channel Java will wake this waiter.
-            let soon = context.beat_every(&wanted.name);
-            if foreign || retry_ms.is_some_and(|ms| Duration::from_millis(ms) < soon) {
-                context.waiters.wake(&Topic::Waiter(wanted.name.clone(), entry.owner.clone()));
+                reporter.queued(owner);
             }
         }
     }

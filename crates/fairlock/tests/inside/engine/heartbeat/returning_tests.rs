@@ -2,7 +2,7 @@
 
 use crate::state::waiters::Outcome;
 use crate::{Client, Config};
-use fairlock_core::client::Acquisition;
+use fairlock_core::client::{Acquisition, Outlook};
 use fairlock_core::{Kind, LockName, Mode};
 use fairlock_testkit::tempdir::TempDir;
 use std::time::Duration;
@@ -22,11 +22,13 @@ async fn a_waiter_that_returned_looks_again_when_it_was_told_to() {
     let (owner, request) = (owner.expect("a number"), request.expect("random"));
     let mut acquisition = Acquisition::new(Kind::Fair, owner, Mode::Wait, 30_000, false, request);
     acquisition.queued(7);
-    let (entry, outcome) = context.waiters.enter(name.clone(), acquisition);
-    let queue = context.waiters.queued(&entry, 7).expect("a new queue");
-    assert!(context.beat_every(&name) >= Duration::from_secs(10));
-    queue.kick.notify_one();
-    super::begin(context, queue);
+    let (waiter, outcome) = context.waiters.enter(name.clone(), acquisition);
+    let period = context.beat_every(&name);
+    assert!(period >= Duration::from_secs(10));
+    let heartbeat = context.waiters.queued(&name, waiter, 7, Outlook::default(), period);
+    let heartbeat = heartbeat.expect("the first waiter");
+    heartbeat.kick.notify_one();
+    super::begin(context, heartbeat);
     let outcome = tokio::time::timeout(Duration::from_secs(8), outcome).await;
     assert!(matches!(outcome, Ok(Ok(Outcome::Granted { .. }))), "{outcome:?}");
 }
