@@ -342,7 +342,9 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::Acquisition;
     use crate::id::ClientId;
+    use crate::op::Grant;
     use crate::op::{Kind, Mode};
     use crate::rules::Token;
 
@@ -410,7 +412,7 @@ mod tests {
         assert_eq!((sent.order, sent.request), (Some(number), request(100 + number)));
         waiters.set_in_doubt(request(number), false);
         let in_place = Body::Queued { order: number, retry_ms, foreign: false, length: 1 };
-        let returned = waiters.returned(&job(), request(number), &in_place);
+        let returned = waiters.returned(&job(), request(number), in_place);
         assert_eq!(returned, Ok(Returned::InPlace(None)));
     }
 
@@ -528,7 +530,7 @@ mod tests {
         let sent = waiters.return_to_place(request(2), request(3), 0).expect("it waits");
         assert_eq!(sent.request, request(3));
         let Grant { token, ttl_ms, .. } = grant(3);
-        match waiters.returned(&job(), request(2), &Body::Granted { token, ttl_ms }) {
+        match waiters.returned(&job(), request(2), Body::Granted { token, ttl_ms }) {
             Ok(Returned::InPlace(Some(granted))) => {
                 assert_eq!((granted.grant, granted.caller), (grant(3), 2));
             }
@@ -601,7 +603,7 @@ mod tests {
     fn a_refusal_ends_the_waits_at_once() {
         let mut waiters = queue(1);
         let _ = asks(&mut waiters);
-        assert_eq!(waiters.beaten(&job(), Body::Nudged), Err(Unexpected));
+        assert_eq!(waiters.beaten(&job(), Body::Nudged), Err(Mismatch));
         let failed = waiters.failed(&job(), (PERIOD, PERIOD), None, PERIOD);
         assert_eq!(failed, Failed { over: vec![(owner(1), 1)], wait: CLOSEST });
     }
