@@ -54,6 +54,10 @@ impl Moment {
         self.0
     }
 
+    pub(crate) fn at_nanos(since_boot: u64) -> Self {
+        Self(since_boot)
+    }
+
     pub(crate) fn plus(self, d: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
     }

@@ -1,0 +1,426 @@
+//! One hold, as its client sees it: until when it is valid, its guards, and its renewals. Times are
+//! nanoseconds of any monotonic clock of the caller's choice.
+
+use super::lease::{Lease, ns, valid_until_ns};
+use crate::id::OwnerId;
+use crate::rules::MAX_HOLD_COUNT;
+
+/// Pause before a failed renewal is tried again.
+const RETRY_MS: u64 = 500;
+
+/// When a grant by message is first renewed: its TTL is short, but a critical section that is
+/// shorter than this needs no renewal at all.
+const CONFIRM_AFTER_MS: u64 = 100;
+
+/// Whether a hold still protects. Held and Suspect ones are valid until their validity runs out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Held, according to the last renewal.
+    Held,
+    /// A renewal failed or is overdue, or the connection was lost.
+    Suspect,
+    /// No longer held. This is final.
+    Lost(Loss),
+}
+
+/// Why a hold was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Its lease ran out.
+    Expired,
+    /// Its lease ran out while the store did not answer the renewals.
+    Unreachable,
+    /// Its longest hold is over.
+    MaxHold,
+    /// It was taken away by force, according to a message and to the store.
+    Forced,
+    /// Somebody else has the lock.
+    Replaced,
+    /// The store does not know the hold, and nobody else has the lock.
+    DataLost,
+}
+
+/// A change of the hold count that is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The number of guards.
+    pub count: u32,
+    /// Later changes have larger numbers, so that the store can tell which one is the latest.
+    pub number: u64,
+}
+
+/// What follows when the watchdog looks at a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// It is lost, and needs no further look.
+    Lost,
+    /// It is renewed, the earlier the sooner its validity ends. However and whenever the renewal
+    /// ends, it is looked at again at that moment.
+    Renew {
+        /// When its validity ends.
+        valid_until_ns: u64,
+    },
+    /// Only its end remains: it is looked at then.
+    Ends {
+        /// When its validity ends.
+        valid_until_ns: u64,
+    },
+}
+
+/// What a client knows of one hold, from its grant to its end.
+#[derive(Clone, Debug)]
+pub struct Hold {
+    lease: Lease,
+    valid_until_ns: u64,
+    standing: Standing,
+    /// Whether the store was told of the whole lease, and the connection has lasted since.
+    whole_lease: bool,
+    /// A message says that it was taken away by force.
+    forced: bool,
+    /// The number of guards, including those that were detached.
+    count: u32,
+    /// The number of guards that were detached.
+    detached: u32,
+    change: u64,
+    /// The number of renewals of the watchdog under way.
+    renewals: u32,
+    /// It is being, or was, left to the store until this moment.
+    left_until_ns: Option<u64>,
+    /// Who held the lock when the store said that this hold is gone.
+    taken_by: Option<OwnerId>,
+}
+
+impl Hold {
+    /// A hold with one guard.
+    pub fn new(lease: Lease, valid_until_ns: u64) -> Self {
+        Self {
+            lease,
+            valid_until_ns: lease.capped(valid_until_ns),
+            standing: Standing::Held,
+            whole_lease: false,
+            forced: false,
+            count: 1,
+            detached: 0,
+            change: 0,
+            renewals: 0,
+            left_until_ns: None,
+            taken_by: None,
+        }
+    }
+
+    /// How long it is to last.
+    pub fn lease(&self) -> Lease {
+        self.lease
+    }
+
+    /// Until when it is valid unless it is lost.
+    pub fn valid_until_ns(&self) -> u64 {
+        self.valid_until_ns
+    }
+
+    /// Whether it protects, apart from the time.
+    pub fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// The number of guards, including those that were detached.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether the last guard is gone.
+    pub fn has_ended(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether no guard is left: all were released or detached.
+    pub fn is_unattended(&self) -> bool {
+        self.count == self.detached
+    }
+
+    /// Whether it is being, or was, left to the store for a time of its own.
+    pub fn is_being_left(&self) -> bool {
+        self.left_until_ns.is_some()
+    }
+
+    /// Whether a renewal of the watchdog is under way.
+    pub fn is_being_renewed(&self) -> bool {
+        self.renewals > 0
+    }
+
+    /// Who held the lock when the store said that this hold is gone, if anybody did.
+    pub fn taken_by(&self) -> Option<&OwnerId> {
+        self.taken_by.as_ref()
+    }
+
+    /// It is `now_ns`. Returns whether the hold still protects.
+    pub fn time(&mut self, now_ns: u64) -> Standing {
+        self.input(0, |hold| {
+            hold.pass(now_ns);
+            hold.standing
+        })
+    }
+
+    /// The watchdog begins to watch it; `whole` says whether the store was told of the whole lease.
+    /// Returns when to look at it.
+    pub fn watched(&mut self, now_ns: u64, whole: bool) -> u64 {
+        self.input(0, |hold| {
+            hold.whole_lease = whole;
+            if whole { hold.next_look(now_ns) } else { hold.soon(now_ns, CONFIRM_AFTER_MS) }
+        })
+    }
+
+    /// The watchdog looks at it.
+    pub fn look(&mut self, now_ns: u64) -> Look {
+        self.input(0, |hold| {
+            let valid_until_ns = hold.valid_until_ns;
+            match hold.pass(now_ns) {
+                false => Look::Lost,
+                // Of an explicit lease, only the end remains.
+                true if !hold.lease.renewed && hold.whole_lease => Look::Ends { valid_until_ns },
+                true => Look::Renew { valid_until_ns },
+            }
+        })
+    }
+
+    /// A renewal of the watchdog is to be sent. Returns the TTL to ask for, in milliseconds. `None`
+    /// if it must not be sent, because the hold is being left to the store for a time that the
+    /// renewal would replace. [`renewal_over`](Self::renewal_over) ends what `Some` begins.
+    pub fn begin_renewal(&mut self, now_ns: u64) -> Option<u64> {
+        self.input(0, |hold| {
+            if hold.is_being_left() {
+                return None;
+            }
+            hold.renewals += 1;
+            Some(hold.lease.wanted_ms(now_ns))
+        })
+    }
+
+    /// A renewal of the watchdog is over, answered or not. Returns whether somebody may be waiting
+    /// for that, to leave the hold to the store.
+    pub fn renewal_over(&mut self) -> bool {
+        self.input(0, |hold| {
+            debug_assert!(hold.renewals > 0, "no renewal is under way: {hold:?}");
+            hold.renewals = hold.renewals.saturating_sub(1);
+            hold.renewals == 0 && hold.is_being_left()
+        })
+    }
+
+    /// A renewal that was sent at `sent_ns` gave it `ttl_ms`. Returns when to look at it next, or
+    /// `None` if it is lost. A process that was frozen past its old deadline, with the reply
+    /// waiting to be read, has lost nothing if nobody checked meanwhile.
+    pub fn renewed(&mut self, now_ns: u64, sent_ns: u64, ttl_ms: u64) -> Option<u64> {
+        let until_ns = valid_until_ns(sent_ns, ttl_ms);
+        self.input(until_ns, |hold| {
+            if hold.is_lost() {
+                return None;
+            }
+            hold.whole_lease = true;
+            hold.valid_until_ns = hold.valid_until_ns.max(hold.lease.capped(until_ns));
+            if !hold.pass(now_ns) {
+                return None;
+            }
+            // A report that it was taken away by force was wrong.
+            hold.forced = false;
+            hold.standing = Standing::Held;
+            Some(hold.next_look(sent_ns))
+        })
+    }
+
+    /// A renewal was not answered, or too few replicas have it. Returns when to look at it again.
+    pub fn unanswered(&mut self, now_ns: u64) -> u64 {
+        self.input(0, |hold| {
+            hold.doubt();
+            let left_ms = hold.valid_until_ns.saturating_sub(now_ns) / 1_000_000;
+            // Near the end try more often: at least four more times.
+            hold.soon(now_ns, RETRY_MS.min(left_ms / 4).max(10))
+        })
+    }
+
+    /// The store says that it is gone. `holder` has the lock instead, if anybody does.
+    pub fn gone(&mut self, now_ns: u64, holder: Option<OwnerId>) {
+        self.input(0, |hold| {
+            // The clock first: a hold that had run out before was not lost because of the store.
+            if !hold.pass(now_ns) {
+                return;
+            }
+            hold.standing = Standing::Lost(match holder {
+                _ if hold.forced => Loss::Forced,
+                Some(_) => Loss::Replaced,
+                None => Loss::DataLost,
+            });
+            hold.taken_by = holder;
+        });
+    }
+
+    /// It is lost for `reason`, unless it was lost before.
+    pub fn lose(&mut self, reason: Loss) {
+        self.input(0, |hold| {
+            if !hold.is_lost() {
+                hold.standing = Standing::Lost(reason);
+            }
+        });
+    }
+
+    /// There is a reason to doubt it.
+    pub fn suspect(&mut self) {
+        self.input(0, Self::doubt);
+    }
+
+    /// The connection was lost.
+    pub fn connection_lost(&mut self) {
+        self.input(0, |hold| {
+            hold.doubt();
+            hold.whole_lease = false;
+        });
+    }
+
+    /// It must be confirmed anew, even if it is never renewed.
+    pub fn must_be_confirmed(&mut self) {
+        self.input(0, |hold| hold.whole_lease = false);
+    }
+
+    /// A message says that it was taken away by force: the store is asked, and its answer counts.
+    pub fn reported_taken(&mut self) {
+        self.input(0, |hold| {
+            hold.forced = true;
+            hold.whole_lease = false;
+        });
+    }
+
+    /// Adds a guard. `None` if the count is at its limit, or the hold has ended or is being left.
+    pub fn enter(&mut self) -> Option<Change> {
+        self.input(0, |hold| {
+            if hold.has_ended() || hold.is_being_left() || hold.count >= MAX_HOLD_COUNT {
+                return None;
+            }
+            hold.count += 1;
+            Some(hold.changed())
+        })
+    }
+
+    /// Removes a guard; at 0 the hold ends. Also returns whether it is unattended now.
+    pub fn leave(&mut self) -> (Change, bool) {
+        self.input(0, |hold| {
+            hold.count = hold.count.saturating_sub(1);
+            (hold.changed(), hold.is_unattended())
+        })
+    }
+
+    /// Detaches a guard, which leaves its part of the hold to the store: that part is never given
+    /// back, and nothing renews the hold any more. Returns until when the hold lasts at least.
+    pub fn detach(&mut self) -> u64 {
+        self.input(0, |hold| {
+            hold.detached += 1;
+            hold.lease.renewed = false;
+            hold.lease.end_ns = Some(hold.valid_until_ns);
+            hold.lease.ends_by_max_hold = false;
+            hold.valid_until_ns
+        })
+    }
+
+    /// Begins to leave it to the store until `end_ns`: from here on no renewal of the watchdog
+    /// begins, nobody enters, and nothing is valid beyond that. Returns false, without effect, if
+    /// there are other guards, which count on renewals.
+    pub fn begin_leaving(&mut self, end_ns: u64) -> bool {
+        self.input(0, |hold| {
+            if hold.count != 1 {
+                return false;
+            }
+            hold.left_until_ns = Some(hold.left_until_ns.map_or(end_ns, |end| end.min(end_ns)));
+            hold.lease.end_ns = Some(hold.lease.capped(end_ns));
+            // Shortened before anything is sent: the store may end it by then even if its reply is
+            // lost.
+            hold.valid_until_ns = hold.valid_until_ns.min(end_ns);
+            true
+        })
+    }
+
+    /// The last renewal, which was sent at `sent_ns`, gave it `ttl_ms`. That may be more or less
+    /// than its lease.
+    pub fn left(&mut self, now_ns: u64, sent_ns: u64, ttl_ms: u64) {
+        let until_ns = valid_until_ns(sent_ns, ttl_ms);
+        self.input(until_ns, |hold| {
+            hold.whole_lease = true;
+            if !hold.pass(now_ns) {
+                return;
+            }
+            hold.valid_until_ns = hold.left_until_ns.map_or(until_ns, |end| end.min(until_ns));
+            hold.lease.ms = ttl_ms;
+            hold.lease.end_ns = Some(hold.valid_until_ns);
+            hold.standing = Standing::Held;
+        });
+    }
+
+    fn is_lost(&self) -> bool {
+        matches!(self.standing, Standing::Lost(_))
+    }
+
+    /// Loses it if its time is up. Returns whether it still protects.
+    fn pass(&mut self, now_ns: u64) -> bool {
+        if !self.is_lost() && self.valid_until_ns <= now_ns {
+            self.standing = Standing::Lost(self.why_over());
+        }
+        !self.is_lost()
+    }
+
+    /// Why its validity has run out.
+    fn why_over(&self) -> Loss {
+        let unheard = self.standing == Standing::Suspect || self.is_being_renewed();
+        match self.lease.is_used_up(self.valid_until_ns) {
+            true if self.lease.ends_by_max_hold => Loss::MaxHold,
+            false if unheard => Loss::Unreachable,
+            _ => Loss::Expired,
+        }
+    }
+
+    fn doubt(&mut self) {
+        if self.standing == Standing::Held {
+            self.standing = Standing::Suspect;
+        }
+    }
+
+    /// When to look at it after it got its whole lease at `sent_ns`.
+    fn next_look(&self, sent_ns: u64) -> u64 {
+        if self.lease.renewed { self.soon(sent_ns, self.lease.ms / 3) } else { self.valid_until_ns }
+    }
+
+    fn soon(&self, from_ns: u64, pause_ms: u64) -> u64 {
+        from_ns.saturating_add(ns(pause_ms)).min(self.valid_until_ns)
+    }
+
+    fn changed(&mut self) -> Change {
+        self.change += 1;
+        Change { count: self.count, number: self.change }
+    }
+
+    /// Carries out an input. It may make the hold valid until `until_ns`, not longer.
+    fn input<R>(&mut self, until_ns: u64, input: impl FnOnce(&mut Self) -> R) -> R {
+        if !cfg!(debug_assertions) {
+            return input(self);
+        }
+        let before = self.clone();
+        let result = input(self);
+        self.check(&before, until_ns);
+        result
+    }
+
+    /// Checks the invariants after an input.
+    fn check(&self, before: &Self, until_ns: u64) {
+        let (now, then) = (self.valid_until_ns, before.valid_until_ns);
+        assert!(now <= then.max(until_ns), "K4: {before:?} became {self:?}");
+        assert!(self.lease.capped(now) == now, "K4: {self:?}");
+        if before.is_lost() {
+            let same = self.standing == before.standing && self.taken_by == before.taken_by;
+            assert!(same && now <= then, "K5: {before:?} became {self:?}");
+        }
+        if let Some(end) = before.left_until_ns {
+            let stays = self.left_until_ns.is_some_and(|now| now <= end);
+            let alone = self.count <= before.count && self.renewals <= before.renewals;
+            assert!(stays && alone && now <= end, "K6: {before:?} became {self:?}");
+        }
+        let counted = self.change - before.change == u64::from(self.count != before.count);
+        let ended = before.has_ended() && !self.has_ended();
+        assert!(counted && !ended && self.detached <= self.count, "K7: {before:?} became {self:?}");
+    }
+}
