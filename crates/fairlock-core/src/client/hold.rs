@@ -424,3 +424,181 @@ impl Hold {
         assert!(counted && !ended && self.detached <= self.count, "K7: {before:?} became {self:?}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const LEASE: Lease = Lease { ms: 30_000, renewed: true, end_ns: None, ends_by_max_hold: false };
+    /// For how long a TTL of 30 s counts, and a guard of [`LEASE`] is valid.
+    const VALID: u64 = 29_700_000_000;
+
+    /// A hold that was granted at 0.
+    fn hold(lease: Lease) -> Hold {
+        Hold::new(lease, valid_until_ns(0, lease.ms))
+    }
+
+    fn somebody() -> OwnerId {
+        OwnerId::parse(b"somebody")
+    }
+
+    #[test]
+    fn a_hold_is_renewed_each_third_of_its_lease() {
+        let mut hold = hold(LEASE);
+        assert_eq!(hold.watched(0, true), 10 * SECOND);
+        assert_eq!(hold.look(10 * SECOND), Look::Renew { valid_until_ns: VALID });
+        assert_eq!(hold.begin_renewal(10 * SECOND), Some(30_000));
+        let again = hold.renewed(11 * SECOND, 10 * SECOND, 30_000);
+        assert_eq!(again, Some(20 * SECOND), "counted from when it was sent");
+        assert_eq!(hold.valid_until_ns(), 10 * SECOND + VALID);
+        assert!(!hold.renewal_over(), "nobody waits for its end");
+    }
+
+    /// Its TTL is shorter than its lease until the first renewal.
+    #[test]
+    fn a_grant_by_message_is_renewed_soon() {
+        let mut hold = Hold::new(LEASE, valid_until_ns(0, 1_000));
+        assert_eq!(hold.watched(0, false), SECOND / 10);
+        let mut short = Hold::new(LEASE, 5);
+        assert_eq!(short.watched(0, false), 5);
+    }
+
+    #[test]
+    fn an_explicit_lease_is_only_confirmed() {
+        let mut hold = hold(Lease { renewed: false, end_ns: Some(30 * SECOND), ..LEASE });
+        assert_eq!(hold.watched(0, true), VALID);
+        assert_eq!(hold.look(SECOND), Look::Ends { valid_until_ns: VALID });
+        hold.connection_lost();
+        assert_eq!(hold.standing(), Standing::Suspect);
+        assert_eq!(hold.look(SECOND), Look::Renew { valid_until_ns: VALID });
+        assert_eq!(hold.begin_renewal(20 * SECOND), Some(10_000), "what is left of it");
+        assert!(hold.renewed(20 * SECOND, 20 * SECOND, 10_000).is_some());
+        assert_eq!(hold.standing(), Standing::Held);
+        assert!(matches!(hold.look(21 * SECOND), Look::Ends { .. }));
+    }
+
+    #[test]
+    fn an_unanswered_renewal_is_repeated_more_often_near_the_end() {
+        let mut hold = hold(LEASE);
+        assert_eq!(hold.unanswered(0), SECOND / 2);
+        assert_eq!(hold.standing(), Standing::Suspect);
+        assert_eq!(hold.unanswered(VALID - SECOND), VALID - 3 * SECOND / 4);
+        assert_eq!(hold.unanswered(VALID - 1), VALID);
+        assert_eq!(hold.look(VALID), Look::Lost);
+        assert_eq!(hold.standing(), Standing::Lost(Loss::Unreachable));
+    }
+
+    #[test]
+    fn why_time_was_up() {
+        let end_ns = Some(30 * SECOND);
+        let leases = [
+            (LEASE, Loss::Expired),
+            (Lease { renewed: false, end_ns, ..LEASE }, Loss::Expired),
+            (Lease { end_ns, ends_by_max_hold: true, ..LEASE }, Loss::MaxHold),
+        ];
+        for (lease, loss) in leases {
+            assert_eq!(hold(lease).time(VALID), Standing::Lost(loss), "{lease:?}");
+        }
+        let mut silent = hold(LEASE);
+        silent.begin_renewal(0);
+        assert_eq!(silent.time(VALID), Standing::Lost(Loss::Unreachable));
+    }
+
+    #[test]
+    fn why_the_store_says_that_it_is_gone() {
+        for (forced, holder, loss) in [
+            (true, None, Loss::Forced),
+            (true, Some(somebody()), Loss::Forced),
+            (false, Some(somebody()), Loss::Replaced),
+            (false, None, Loss::DataLost),
+        ] {
+            let mut hold = hold(LEASE);
+            if forced {
+                hold.reported_taken();
+            }
+            hold.gone(SECOND, holder.clone());
+            assert_eq!(hold.standing(), Standing::Lost(loss));
+            assert_eq!(hold.taken_by(), holder.as_ref());
+        }
+        let mut over = hold(LEASE);
+        over.gone(VALID, Some(somebody()));
+        assert_eq!(over.standing(), Standing::Lost(Loss::Expired), "the clock comes first");
+        assert_eq!(over.taken_by(), None);
+    }
+
+    #[test]
+    fn a_report_that_the_store_denies_is_forgotten() {
+        let mut hold = hold(LEASE);
+        hold.watched(0, true);
+        hold.reported_taken();
+        assert!(hold.renewed(SECOND, SECOND, 30_000).is_some());
+        hold.gone(2 * SECOND, None);
+        assert_eq!(hold.standing(), Standing::Lost(Loss::DataLost));
+    }
+
+    #[test]
+    fn a_late_reply_does_not_shorten_it() {
+        let mut hold = hold(LEASE);
+        assert!(hold.renewed(10 * SECOND, 10 * SECOND, 30_000).is_some());
+        assert!(hold.renewed(10 * SECOND, SECOND, 30_000).is_some());
+        assert_eq!(hold.valid_until_ns(), 10 * SECOND + VALID);
+    }
+
+    #[test]
+    fn nobody_enters_or_renews_what_is_being_left() {
+        let mut hold = hold(LEASE);
+        let second = hold.enter();
+        assert_eq!(second, Some(Change { count: 2, number: 1 }));
+        assert!(!hold.begin_leaving(5 * SECOND), "the other guard counts on renewals");
+        assert_eq!(hold.leave(), (Change { count: 1, number: 2 }, false));
+        assert!(hold.begin_renewal(SECOND).is_some());
+        assert!(hold.begin_leaving(5 * SECOND));
+        assert_eq!(hold.valid_until_ns(), 5 * SECOND, "before anything is sent");
+        assert_eq!((hold.enter(), hold.begin_renewal(SECOND)), (None, None));
+        assert!(hold.renewed(SECOND, SECOND, 30_000).is_some(), "what was sent before");
+        assert_eq!(hold.valid_until_ns(), 5 * SECOND);
+        assert!(hold.renewal_over(), "the last renewal goes after that");
+        hold.left(2 * SECOND, 2 * SECOND, 3_000);
+        assert_eq!(hold.valid_until_ns(), valid_until_ns(2 * SECOND, 3_000));
+    }
+
+    /// "Done for this hour", after a longest hold of a minute.
+    #[test]
+    fn it_may_be_left_for_longer_than_it_could_be_held() {
+        let mut hold = hold(Lease { end_ns: Some(60 * SECOND), ends_by_max_hold: true, ..LEASE });
+        assert!(hold.begin_leaving(3_600 * SECOND));
+        hold.left(SECOND, SECOND, 3_599_000);
+        assert_eq!(hold.valid_until_ns(), valid_until_ns(SECOND, 3_599_000));
+    }
+
+    #[test]
+    fn what_is_detached_is_not_renewed() {
+        let mut hold = hold(LEASE);
+        hold.watched(0, true);
+        hold.enter();
+        assert_eq!(hold.detach(), VALID);
+        assert!(!hold.is_unattended());
+        assert_eq!(hold.look(SECOND), Look::Ends { valid_until_ns: VALID });
+        assert!(hold.renewed(SECOND, SECOND, 30_000).is_some());
+        assert_eq!(hold.valid_until_ns(), VALID);
+        assert_eq!(hold.leave(), (Change { count: 1, number: 2 }, true));
+        assert!(!hold.has_ended());
+    }
+
+    #[test]
+    fn what_has_ended_stays_so() {
+        let mut hold = hold(LEASE);
+        assert_eq!(hold.leave(), (Change { count: 0, number: 1 }, true));
+        assert!(hold.has_ended());
+        assert_eq!(hold.enter(), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "K7")]
+    fn a_guard_that_never_was_cannot_leave() {
+        let mut hold = hold(LEASE);
+        hold.leave();
+        hold.leave();
+    }
+}

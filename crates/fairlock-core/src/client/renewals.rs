@@ -267,3 +267,127 @@ impl<H: Clone> Renewals<H> {
         assert!(planned && waits, "K9: {id} is not where it should be");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Holds 0 to `count`, which want a renewal in lane 1; the last is the most urgent.
+    fn wanting(count: u64) -> Renewals<u64> {
+        let mut renewals = Renewals::default();
+        for id in 0..count {
+            assert!(!renewals.watch(id, id, 0, 0));
+        }
+        while let (due, _) = renewals.take_due(0)
+            && !due.is_empty()
+        {
+            due.into_iter().for_each(|id| renewals.want(id, count - id, 1));
+        }
+        renewals
+    }
+
+    #[test]
+    fn holds_come_out_once_and_in_time_order() {
+        let mut renewals = Renewals::default();
+        for (id, at) in [(1, 30), (2, 10), (3, 20)] {
+            assert!(!renewals.watch(id, id, 0, at));
+        }
+        assert!(!renewals.plan(1, 0, 15));
+        assert_eq!(renewals.forget(2), Some(2));
+        assert_eq!(renewals.forget(2), None);
+        assert!(!renewals.plan(2, 0, 12), "what was forgotten stays so");
+        assert_eq!(renewals.take_due(14), (vec![], false));
+        assert_eq!(renewals.take_due(25), (vec![1, 3], false));
+        assert_eq!(renewals.take_due(25), (vec![], false));
+    }
+
+    #[test]
+    fn a_crowd_is_looked_at_in_batches() {
+        let mut renewals = Renewals::default();
+        for id in 0..=LOOKS_MAX as u64 {
+            assert!(!renewals.watch(id, id, 0, 0));
+        }
+        let (first, more) = renewals.take_due(0);
+        assert_eq!((first.len(), more), (LOOKS_MAX, true));
+        assert_eq!(renewals.take_due(0), (vec![LOOKS_MAX as u64], false));
+    }
+
+    #[test]
+    fn the_most_urgent_is_renewed_first_and_a_free_slot_is_told_to_those_who_wait() {
+        let count = RENEWALS_MAX as u64 + 2;
+        let mut renewals = wanting(count);
+        let mut slots = Vec::new();
+        while let Some((id, slot)) = renewals.next_renewal() {
+            assert_eq!(id, count - 1 - slots.len() as u64);
+            slots.push(slot);
+        }
+        assert_eq!(slots.len(), RENEWALS_MAX);
+        assert!(renewals.free(slots[0]), "two wait");
+        assert!(renewals.next_renewal().is_some_and(|(id, _)| id == 1));
+        renewals.forget(0);
+        assert!(!renewals.free(slots[1]), "nobody waits");
+        assert!(renewals.next_renewal().is_none());
+    }
+
+    /// Calls on the old connection may hang until they time out.
+    #[test]
+    fn a_new_connection_has_all_its_slots() {
+        let mut renewals = wanting(RENEWALS_MAX as u64 + 1);
+        let old: Vec<_> = std::iter::from_fn(|| renewals.next_renewal()).collect();
+        assert_eq!(old.len(), RENEWALS_MAX);
+        renewals.reconnected();
+        let (_, new) = renewals.next_renewal().expect("a slot");
+        assert!(!old.into_iter().any(|(_, slot)| renewals.free(slot)));
+        assert!(!renewals.free(new));
+    }
+
+    #[test]
+    fn a_hold_waits_in_one_lane() {
+        let mut renewals = wanting(1);
+        renewals.want(0, 5, 2);
+        assert_eq!(renewals.next_renewal().map(|(id, slot)| (id, slot.lane)), Some((0, 2)));
+        assert!(renewals.next_renewal().is_none());
+    }
+
+    #[test]
+    fn a_lane_that_hangs_does_not_hold_up_another() {
+        let mut renewals = wanting(RENEWALS_MAX as u64 + 2);
+        while renewals.next_renewal().is_some() {}
+        renewals.want(0, 5, 2);
+        assert!(renewals.next_renewal().is_some_and(|(id, slot)| (id, slot.lane) == (0, 2)));
+        assert!(renewals.next_renewal().is_none());
+    }
+
+    #[test]
+    fn only_what_would_be_missed_wakes_it() {
+        let mut renewals = Renewals::default();
+        assert_eq!(renewals.fall_asleep(0), None);
+        assert!(renewals.watch(1, 1, 0, 10 * SECOND), "it sleeps for ever");
+        assert!(!renewals.plan(1, 0, 5), "it was woken already");
+        assert_eq!(renewals.fall_asleep(0), Some(Duration::from_nanos(5)));
+        assert!(!renewals.watch(2, 2, 1, 7));
+        assert!(renewals.plan(2, 1, 3));
+        renewals.awake();
+        assert!(!renewals.plan(1, 1, 10 * SECOND));
+        renewals.forget(2);
+        assert_eq!(renewals.fall_asleep(1), Some(SLEEP_MAX));
+        renewals.forget(1);
+        renewals.awake();
+        assert_eq!(renewals.fall_asleep(2), None);
+    }
+
+    /// F12: after a suspension the timer is late by the suspended time, and the planned end of the
+    /// sleep lies in the past.
+    #[test]
+    fn a_sleep_that_should_be_over_is_not_relied_upon() {
+        const END: u64 = 1_000;
+        assert!(Sleep::Until(END).misses(500, END - 1));
+        assert!(!Sleep::Until(END).misses(500, END));
+        assert!(!Sleep::Until(END).misses(END - 1, END + 500));
+        assert!(Sleep::Until(END).misses(END, END + 500));
+        assert!(Sleep::Endless.misses(500, u64::MAX));
+        assert!(!Sleep::Awake.misses(500, 0));
+    }
+}
