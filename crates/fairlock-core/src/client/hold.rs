@@ -49,22 +49,13 @@ pub struct Change {
     pub number: u64,
 }
 
-/// What follows when the watchdog looks at a hold.
+/// What the watchdog sees when it looks at a hold that is not lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
-    /// It is lost, and needs no further look.
-    Lost,
-    /// It is renewed, the earlier the sooner its validity ends. However and whenever the renewal
-    /// ends, it is looked at again at that moment.
-    Renew {
-        /// When its validity ends.
-        valid_until_ns: u64,
-    },
-    /// Only its end remains: it is looked at then.
-    Ends {
-        /// When its validity ends.
-        valid_until_ns: u64,
-    },
+pub struct Look {
+    /// When its validity ends, and it is looked at again, however and whenever a renewal ends.
+    pub valid_until_ns: u64,
+    /// Whether it is to be renewed now.
+    pub renew: bool,
 }
 
 /// What a client knows of one hold, from its grant to its end.
@@ -170,16 +161,13 @@ impl Hold {
         })
     }
 
-    /// The watchdog looks at it.
-    pub fn look(&mut self, now_ns: u64) -> Look {
+    /// The watchdog looks at it. `None` means that it is lost, and needs no further look.
+    pub fn look(&mut self, now_ns: u64) -> Option<Look> {
         self.input(0, |hold| {
+            // Of an explicit lease, only the end remains.
+            let renew = hold.lease.renewed || !hold.whole_lease;
             let valid_until_ns = hold.valid_until_ns;
-            match hold.pass(now_ns) {
-                false => Look::Lost,
-                // Of an explicit lease, only the end remains.
-                true if !hold.lease.renewed && hold.whole_lease => Look::Ends { valid_until_ns },
-                true => Look::Renew { valid_until_ns },
-            }
+            hold.pass(now_ns).then_some(Look { valid_until_ns, renew })
         })
     }
 
@@ -408,20 +396,21 @@ impl Hold {
     /// Checks the invariants after an input.
     fn check(&self, before: &Self, until_ns: u64) {
         let (now, then) = (self.valid_until_ns, before.valid_until_ns);
-        assert!(now <= then.max(until_ns), "K4: {before:?} became {self:?}");
-        assert!(self.lease.capped(now) == now, "K4: {self:?}");
+        assert!(now <= then.max(until_ns), "K7: {before:?} became {self:?}");
+        assert!(self.lease.capped(now) == now, "K7: {self:?}");
         if before.is_lost() {
             let same = self.standing == before.standing && self.taken_by == before.taken_by;
-            assert!(same && now <= then, "K5: {before:?} became {self:?}");
+            assert!(same && now <= then, "K8: {before:?} became {self:?}");
         }
         if let Some(end) = before.left_until_ns {
             let stays = self.left_until_ns.is_some_and(|now| now <= end);
             let alone = self.count <= before.count && self.renewals <= before.renewals;
-            assert!(stays && alone && now <= end, "K6: {before:?} became {self:?}");
+            assert!(stays && alone && now <= end, "K9: {before:?} became {self:?}");
         }
         let counted = self.change - before.change == u64::from(self.count != before.count);
         let ended = before.has_ended() && !self.has_ended();
-        assert!(counted && !ended && self.detached <= self.count, "K7: {before:?} became {self:?}");
+        let few = self.detached <= self.count;
+        assert!(counted && !ended && few, "K10: {before:?} became {self:?}");
     }
 }
 
@@ -439,6 +428,10 @@ mod tests {
         Hold::new(lease, valid_until_ns(0, lease.ms))
     }
 
+    fn look(renew: bool) -> Option<Look> {
+        Some(Look { valid_until_ns: VALID, renew })
+    }
+
     fn somebody() -> OwnerId {
         OwnerId::parse(b"somebody")
     }
@@ -447,7 +440,7 @@ mod tests {
     fn a_hold_is_renewed_each_third_of_its_lease() {
         let mut hold = hold(LEASE);
         assert_eq!(hold.watched(0, true), 10 * SECOND);
-        assert_eq!(hold.look(10 * SECOND), Look::Renew { valid_until_ns: VALID });
+        assert_eq!(hold.look(10 * SECOND), look(true));
         assert_eq!(hold.begin_renewal(10 * SECOND), Some(30_000));
         let again = hold.renewed(11 * SECOND, 10 * SECOND, 30_000);
         assert_eq!(again, Some(20 * SECOND), "counted from when it was sent");
@@ -468,14 +461,14 @@ mod tests {
     fn an_explicit_lease_is_only_confirmed() {
         let mut hold = hold(Lease { renewed: false, end_ns: Some(30 * SECOND), ..LEASE });
         assert_eq!(hold.watched(0, true), VALID);
-        assert_eq!(hold.look(SECOND), Look::Ends { valid_until_ns: VALID });
+        assert_eq!(hold.look(SECOND), look(false));
         hold.connection_lost();
         assert_eq!(hold.standing(), Standing::Suspect);
-        assert_eq!(hold.look(SECOND), Look::Renew { valid_until_ns: VALID });
+        assert_eq!(hold.look(SECOND), look(true));
         assert_eq!(hold.begin_renewal(20 * SECOND), Some(10_000), "what is left of it");
         assert!(hold.renewed(20 * SECOND, 20 * SECOND, 10_000).is_some());
         assert_eq!(hold.standing(), Standing::Held);
-        assert!(matches!(hold.look(21 * SECOND), Look::Ends { .. }));
+        assert!(hold.look(21 * SECOND).is_some_and(|look| !look.renew));
     }
 
     #[test]
@@ -485,7 +478,7 @@ mod tests {
         assert_eq!(hold.standing(), Standing::Suspect);
         assert_eq!(hold.unanswered(VALID - SECOND), VALID - 3 * SECOND / 4);
         assert_eq!(hold.unanswered(VALID - 1), VALID);
-        assert_eq!(hold.look(VALID), Look::Lost);
+        assert_eq!(hold.look(VALID), None);
         assert_eq!(hold.standing(), Standing::Lost(Loss::Unreachable));
     }
 
@@ -579,7 +572,7 @@ mod tests {
         hold.enter();
         assert_eq!(hold.detach(), VALID);
         assert!(!hold.is_unattended());
-        assert_eq!(hold.look(SECOND), Look::Ends { valid_until_ns: VALID });
+        assert_eq!(hold.look(SECOND), look(false));
         assert!(hold.renewed(SECOND, SECOND, 30_000).is_some());
         assert_eq!(hold.valid_until_ns(), VALID);
         assert_eq!(hold.leave(), (Change { count: 1, number: 2 }, true));
@@ -595,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "K7")]
+    #[should_panic(expected = "K10")]
     fn a_guard_that_never_was_cannot_leave() {
         let mut hold = hold(LEASE);
         hold.leave();

@@ -8,16 +8,16 @@
 //! - K2: only the present request and the former ones can be granted; a grant of any other request is dropped.
 //! - K3: a request is taken back once. It is buried if a copy of it is unanswered, because a late copy would
 //!   otherwise take the lock for nobody.
-//! - K4: a hold becomes valid for longer only by a grant or an answered renewal, counted from when
+//! - K7: a hold becomes valid for longer only by a grant or an answered renewal, counted from when
 //!   that was sent, less a margin; it is never valid beyond the end of its lease.
-//! - K5: a hold that is lost stays lost, for the first reason that was found, and its validity does
+//! - K8: a hold that is lost stays lost, for the first reason that was found, and its validity does
 //!   not grow.
-//! - K6: while a hold is being left to the store, nobody enters it, no renewal of the watchdog
+//! - K9: while a hold is being left to the store, nobody enters it, no renewal of the watchdog
 //!   begins, and nothing makes it valid beyond the end that was asked for.
-//! - K7: each change of the number of guards has a larger number than those before it; a hold
+//! - K10: each change of the number of guards has a larger number than those before it; a hold
 //!   without guards gets none again.
-//! - K8: the watchdog never sleeps beyond the moment when a hold is due.
-//! - K9: a hold is planned once, and waits for its renewal in one lane at most; each lane has at
+//! - K11: the watchdog never sleeps beyond the moment when a hold is due.
+//! - K12: a hold is planned once, and waits for its renewal in one lane at most; each lane has at
 //!   most [`RENEWALS_MAX`] renewals under way on one connection.
 
 mod acquisition;

@@ -218,7 +218,7 @@ impl<H: Clone> Renewals<H> {
     pub fn free(&mut self, slot: Slot) -> bool {
         let lane = self.lanes.get_mut(&slot.lane).filter(|_| slot.era == self.era);
         let Some(lane) = lane else { return false };
-        debug_assert!(lane.slots > 0, "K9: {slot:?} was free");
+        debug_assert!(lane.slots > 0, "K12: {slot:?} was free");
         let was_full = lane.is_full();
         lane.slots = lane.slots.saturating_sub(1);
         was_full && !lane.waiting.is_empty()
@@ -255,16 +255,16 @@ impl<H: Clone> Renewals<H> {
             Sleep::Awake => {}
             Sleep::Until(end_ns) => {
                 let early = self.looks.first().filter(|(at_ns, _)| *at_ns < end_ns);
-                assert!(early.is_none(), "K8: {early:?} is due before {end_ns}");
+                assert!(early.is_none(), "K11: {early:?} is due before {end_ns}");
             }
-            Sleep::Endless => assert!(self.looks.is_empty(), "K8: {:?}", self.looks),
+            Sleep::Endless => assert!(self.looks.is_empty(), "K11: {:?}", self.looks),
         }
         let Some(entry) = self.holds.get(&id) else { return };
         let planned = entry.look_ns.is_none_or(|at_ns| self.looks.contains(&(at_ns, id)));
         let waits = entry.waits.is_none_or(|(lane, until_ns)| {
             self.lanes.get(&lane).is_some_and(|lane| lane.waiting.contains(&(until_ns, id)))
         });
-        assert!(planned && waits, "K9: {id} is not where it should be");
+        assert!(planned && waits, "K12: {id} is not where it should be");
     }
 }
 

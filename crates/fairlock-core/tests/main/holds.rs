@@ -1,10 +1,10 @@
 //! Random sequences for a client's hold: replies to renewals that were sent at any time and gave
 //! any TTL, late, repeated or about a hold that is lost, while guards come and go, and time creeps,
-//! leaps and stands still. The hold checks K4 to K7 itself; this keeps its own account.
+//! leaps and stands still. The hold checks K7 to K10 itself; this keeps its own account.
 
 use crate::support::{SHRINK_MS_MAX, seed_and_cases};
 use fairlock_core::OwnerId;
-use fairlock_core::client::{Hold, Lease, Look, Standing, valid_until_ns};
+use fairlock_core::client::{Hold, Lease, Standing, valid_until_ns};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 
@@ -113,10 +113,8 @@ impl Play {
                 self.planned(at)?;
             }
             Act::Look => match self.hold.look(now) {
-                Look::Lost => check(self.hold.time(now) != Standing::Held, "lost and held")?,
-                Look::Ends { valid_until_ns } | Look::Renew { valid_until_ns } => {
-                    check(valid_until_ns > now, "a look at what is over")?;
-                }
+                None => check(self.hold.time(now) != Standing::Held, "lost and held")?,
+                Some(look) => check(look.valid_until_ns > now, "a look at what is over")?,
             },
             Act::Ask => {
                 if let Some(ttl_ms) = self.hold.begin_renewal(now) {

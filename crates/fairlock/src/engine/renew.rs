@@ -33,18 +33,13 @@ pub(crate) async fn run(context: Arc<Context>) {
 
 /// Notes that a hold is over, or that its renewal is due. Must not wait for anything.
 fn look(context: &Context, hold: &Hold) {
-    match hold.look() {
-        Look::Lost => context.watchdog.forget(hold),
-        Look::Ends { valid_until_ns } => {
-            context.watchdog.plan(hold, Moment::at_nanos(valid_until_ns));
-        }
-        Look::Renew { valid_until_ns } => {
-            context.watchdog.plan(hold, Moment::at_nanos(valid_until_ns));
-            if !context.is_closed() {
-                let lane = context.store.lane(&hold.name);
-                context.watchdog.want_renewal(hold, valid_until_ns, lane);
-            }
-        }
+    let Some(Look { valid_until_ns, renew }) = hold.look() else {
+        return context.watchdog.forget(hold);
+    };
+    context.watchdog.plan(hold, Moment::at_nanos(valid_until_ns));
+    if renew && !context.is_closed() {
+        let lane = context.store.lane(&hold.name);
+        context.watchdog.want_renewal(hold, valid_until_ns, lane);
     }
 }
 

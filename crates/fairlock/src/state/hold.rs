@@ -178,7 +178,7 @@ impl Hold {
     }
 
     /// The watchdog looks at it.
-    pub(crate) fn look(&self) -> Look {
+    pub(crate) fn look(&self) -> Option<Look> {
         self.input(|known| known.look(Moment::now().nanos()))
     }
 
