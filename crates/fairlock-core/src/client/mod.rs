@@ -24,10 +24,14 @@ mod acquisition;
 mod copies;
 mod hold;
 mod lease;
+mod recent;
 mod renewals;
+mod replies;
 
 pub use acquisition::Acquisition;
 pub use copies::Copies;
 pub use hold::{Change, Hold, Look, Loss, Standing};
 pub use lease::{Lease, valid_until_ns};
+pub use recent::RecentReleases;
 pub use renewals::{RENEWALS_MAX, Renewals, SLEEP_MAX, Slot};
+pub use replies::{Acquired, Counted, Mismatch, Refused, Renewed};

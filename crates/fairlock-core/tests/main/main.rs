@@ -15,6 +15,7 @@ mod oracle;
 mod places;
 mod property;
 mod quiet;
+mod releases;
 mod renewals;
 mod search;
 mod silences;

@@ -254,7 +254,7 @@ impl Client {
         let flushed = self.session.on_background(async move {
             let until = context.store_deadline();
             context.in_flight.settled(until).await;
-            if context.recent_releases.is_any() {
+            if context.has_recent_releases() {
                 context.store.follow(until.min(Moment::now().plus(FOLLOW_MAX))).await;
                 context.in_flight.settled(until).await;
             }

@@ -58,6 +58,10 @@ impl Moment {
         self.0
     }
 
+    pub(crate) fn since_boot(self) -> Duration {
+        Duration::from_nanos(self.0)
+    }
+
     pub(crate) fn plus(self, d: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
     }

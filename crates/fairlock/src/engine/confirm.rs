@@ -4,8 +4,9 @@ use crate::base::backoff::Backoff;
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::context::Context;
-use crate::store::{Confirmed, Reply};
-use fairlock_core::{Body, LockName, Op};
+use crate::store::Confirmed;
+use fairlock_core::client::{Mismatch, Renewed};
+use fairlock_core::{LockName, Op};
 use std::sync::Arc;
 
 /// Sends `op` until it is answered or `until` is reached, and has replicas confirm it. Too few
@@ -58,16 +59,29 @@ pub(crate) async fn confirmed_with(
     }
 }
 
-/// Sends one copy of a renewal. Where replicas must confirm, a renewal that too few of them have
-/// counts as unanswered: it has no effect on a replica that becomes the primary without it.
-pub(crate) async fn renewal(context: &Context, name: &LockName, op: &Op) -> Result<Reply, Error> {
-    if !context.store.is_replicated() {
-        return context.store.call(name, op).await.map_err(|failure| failure.error);
-    }
-    let confirmed = context.store.confirm(name, op).await.map_err(|failure| failure.error)?;
-    match confirmed.missing {
-        // If the hold is gone, it does not matter what replicas have.
-        Some(missing) if confirmed.reply.answer.body == Body::Renewed => Err(missing),
-        _ => Ok(confirmed.reply),
+/// Sends one copy of a renewal. Returns the answer, and when the copy was sent.
+pub(crate) async fn renewal(
+    context: &Context,
+    name: &LockName,
+    op: &Op,
+) -> Result<(Renewed, Moment), Error> {
+    let confirmed = if context.store.is_replicated() {
+        context.store.confirm(name, op).await
+    } else {
+        context.store.call(name, op).await.map(Confirmed::by_the_store)
+    };
+    let confirmed = confirmed.map_err(|failure| failure.error)?;
+    context.note_time(&confirmed.reply);
+    renewed(confirmed)
+}
+
+/// The answer to a renewal, and when that was sent. Where replicas must confirm, a renewal that too
+/// few of them have counts as unanswered: it has no effect on a replica that becomes the primary
+/// without it. If the hold is gone, it does not matter what replicas have.
+pub(crate) fn renewed(confirmed: Confirmed) -> Result<(Renewed, Moment), Error> {
+    let (reply, missing) = (confirmed.reply, confirmed.missing);
+    match (Renewed::of(reply.answer.body).map_err(|Mismatch| Error::mismatch())?, missing) {
+        (Renewed::Whole, Some(missing)) => Err(missing),
+        (answer, _) => Ok((answer, reply.sent)),
     }
 }

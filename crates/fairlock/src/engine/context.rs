@@ -9,11 +9,11 @@ use crate::settings::config::Config;
 use crate::settings::connection_state::ConnectionState;
 use crate::settings::server_checks::{Check, Reaction, Warning};
 use crate::state::in_flight::InFlight;
-use crate::state::recent::RecentReleases;
 use crate::state::renewals::Watchdog;
 use crate::state::seat::Owners;
 use crate::state::waiters::Waiters;
 use crate::store::{Reply, Scope, Store};
+use fairlock_core::client::RecentReleases;
 use fairlock_core::{ClientId, LockName, Op, OwnerId, RequestId, Rules};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,7 @@ pub(crate) struct Context {
     pub(crate) owners: Arc<Owners>,
     pub(crate) watchdog: Watchdog,
     pub(crate) in_flight: Arc<InFlight>,
-    pub(crate) recent_releases: RecentReleases,
+    recent_releases: Mutex<RecentReleases>,
     /// The runtime of the background thread: all work of the client happens there.
     pub(crate) runtime: Handle,
     pub(crate) connection: watch::Sender<ConnectionState>,
@@ -69,7 +69,7 @@ impl Context {
             owners: Arc::default(),
             watchdog: Watchdog::default(),
             in_flight: Arc::new(InFlight::new(Origin::here())),
-            recent_releases: RecentReleases::default(),
+            recent_releases: Mutex::default(),
             runtime,
             connection: watch::Sender::new(ConnectionState::Reconnecting),
             warnings: Mutex::default(),
@@ -154,8 +154,25 @@ impl Context {
     /// Notes that the store has answered an operation that gives back a lock or a place.
     pub(crate) fn gave_back(&self, name: &LockName, op: &Op) {
         if self.store.may_fail_over() {
-            self.recent_releases.note(name, op, self.is_connected(name));
+            let reached = self.is_connected(name);
+            lock(&self.recent_releases).note(Moment::now().since_boot(), name, op, reached);
         }
+    }
+
+    /// Notes that the connection of these locks is lost, which may lead to another server.
+    pub(crate) fn releases_may_be_lost(&self, scope: &Scope) {
+        let now = Moment::now().since_boot();
+        lock(&self.recent_releases).connection_lost(now, |name| scope.has(name));
+    }
+
+    /// Whether the server that is connected next might have to be told of a release.
+    pub(crate) fn has_recent_releases(&self) -> bool {
+        lock(&self.recent_releases).is_any(Moment::now().since_boot())
+    }
+
+    /// What the server that these locks are connected to now must be told.
+    pub(crate) fn releases_to_repeat(&self, scope: &Scope) -> Vec<(LockName, Op)> {
+        lock(&self.recent_releases).connected(|name| scope.has(name))
     }
 
     /// Resolves when the client is shut down.

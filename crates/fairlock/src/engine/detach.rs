@@ -7,7 +7,9 @@ use crate::engine::context::Context;
 use crate::engine::release;
 use crate::engine::send::{self, Copies};
 use crate::state::hold::Hold;
-use fairlock_core::{Body, Op};
+use crate::store::Confirmed;
+use fairlock_core::Op;
+use fairlock_core::client::Renewed;
 use std::sync::Arc;
 
 /// Renews the hold until `end`. Without `end`, renews it for its whole lease, or for what is left
@@ -31,30 +33,27 @@ pub(crate) async fn renew_once(
         }
     };
     let (op, mut copies) = (hold.renewal(0), Copies::default());
-    let reply = if context.store.is_replicated() {
+    let confirmed = if context.store.is_replicated() {
         // A hold that replicas lack is gone after the next failover, and nobody would renew it
         // there.
-        let confirmed = confirm::confirmed_with(context, &hold.name, op, until, freshen).await?;
-        match confirmed.missing {
-            Some(missing) if confirmed.reply.answer.body == Body::Renewed => return Err(missing),
-            _ => confirmed.reply,
-        }
+        confirm::confirmed_with(context, &hold.name, op, until, freshen).await?
     } else {
-        send::until_answered_with(context, &hold.name, op, until, &mut copies, freshen).await?
+        send::until_answered_with(context, &hold.name, op, until, &mut copies, freshen)
+            .await
+            .map(Confirmed::by_the_store)?
     };
-    match reply.answer.body {
-        Body::Renewed => {
+    match confirm::renewed(confirmed)? {
+        (Renewed::Whole, sent) => {
             match end {
-                None => _ = hold.renewed(reply.sent, asked_ms),
-                Some(_) => hold.left_until(reply.sent, asked_ms),
+                None => _ = hold.renewed(sent, asked_ms),
+                Some(_) => hold.left_until(sent, asked_ms),
             }
             Ok(())
         }
-        Body::NotHeld { holder } => {
+        (Renewed::Gone { holder }, _) => {
             hold.lose_to(holder);
             Err(hold.lost_error())
         }
-        _ => Err(Error::mismatch()),
     }
 }
 

@@ -28,7 +28,7 @@ impl Context {
             Event::Down(scope) => {
                 self.set_connection(ConnectionState::Reconnecting);
                 self.watchdog.suspect(&scope);
-                self.recent_releases.connection_lost(&scope);
+                self.releases_may_be_lost(&scope);
             }
             Event::Up { scope, whole } => {
                 // It may be another server, or the same one with another clock.

@@ -8,7 +8,8 @@ use crate::engine::send::{self, Copies};
 use crate::observe;
 use crate::state::waiters::{Entry, Queue};
 use crate::store::{StoreError, Topic};
-use fairlock_core::{Body, Grant, Op, OwnerId};
+use fairlock_core::client::{Acquired, Refused};
+use fairlock_core::{Body, Op, OwnerId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -264,23 +265,21 @@ async fn return_to_place(
     let result = send::once(context, &entry.name, &op, &mut copies).await;
     entry.set_in_doubt(copies.in_doubt());
     let reply = result?;
-    match reply.answer.body {
-        Body::Granted { token, ttl_ms } => {
+    match acquisition.acquired(reply.answer.body) {
+        Ok(Acquired::Granted(grant)) => {
             observe::returned_to_place(&entry.name, &entry.owner);
-            context.waiters.granted_by_reply(
-                &Grant { request: acquisition.request(), token, ttl_ms },
-                reply.sent,
-            );
+            context.waiters.granted_by_reply(&grant, reply.sent);
             Ok(None)
         }
-        Body::Queued { retry_ms, .. } => {
+        Ok(Acquired::Queued { retry_ms, .. }) => {
             observe::returned_to_place(&entry.name, &entry.owner);
             Ok(retry_ms.map(Duration::from_millis))
         }
-        Body::TooLate | Body::Buried => Ok(None),
-        // The owner's former hold is still being given up; the next heartbeat tries again.
-        Body::HeldBySelf { .. } if acquisition.has_shared_owner() => Ok(None),
-        _ => Err(unexpected()),
+        // The next heartbeat tries again.
+        Ok(Acquired::FormerHold) | Err(Refused::TooLate | Refused::Buried) => Ok(None),
+        Ok(Acquired::Taken { .. }) | Err(Refused::HeldBySelf | Refused::Mismatch) => {
+            Err(unexpected())
+        }
     }
 }
 

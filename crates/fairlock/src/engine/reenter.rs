@@ -4,7 +4,8 @@ use crate::base::error::Error;
 use crate::engine::context::Context;
 use crate::engine::send::{self, Copies};
 use crate::state::hold::{Change, Hold};
-use fairlock_core::{Body, Op};
+use fairlock_core::Op;
+use fairlock_core::client::{Counted, Mismatch};
 use std::sync::Arc;
 
 pub(crate) fn too_deep(hold: &Hold) -> Error {
@@ -30,13 +31,12 @@ pub(crate) async fn enter(
     let until = hold.valid_until().min(context.store_deadline());
     let mut copies = Copies::default();
     let reply = send::until_answered(context, &hold.name, &op, until, &mut copies).await?;
-    match reply.answer.body {
-        // Stale: the store already knows of a later change of the count.
-        Body::StillHeld { .. } | Body::Stale => Ok(()),
-        Body::NotHeld { holder } => {
+    match Counted::of(reply.answer.body).map_err(|Mismatch| Error::mismatch())? {
+        Counted::StillHeld(_) | Counted::Stale => Ok(()),
+        Counted::Gone { holder } => {
             hold.lose_to(holder);
             Err(hold.lost_error())
         }
-        _ => Err(Error::mismatch()),
+        Counted::Released => Err(Error::mismatch()),
     }
 }

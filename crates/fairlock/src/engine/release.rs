@@ -17,7 +17,8 @@ use crate::state::in_flight::{self, InFlightCleanup};
 use crate::state::outcome::Release;
 use crate::state::signals::{TurnReporter, unconfirmed};
 use crate::state::standing::GuardState;
-use fairlock_core::{Body, LockName, Op, has_queue};
+use fairlock_core::client::Counted;
+use fairlock_core::{LockName, Op, has_queue};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
@@ -54,17 +55,8 @@ pub(crate) fn release_now(context: &Context, hold: &Hold, change: Change) -> Opt
         return Some(outcome);
     }
     let reply = context.store.call_now(&hold.name, &release_op(hold, change))?;
-    let outcome = match reply.map(|reply| reply.answer.body) {
-        Ok(Body::Released) => Release::Released,
-        Ok(Body::StillHeld { count }) => Release::StillHeld(count),
-        Ok(Body::NotHeld { .. }) if overtaken(hold, change) => Release::StillHeld(change.count),
-        Ok(body) => {
-            hold.lose_by(body);
-            Release::Lost
-        }
-        Err(_) => Release::Unknown,
-    };
-    Some(told(hold, outcome))
+    let said = reply.ok().and_then(|reply| Counted::of(reply.answer.body).ok());
+    Some(told(hold, outcome(hold, change, said, Sent { was_lost: false, resent: None })))
 }
 
 /// Releases in the background, from any thread, inside a runtime or not; `reporter` is told of a
@@ -107,27 +99,18 @@ pub(crate) async fn release(context: &Arc<Context>, hold: &Arc<Hold>, change: Ch
         // queue behind this caller's next request, which often is for the same lock.
         tokio::task::yield_now().await;
     }
+    // A reply to something else says nothing about the hold.
+    let said = result.ok().and_then(|reply| Counted::of(reply.answer.body).ok());
     if change.count == 0 {
-        settle(context, hold, &op, result.as_ref().ok().map(|reply| &reply.answer.body));
-        if result.is_err() && hold.is_being_left() {
+        settle(context, hold, &op, said.as_ref());
+        if said.is_none() && hold.is_being_left() {
             // An unanswered renewal may have made it longer than is known here.
             take_back(context, &hold.name, hold.acquisition.leave(true), None);
         }
         bury_doubtful(context, hold);
     }
-    let outcome = match result.map(|reply| reply.answer.body) {
-        Ok(Body::Released) => Release::Released,
-        Ok(Body::StillHeld { count }) => Release::StillHeld(count),
-        Ok(Body::Stale) => Release::StillHeld(change.count),
-        Ok(Body::NotHeld { .. }) if !was_lost && overtaken(hold, change) => {
-            Release::StillHeld(change.count)
-        }
-        Ok(body) => outcome_of_gone(hold, body, was_lost, copies, valid_until),
-        // The store's answer would not change that.
-        Err(_) if was_lost => Release::Lost,
-        Err(_) => Release::Unknown,
-    };
-    let outcome = match outcome {
+    let sent = Sent { was_lost, resent: copies.resent().then_some(valid_until) };
+    let outcome = match outcome(hold, change, said, sent) {
         Release::Released if !replicas_know(context, hold, &op).await => Release::Unknown,
         outcome => outcome,
     };
@@ -168,8 +151,9 @@ pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<
         // If the server cannot be told in time, the TTL ends it.
         let mut copies = Copies::default();
         let result = send::until_answered(context, &hold.name, &op, until, &mut copies).await;
-        settle(context, &hold, &op, result.as_ref().ok().map(|reply| &reply.answer.body));
-        if result.is_err() {
+        let said = result.ok().and_then(|reply| Counted::of(reply.answer.body).ok());
+        settle(context, &hold, &op, said.as_ref());
+        if said.is_none() {
             // An unanswered confirmation may have made it longer than is known here.
             take_back(context, &hold.name, hold.acquisition.leave(true), None);
         }
@@ -184,8 +168,8 @@ pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<
 /// A server that took over without the last writes may know a fair hold by its request alone: the
 /// request still waits there, or was granted once more, under a token unknown here. So the next
 /// server is told of the request, and so is this one unless it has just released the hold.
-fn settle(context: &Arc<Context>, hold: &Hold, op: &Op, said: Option<&Body>) {
-    let released = matches!(said, Some(Body::Released));
+fn settle(context: &Arc<Context>, hold: &Hold, op: &Op, said: Option<&Counted>) {
+    let released = matches!(said, Some(Counted::Released));
     match (has_queue(hold.kind()), said) {
         (true, Some(_)) if !released => leave_request(context, hold),
         (true, _) => context.gave_back(&hold.name, &hold.acquisition.leave(false)),
@@ -216,23 +200,34 @@ pub(crate) fn overtaken(hold: &Hold, change: Change) -> bool {
     change.count > 0 && hold.has_ended()
 }
 
-/// The outcome if the server says that the hold is gone. If an earlier copy may have released it,
-/// and nothing else can have ended it, that copy did.
-fn outcome_of_gone(
-    hold: &Hold,
-    body: Body,
+/// What was known of a hold when its release was sent.
+struct Sent {
     was_lost: bool,
-    copies: Copies,
-    valid_until: Moment,
-) -> Release {
-    if copies.resent() && !was_lost {
-        if !valid_until.left().is_zero() {
-            return Release::Released;
+    /// Until when it was valid, if more than one copy was sent.
+    resent: Option<Moment>,
+}
+
+/// How a release ended; `said` is the store's answer.
+fn outcome(hold: &Hold, change: Change, said: Option<Counted>, sent: Sent) -> Release {
+    match (said, sent.resent) {
+        (Some(Counted::Released), _) => Release::Released,
+        (Some(Counted::StillHeld(count)), _) => Release::StillHeld(count),
+        (Some(Counted::Stale), _) => Release::StillHeld(change.count),
+        (Some(Counted::Gone { .. }), _) if !sent.was_lost && overtaken(hold, change) => {
+            Release::StillHeld(change.count)
         }
-        return Release::Unknown;
+        // If nothing else can have ended it, an earlier copy did.
+        (Some(Counted::Gone { .. }), Some(valid_until)) if !sent.was_lost => {
+            if valid_until.left().is_zero() { Release::Unknown } else { Release::Released }
+        }
+        (Some(Counted::Gone { holder }), _) => {
+            hold.lose_to(holder);
+            Release::Lost
+        }
+        // The store's answer would not change that.
+        (None, _) if sent.was_lost => Release::Lost,
+        (None, _) => Release::Unknown,
     }
-    hold.lose_by(body);
-    Release::Lost
 }
 
 /// A hold that nobody gives back ends by itself. Only then are its requests with an unanswered copy

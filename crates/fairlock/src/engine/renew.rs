@@ -8,8 +8,7 @@ use crate::engine::context::Context;
 use crate::engine::release;
 use crate::observe;
 use crate::state::hold::Hold;
-use fairlock_core::Body;
-use fairlock_core::client::{Look, Slot};
+use fairlock_core::client::{Look, Renewed, Slot};
 use std::sync::Arc;
 
 /// The watchdog's task; runs until the client is gone.
@@ -51,19 +50,14 @@ async fn renew(context: Arc<Context>, hold: Arc<Hold>, slot: Slot) {
     let (ttl_ms, valid_until) = (renewing.ttl_ms, hold.valid_until());
     let op = hold.renewal(ttl_ms);
     let next = match confirm::renewal(&context, &hold.name, &op).await {
-        Ok(reply) => {
-            context.note_time(&reply);
-            match reply.answer.body {
-                Body::Renewed => {
-                    observe::renewed(&hold.told(), valid_until.left());
-                    hold.renewed(reply.sent, ttl_ms)
-                }
-                body => {
-                    release::leave_request(&context, &hold);
-                    hold.lose_by(body);
-                    None
-                }
-            }
+        Ok((Renewed::Whole, sent)) => {
+            observe::renewed(&hold.told(), valid_until.left());
+            hold.renewed(sent, ttl_ms)
+        }
+        Ok((Renewed::Gone { holder }, _)) => {
+            release::leave_request(&context, &hold);
+            hold.lose_to(holder);
+            None
         }
         Err(error) => {
             observe::renewal_missed(&hold.told(), &error, valid_until.left());

@@ -26,7 +26,7 @@ const AT_ONCE: usize = 64;
 /// Repeats the recent releases of these locks in the background. Those that are not answered are
 /// repeated on the next connection.
 pub(crate) fn again(context: &Arc<Context>, scope: &Scope) {
-    let all = context.recent_releases.found(scope);
+    let all = context.releases_to_repeat(scope);
     if all.is_empty() {
         return;
     }

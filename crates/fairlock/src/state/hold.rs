@@ -10,7 +10,7 @@ use crate::state::seat::Seat;
 use crate::state::standing::{GuardState, Standing};
 use fairlock_core::client::{Acquisition, Hold as Known, Look, valid_until_ns};
 pub(crate) use fairlock_core::client::{Change, Lease};
-use fairlock_core::{Body, Kind, LockName, Op, OwnerId, Token, is_string};
+use fairlock_core::{Kind, LockName, Op, OwnerId, Token, is_string};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -269,14 +269,6 @@ impl Hold {
     /// does.
     pub(crate) fn lose_to(&self, holder: Option<OwnerId>) {
         self.input(|known| known.gone(Moment::now().nanos(), holder));
-    }
-
-    /// As [`lose_to`](Self::lose_to), from the server's reply.
-    pub(crate) fn lose_by(&self, body: Body) {
-        match body {
-            Body::NotHeld { holder } => self.lose_to(holder),
-            _ => self.lose_to(None),
-        }
     }
 
     #[cfg(any(test, feature = "test-util"))]

@@ -4,7 +4,6 @@
 pub(crate) mod hold;
 pub(crate) mod in_flight;
 pub(crate) mod outcome;
-pub(crate) mod recent;
 pub(crate) mod renewals;
 pub(crate) mod seat;
 pub(crate) mod signals;

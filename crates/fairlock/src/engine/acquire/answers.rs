@@ -3,15 +3,14 @@
 use super::Request;
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
-use crate::engine::confirm::confirmed;
+use crate::engine::confirm;
 use crate::engine::context::Context;
 use crate::engine::release;
 use crate::engine::send::{self, Copies};
-use crate::observe;
+use crate::observe::{self, Way};
 use crate::state::hold::Hold;
-use crate::store::Reply;
-use fairlock_core::client::Acquisition;
-use fairlock_core::{Acquire, Body, Grant, LockName, Op, has_queue};
+use fairlock_core::client::{Acquired, Acquisition, Refused, Renewed};
+use fairlock_core::{Grant, LockName, Op, has_queue};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -56,14 +55,13 @@ pub(super) fn silence(kind: ErrorKind, name: &LockName) -> Error {
 pub(super) async fn answered_to_owner(
     context: &Arc<Context>,
     wanted: &Request,
-    acquire: Acquire,
+    acquisition: &Acquisition,
     copies: &mut Copies,
-) -> Result<Reply, Error> {
+) -> Result<(Acquired, Moment), Error> {
     let (mut pause, longest) = GIVEN_UP_PAUSE;
     loop {
-        let reply = answered(context, wanted, acquire.clone(), copies).await?;
-        let given_up = matches!(reply.answer.body, Body::HeldBySelf { .. });
-        if !given_up || wanted.seat.is_none() || wanted.try_once {
+        let reply = answered(context, wanted, acquisition, copies).await?;
+        if reply.0 != Acquired::FormerHold || wanted.try_once {
             return Ok(reply);
         }
         tokio::time::sleep(pause).await;
@@ -71,38 +69,49 @@ pub(super) async fn answered_to_owner(
     }
 }
 
-/// Sends a request until it is answered, at most [`LATE_MAX`] times if the server's clock was
-/// misjudged.
+/// Sends the present request until it is answered, at most [`LATE_MAX`] times if the server's clock
+/// was misjudged. Returns the answer, and when the copy that it answers was sent.
+///
+/// # Errors
+/// The store's refusal or silence, and an answer that cannot be true.
 pub(super) async fn answered(
     context: &Arc<Context>,
     wanted: &Request,
-    acquire: Acquire,
+    acquisition: &Acquisition,
     copies: &mut Copies,
-) -> Result<Reply, Error> {
+) -> Result<(Acquired, Moment), Error> {
     let (name, seat) = (&wanted.name, wanted.seat.as_deref());
     let until = context.store_deadline();
-    let op = Op::Acquire(acquire);
+    let op = Op::Acquire(acquisition.acquire(!context.store.inbox_up(), u64::MAX));
     seat.inspect(|seat| seat.asks());
     for _ in 0..LATE_MAX {
         let reply = send::until_answered(context, name, &op, until, copies).await?;
         seat.inspect(|seat| seat.is_answered());
-        if reply.answer.body != Body::TooLate {
-            return Ok(reply);
+        match acquisition.acquired(reply.answer.body) {
+            Ok(answer) => {
+                if matches!(answer, Acquired::Granted(_)) {
+                    observe::granted(wanted.kind, Way::Request);
+                }
+                return Ok((answer, reply.sent));
+            }
+            Err(Refused::TooLate) => {}
+            Err(refused) => return Err(refusal(refused).on(name)),
         }
     }
     let message = "the server's clock jumps, or calls arrive later than the store timeout";
     Err(Error::new(ErrorKind::Unavailable, message).on(name))
 }
 
-pub(super) fn unexpected(wanted: &Request, body: &Body) -> Error {
-    let message = match body {
-        Body::HeldBySelf { .. } => {
+#[cold]
+fn refusal(refused: Refused) -> Error {
+    let message = match refused {
+        Refused::HeldBySelf => {
             "this owner holds the lock already through another request: was the key written by hand?"
         }
-        Body::Buried => "the request was given up before it was answered",
-        _ => return Error::mismatch().on(&wanted.name),
+        Refused::Buried => "the request was given up before it was answered",
+        Refused::TooLate | Refused::Mismatch => return Error::mismatch(),
     };
-    Error::new(ErrorKind::Protocol, message).on(&wanted.name)
+    Error::new(ErrorKind::Protocol, message)
 }
 
 /// Makes the guard's hold out of a grant. Renews it first if little of its time is left, and always
@@ -130,9 +139,9 @@ pub(super) async fn confirm(
     if replicated || left_ms < grant.ttl_ms / 3 {
         let ttl_ms = hold.wanted_ms();
         let op = hold.renewal(ttl_ms);
-        let reply = if replicated {
+        let renewed = if replicated {
             match replicas_have(context, &hold, &op).await {
-                Ok(reply) => reply,
+                Ok(sent) => sent,
                 Err(error) => {
                     let given_back = release::give_back(context, &hold);
                     // The next request should find the lock free.
@@ -141,15 +150,12 @@ pub(super) async fn confirm(
                 }
             }
         } else {
-            match send::once(context, &wanted.name, &op, &mut Copies::default()).await {
-                Ok(reply) => reply,
-                Err(_) => return Ok(None),
-            }
+            let reply = send::once(context, &wanted.name, &op, &mut Copies::default()).await;
+            let renewed = reply.map(|reply| (Renewed::of(reply.answer.body), reply.sent));
+            renewed.ok().and_then(|(it, sent)| (it == Ok(Renewed::Whole)).then_some(sent))
         };
-        if reply.answer.body != Body::Renewed {
-            return Ok(None);
-        }
-        hold.renewed(reply.sent, ttl_ms);
+        let Some(sent) = renewed else { return Ok(None) };
+        hold.renewed(sent, ttl_ms);
         if replicated && hold.valid_until().left().is_zero() {
             return Ok(None);
         }
@@ -167,19 +173,25 @@ pub(super) async fn confirm(
 
 /// Renews a new hold, and waits for replicas. Their acknowledgement says more than the grant,
 /// because another server may have become the primary since.
-async fn replicas_have(context: &Arc<Context>, hold: &Hold, op: &Op) -> Result<Reply, Error> {
-    let confirmed = confirmed(context, &hold.name, op, context.store_deadline()).await?;
-    match confirmed.missing {
-        Some(missing) if confirmed.reply.answer.body == Body::Renewed => {
-            Err(missing.on(&hold.name))
-        }
-        // The waiter of a fair lock returns to its place instead.
-        _ if confirmed.reply.answer.body != Body::Renewed && !has_queue(hold.kind()) => {
+///
+/// # Errors
+/// Too few have it, or the hold of a lock without a queue is gone. The waiter of a fair lock
+/// returns to its place then.
+async fn replicas_have(
+    context: &Arc<Context>,
+    hold: &Hold,
+    op: &Op,
+) -> Result<Option<Moment>, Error> {
+    let until = context.store_deadline();
+    let confirmed = confirm::confirmed(context, &hold.name, op, until).await?;
+    match confirm::renewed(confirmed).map_err(|error| error.on(&hold.name))? {
+        (Renewed::Whole, sent) => Ok(Some(sent)),
+        (Renewed::Gone { .. }, _) if has_queue(hold.kind()) => Ok(None),
+        (Renewed::Gone { .. }, _) => {
             let message = "the hold was gone before replicas had it: another server has become the \
                            primary, or the lease is over; try again";
             Err(Error::new(ErrorKind::NotReplicated, message).on(&hold.name))
         }
-        _ => Ok(confirmed.reply),
     }
 }
 

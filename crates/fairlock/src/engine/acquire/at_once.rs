@@ -7,7 +7,8 @@ use crate::base::error::Error;
 use crate::engine::context::Context;
 use crate::observe;
 use crate::state::hold::Hold;
-use fairlock_core::{Body, Grant, Mode, Op};
+use fairlock_core::client::Acquired;
+use fairlock_core::{Mode, Op};
 use std::sync::Arc;
 
 /// Acquires a free lock without any task or wait, from a store in this process or in a file.
@@ -35,8 +36,9 @@ pub(crate) fn at_once(
         }
     };
     context.note_time(&reply);
-    let Body::Granted { token, ttl_ms } = reply.answer.body else { return Ok(None) };
-    let grant = Grant { request: acquisition.request(), token, ttl_ms };
+    let Ok(Acquired::Granted(grant)) = acquisition.acquired(reply.answer.body) else {
+        return Ok(None);
+    };
     observe::acquired_at_once(&wanted.told(), acquisition.owner());
     let hold = Arc::new(wanted.hold(context, acquisition, &grant, reply.sent));
     observe::held(&hold.told(), context.config.log_names, &wanted.asked);

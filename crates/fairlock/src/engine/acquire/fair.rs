@@ -1,6 +1,6 @@
 //! A fair lock: wait in the queue until the lock is granted.
 
-use super::answers::{answered_to_owner, confirm, give_up, unanswered, unexpected};
+use super::answers::{answered_to_owner, confirm, give_up, unanswered};
 use super::stop::{ANSWER_GRACE, stop};
 use super::{DeliverySender, Request};
 use crate::base::error::{Error, ErrorKind};
@@ -8,12 +8,12 @@ use crate::engine::context::Context;
 use crate::engine::heartbeat;
 use crate::engine::release;
 use crate::engine::send::Copies;
-use crate::observe::{self, Way};
+use crate::observe;
 use crate::state::hold::Hold;
 use crate::state::waiters::{Entry, Outcome};
 use crate::store::Topic;
-use fairlock_core::client::Acquisition;
-use fairlock_core::{Body, Grant, OwnerId};
+use fairlock_core::OwnerId;
+use fairlock_core::client::{Acquired, Acquisition};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -106,8 +106,7 @@ async fn wait_fair(
     outcome: &mut oneshot::Receiver<Outcome>,
     caller: &mut DeliverySender,
 ) -> Result<Option<Outcome>, Error> {
-    let op = acquisition.acquire(!context.store.inbox_up(), u64::MAX);
-    let (request, returning) = (op.request, op.order.is_some());
+    let returning = acquisition.order().is_some();
     let until = wanted.until.filter(|_| !wanted.try_once);
     let stop = stop(context, caller, until);
     tokio::pin!(stop);
@@ -115,7 +114,7 @@ async fn wait_fair(
     let mut stopped = false;
     let mut overtaken = None;
     let reply = {
-        let call = answered_to_owner(context, wanted, op, &mut copies);
+        let call = answered_to_owner(context, wanted, acquisition, &mut copies);
         tokio::pin!(call);
         tokio::select! {
             biased;
@@ -136,16 +135,10 @@ async fn wait_fair(
         return Ok(overtaken);
     }
     let Some(reply) = reply else { return unanswered(context, wanted, copies) };
-    let reply = reply?;
-    match reply.answer.body {
-        Body::Granted { token, ttl_ms } => {
-            let grant = Grant { request, token, ttl_ms };
-            observe::granted(wanted.kind, Way::Request);
-            return Ok(Some(Outcome::Granted { grant, base: reply.sent }));
-        }
-        Body::Busy { .. } => return Ok(None),
-        Body::HeldBySelf { .. } if wanted.seat.is_some() => return Ok(None),
-        Body::Queued { order, retry_ms, foreign, length } => {
+    match reply? {
+        (Acquired::Granted(grant), base) => return Ok(Some(Outcome::Granted { grant, base })),
+        (Acquired::Taken { .. } | Acquired::FormerHold, _) => return Ok(None),
+        (Acquired::Queued { order, retry_ms, foreign, length }, _) => {
             observe::queued(&wanted.name, &entry.owner, returning, length);
             if let Some(queue) = context.waiters.queued(entry, order) {
                 heartbeat::begin(context, queue);
@@ -160,7 +153,6 @@ async fn wait_fair(
                 context.waiters.wake(&Topic::Waiter(wanted.name.clone(), entry.owner.clone()));
             }
         }
-        body => return Err(unexpected(wanted, &body)),
     }
     if stopped {
         return Ok(None);

@@ -1,6 +1,6 @@
 //! A plain or simple lock: ask, and ask again when it may be free.
 
-use super::answers::{GIVEN_UP_PAUSE, answered, confirm, give_up, unanswered, unexpected};
+use super::answers::{GIVEN_UP_PAUSE, answered, confirm, give_up, unanswered};
 use super::stop::{SILENCE_GRACE, Stop, stop};
 use super::{DeliverySender, Request};
 use crate::base::backoff::{Poll, jitter};
@@ -8,11 +8,10 @@ use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::context::Context;
 use crate::engine::send::Copies;
-use crate::observe::{self, Way};
 use crate::state::hold::Hold;
 use crate::store::Topic;
-use fairlock_core::client::Acquisition;
-use fairlock_core::{Body, Grant, OwnerId};
+use fairlock_core::client::{Acquired, Acquisition};
+use fairlock_core::{Grant, OwnerId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -118,17 +117,12 @@ async fn ask_once(
     acquisition: &Acquisition,
     copies: &mut Copies,
 ) -> Result<Option<(Grant, Moment)>, Error> {
-    let op = acquisition.acquire(!context.store.inbox_up(), u64::MAX);
-    let asking = tokio::time::timeout(SILENCE_GRACE, answered(context, wanted, op, copies));
+    let asking =
+        tokio::time::timeout(SILENCE_GRACE, answered(context, wanted, acquisition, copies));
     let Ok(reply) = asking.await else { return unanswered(context, wanted, *copies) };
-    let reply = reply?;
-    match reply.answer.body {
-        Body::Granted { token, ttl_ms } => {
-            observe::granted(wanted.kind, Way::Request);
-            Ok(Some((Grant { request: acquisition.request(), token, ttl_ms }, reply.sent)))
-        }
-        Body::Busy { .. } | Body::Taken { .. } | Body::HeldBySelf { .. } => Ok(None),
-        body => Err(unexpected(wanted, &body)),
+    match reply? {
+        (Acquired::Granted(grant), base) => Ok(Some((grant, base))),
+        _ => Ok(None),
     }
 }
 
@@ -148,30 +142,18 @@ async fn plain_attempts(
     let mut in_vain: u32 = 0;
     let mut poll = Poll::default();
     loop {
-        let op = acquisition.acquire(!context.store.inbox_up(), u64::MAX);
         let asked = Moment::now();
         first.asked.store(true, Ordering::Relaxed);
-        let reply = answered(context, wanted, op, copies).await?;
+        let (answer, base) = answered(context, wanted, acquisition, copies).await?;
         first.replied.notify_one();
-        let (ttl_ms, longest) = match reply.answer.body {
-            Body::Granted { token, ttl_ms } => {
-                observe::granted(wanted.kind, Way::Request);
-                return Ok(Some((
-                    Grant { request: acquisition.request(), token, ttl_ms },
-                    reply.sent,
-                )));
-            }
-            Body::Busy { .. } | Body::Taken { .. } if wanted.try_once => return Ok(None),
-            Body::Busy { ttl_ms } | Body::Taken { ttl_ms, foreign: false } => (ttl_ms, period),
-            Body::Taken { ttl_ms, foreign: true } => (ttl_ms, poll.next()),
-            // A hold of this owner that was given up or lost is not taken over.
-            Body::HeldBySelf { .. } if wanted.seat.is_some() => {
-                if wanted.try_once {
-                    return Ok(None);
-                }
-                (None, GIVEN_UP_PAUSE.1)
-            }
-            body => return Err(unexpected(wanted, &body)),
+        let (ttl_ms, longest) = match answer {
+            Acquired::Granted(grant) => return Ok(Some((grant, base))),
+            _ if wanted.try_once => return Ok(None),
+            Acquired::Taken { ttl_ms, foreign: false } => (ttl_ms, period),
+            Acquired::Taken { ttl_ms, foreign: true } => (ttl_ms, poll.next()),
+            // It is not taken over.
+            Acquired::FormerHold => (None, GIVEN_UP_PAUSE.1),
+            Acquired::Queued { .. } => return Err(Error::mismatch().on(&wanted.name)),
         };
         if listening.is_none() {
             // Subscribe before asking again, so that no release falls in between.
