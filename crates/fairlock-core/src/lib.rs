@@ -32,7 +32,6 @@ mod not_a_lock;
 mod op;
 mod queue;
 mod quiet;
-mod renewal;
 mod rules;
 mod simple;
 mod snapshot;
@@ -49,7 +48,6 @@ pub use op::{
     Acquire, Answer, Body, Channel, CoreError, Effect, Grant, HeldBy, Inspection, Kind, Mode, Op,
     Payload, WaiterView, has_queue, is_string, kind_label,
 };
-pub use renewal::RenewalPlan;
 pub use rules::{
     BEATS_KEPT_MS, HEAD_SCORE_MS, JAVA_HEAD_PATIENCE_MS, JAVA_PASSED_MS, JAVA_PING_MS,
     LOOKED_AT_MAX, MAX_HOLD_COUNT, MAX_LEASE_MS, MENDED_HOLD_MS, MENDED_MAX, QUEUE_TTL_MS,

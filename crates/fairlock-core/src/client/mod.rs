@@ -1,28 +1,48 @@
-//! The client's half of the protocol, as values: what a client knows of its requests, and what follows from a
-//! reply or a message. Nothing here does I/O, reads a clock or draws an id.
+//! The client's half of the protocol, as values: what a client knows of its requests, waiters and
+//! holds, and what follows from a reply, a message or the time. Nothing here does I/O, reads a clock
+//! or draws an id.
 //!
 //! Invariants, numbered as C1..C8 are for a lock:
 //!
-//! - K1: a request that a store may carry out, or may have carried out, is never forgotten: it is the present
-//!   one, a former one, or a doubtful one, until an answered `Leave` or the end of its hold has settled it.
-//! - K2: only the present request and the former ones can be granted; a grant of any other request is dropped.
-//! - K3: a request is taken back once. It is buried if a copy of it is unanswered, because a late copy would
-//!   otherwise take the lock for nobody.
+//! - K1: a request that a store may carry out, or may have carried out, is never forgotten: it is
+//!   the present one, a former one, or a doubtful one, until an answered `Leave` or the end of its
+//!   hold has settled it.
+//! - K2: only the present request and the former ones can be granted; a grant of any other request
+//!   is dropped.
+//! - K3: a request is taken back once. It is buried if a copy of it is unanswered, because a late
+//!   copy would otherwise take the lock for nobody.
 //! - K4: every request that can be granted leads to its waiter, and no other request leads to any.
 //! - K5: a wait ends once; a waiter whose wait is over is in no queue.
 //! - K6: a waiter that the store says is in the queue has a place among the waiters of its lock, by
 //!   that order number, until its wait is over. A lock has heartbeats while it has such waiters.
+//! - K7: a hold becomes valid for longer only by a grant or an answered renewal, counted from when
+//!   that was sent, less a margin; it is never valid beyond the end of its lease.
+//! - K8: a hold that is lost stays lost, for the first reason that was found, and its validity does
+//!   not grow.
+//! - K9: while a hold is being left to the store, nobody enters it, no renewal of the watchdog
+//!   begins, and nothing makes it valid beyond the end that was asked for.
+//! - K10: each change of the number of guards has a larger number than those before it; a hold
+//!   without guards gets none again.
+//! - K11: the watchdog never sleeps beyond the moment when a hold is due.
+//! - K12: a hold is planned once, and waits for its renewal in one lane at most; each lane has at
+//!   most [`RENEWALS_MAX`] renewals under way on one connection.
 
 mod acquisition;
 mod copies;
 mod heartbeat;
+mod hold;
+mod lease;
 mod recent;
+mod renewals;
 mod replies;
 mod waiters;
 
 pub use acquisition::Acquisition;
 pub use copies::Copies;
 pub use heartbeat::{Due, Failed, Outlook, Returned, Step};
+pub use hold::{Change, Hold, Look, Loss, Standing};
+pub use lease::{Lease, valid_until_ns};
 pub use recent::RecentReleases;
+pub use renewals::{RENEWALS_MAX, Renewals, SLEEP_MAX, Slot};
 pub use replies::{Acquired, Counted, Mismatch, Refused, Renewed};
 pub use waiters::{Granted, Lasts, Left, Message, Queued, Waiters};

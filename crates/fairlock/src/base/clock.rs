@@ -50,6 +50,10 @@ impl Moment {
         Self(START.get_or_init(Instant::now).elapsed().as_nanos() as u64)
     }
 
+    pub(crate) fn at_nanos(since_boot: u64) -> Self {
+        Self(since_boot)
+    }
+
     pub(crate) fn nanos(self) -> u64 {
         self.0
     }

@@ -1,5 +1,6 @@
 //! Why a hold was lost.
 
+use fairlock_core::client::Loss;
 use std::fmt;
 
 /// Why a lock was lost: see [`Guard::lost_reason`](crate::Guard::lost_reason).
@@ -42,6 +43,18 @@ impl LostReason {
         Self::DataLost,
         Self::Forked,
     ];
+
+    /// What a client found out by itself.
+    pub(crate) fn of(loss: Loss) -> Self {
+        match loss {
+            Loss::Expired => Self::Expired,
+            Loss::Unreachable => Self::Unreachable,
+            Loss::MaxHold => Self::MaxHold,
+            Loss::Forced => Self::Forced,
+            Loss::Replaced => Self::Replaced,
+            Loss::DataLost => Self::DataLost,
+        }
+    }
 
     /// As a number, for an atomic.
     pub(crate) fn code(self) -> u8 {

@@ -28,7 +28,7 @@ pub(crate) async fn renew_once(
     let freshen = |op: &mut Op| {
         if let Op::Renew { ttl_ms, .. } = op {
             // A copy that is sent later must not extend beyond the end.
-            asked_ms = end.map_or_else(|| hold.lease().wanted_ms(), ms_until);
+            asked_ms = end.map_or_else(|| hold.wanted_ms(), ms_until);
             *ttl_ms = asked_ms;
         }
     };
@@ -45,10 +45,9 @@ pub(crate) async fn renew_once(
     match confirm::renewed(confirmed)? {
         (Renewed::Whole, sent) => {
             match end {
-                None => hold.renewed(sent, asked_ms),
+                None => _ = hold.renewed(sent, asked_ms),
                 Some(_) => hold.left_until(sent, asked_ms),
             }
-            hold.set_whole_lease(true);
             Ok(())
         }
         (Renewed::Gone { holder }, _) => {

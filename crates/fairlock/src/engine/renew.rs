@@ -8,19 +8,13 @@ use crate::engine::context::Context;
 use crate::engine::release;
 use crate::observe;
 use crate::state::hold::Hold;
-use crate::state::renewals::{LOOKS_MAX, Slot};
-use crate::state::standing::GuardState;
-use fairlock_core::client::Renewed;
+use fairlock_core::client::{Look, Renewed, Slot};
 use std::sync::Arc;
-
-/// Pause before a failed renewal is tried again.
-const RETRY_MS: u64 = 500;
 
 /// The watchdog's task; runs until the client is gone.
 pub(crate) async fn run(context: Arc<Context>) {
     loop {
-        let due = context.watchdog.take_due();
-        let all = due.len() < LOOKS_MAX;
+        let (due, more) = context.watchdog.take_due();
         for hold in due {
             look(&context, &hold);
         }
@@ -28,68 +22,50 @@ pub(crate) async fn run(context: Arc<Context>) {
         while let Some((hold, slot)) = context.watchdog.next_renewal() {
             tokio::spawn(renew(Arc::clone(&context), hold, slot));
         }
-        if all {
-            context.watchdog.due().await;
-        } else {
+        if more {
             tokio::task::yield_now().await;
+        } else {
+            context.watchdog.due().await;
         }
     }
 }
 
 /// Notes that a hold is over, or that its renewal is due. Must not wait for anything.
 fn look(context: &Context, hold: &Hold) {
-    if hold.state() == GuardState::Lost {
-        return lost(context, hold);
-    }
-    // However and whenever a renewal ends, the hold is looked at again at its deadline.
-    let valid_until = hold.valid_until();
-    context.watchdog.plan(hold, valid_until);
-    // For an explicit lease, only its end remains.
-    let ends = !hold.lease().renewed && hold.has_whole_lease();
-    if !ends && !context.is_closed() {
+    let Some(Look { valid_until_ns, renew }) = hold.look() else {
+        return context.watchdog.forget(hold);
+    };
+    context.watchdog.plan(hold, Moment::at_nanos(valid_until_ns));
+    if renew && !context.is_closed() {
         let lane = context.store.lane(&hold.name);
-        context.watchdog.want_renewal(hold, valid_until, lane);
+        context.watchdog.want_renewal(hold, valid_until_ns, lane);
     }
 }
 
 /// Renews one hold, and plans what comes next.
-async fn renew(context: Arc<Context>, hold: Arc<Hold>, _slot: Slot) {
+async fn renew(context: Arc<Context>, hold: Arc<Hold>, slot: Slot) {
+    let _slot = context.watchdog.using(slot);
     // Lasts until the end of this call, which `renewals_are_over` waits for.
-    let Some(_renewing) = hold.begin_renewal() else { return };
-    let (lease, valid_until) = hold.times();
-    let ttl_ms = lease.wanted_ms();
+    let Some(renewing) = hold.begin_renewal() else { return };
+    let (ttl_ms, valid_until) = (renewing.ttl_ms, hold.valid_until());
     let op = hold.renewal(ttl_ms);
-    let now = Moment::now();
-    match confirm::renewal(&context, &hold.name, &op).await {
+    let next = match confirm::renewal(&context, &hold.name, &op).await {
         Ok((Renewed::Whole, sent)) => {
             observe::renewed(&hold.told(), valid_until.left());
-            hold.renewed(sent, ttl_ms);
-            hold.set_whole_lease(true);
-            // The report that it was taken away by force was wrong.
-            hold.set_forced(false);
-            if hold.state() == GuardState::Lost {
-                return lost(&context, &hold);
-            }
-            let until = hold.valid_until();
-            let at = if hold.lease().renewed { now.plus_ms(hold.lease().ms / 3) } else { until };
-            context.watchdog.plan(&hold, at.min(until));
+            hold.renewed(sent, ttl_ms)
         }
         Ok((Renewed::Gone { holder }, _)) => {
             release::leave_request(&context, &hold);
             hold.lose_to(holder);
-            lost(&context, &hold);
+            None
         }
         Err(error) => {
             observe::renewal_missed(&hold.told(), &error, valid_until.left());
-            hold.suspect();
-            let left = valid_until.left().as_millis() as u64;
-            // Near the end try more often: at least four more times.
-            let pause = RETRY_MS.min(left / 4).max(10);
-            context.watchdog.plan(&hold, Moment::now().plus_ms(pause).min(valid_until));
+            Some(hold.unanswered())
         }
+    };
+    match next {
+        Some(at) => context.watchdog.plan(&hold, at),
+        None => context.watchdog.forget(&hold),
     }
-}
-
-fn lost(context: &Context, hold: &Hold) {
-    context.watchdog.forget(hold);
 }

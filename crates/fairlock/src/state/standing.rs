@@ -1,8 +1,9 @@
-//! Whether a guard protects: what is known of its hold, in one atomic, and a notification of
-//! changes. Most holds are over before anybody listens, so creating and dropping one costs nothing.
+//! Whether a guard protects: what is known of its hold, in atomics, and a notification of changes.
+//! Most holds are over before anybody listens, so creating and dropping one costs nothing.
 
 use crate::base::lost_reason::LostReason;
-use std::sync::atomic::{AtomicU8, Ordering};
+use fairlock_core::client::{Hold, Standing as Known};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -23,19 +24,38 @@ const SUSPECT: u8 = 1;
 /// Lost, with the reason's code added.
 const LOST: u8 = 2;
 
-#[derive(Default)]
+impl GuardState {
+    fn of_code(known: u8) -> Self {
+        match known {
+            HELD => Self::Held,
+            SUSPECT => Self::Suspect,
+            _ => Self::Lost,
+        }
+    }
+}
+
+/// Lock-free, so that a guard is asked without a wait. Written while the hold's mutex is held.
 pub(crate) struct Standing {
     known: AtomicU8,
+    valid_until_ns: AtomicU64,
     changed: Notify,
 }
 
 impl Standing {
-    pub(crate) fn known(&self) -> GuardState {
-        match self.known.load(Ordering::Acquire) {
-            HELD => GuardState::Held,
-            SUSPECT => GuardState::Suspect,
-            _ => GuardState::Lost,
+    pub(crate) fn new(hold: &Hold) -> Self {
+        Self {
+            known: AtomicU8::new(HELD),
+            valid_until_ns: AtomicU64::new(hold.valid_until_ns()),
+            changed: Notify::new(),
         }
+    }
+
+    pub(crate) fn known(&self) -> GuardState {
+        GuardState::of_code(self.known.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn valid_until_ns(&self) -> u64 {
+        self.valid_until_ns.load(Ordering::Acquire)
     }
 
     /// Why it is lost, if it is.
@@ -43,38 +63,29 @@ impl Standing {
         LostReason::of_code(self.known.load(Ordering::Acquire).checked_sub(LOST)?)
     }
 
-    /// Becomes Lost for good, for the first reason that is found. Returns whether that is new.
-    pub(crate) fn lose(&self, reason: LostReason) -> bool {
-        let lost = LOST + reason.code();
-        let once = |known| (known < LOST).then_some(lost);
-        let lost = self.known.fetch_update(Ordering::AcqRel, Ordering::Relaxed, once);
-        self.tell(lost.is_ok())
+    /// Shows what is known of the hold, whose mutex is held. Returns its state if that is new:
+    /// [`tell`](Self::tell) is called as soon as the mutex is free.
+    pub(crate) fn show(&self, hold: &Hold) -> Option<GuardState> {
+        let known = match hold.standing() {
+            Known::Held => HELD,
+            Known::Suspect => SUSPECT,
+            Known::Lost(loss) => LOST + LostReason::of(loss).code(),
+        };
+        self.valid_until_ns.store(hold.valid_until_ns(), Ordering::Release);
+        if self.known.load(Ordering::Relaxed) == known {
+            return None;
+        }
+        self.known.store(known, Ordering::Release);
+        Some(GuardState::of_code(known))
     }
 
-    /// Becomes Suspect if it was Held. Returns whether it was.
-    pub(crate) fn suspect(&self) -> bool {
-        self.turn(HELD, SUSPECT)
-    }
-
-    /// Becomes Held again if it was Suspect.
-    pub(crate) fn trust(&self) -> bool {
-        self.turn(SUSPECT, HELD)
+    /// Wakes those who wait for a change.
+    pub(crate) fn tell(&self) {
+        self.changed.notify_waiters();
     }
 
     /// Resolves at the next change from now on, polled or not.
     pub(crate) fn change(&self) -> Notified<'_> {
         self.changed.notified()
-    }
-
-    fn turn(&self, from: u8, to: u8) -> bool {
-        let turned = self.known.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
-        self.tell(turned.is_ok())
-    }
-
-    fn tell(&self, is_new: bool) -> bool {
-        if is_new {
-            self.changed.notify_waiters();
-        }
-        is_new
     }
 }

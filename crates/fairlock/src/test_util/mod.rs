@@ -58,7 +58,6 @@ mod port;
 use crate::api::client::Client;
 use crate::base::clock;
 use crate::base::error::ErrorKind;
-use crate::base::lost_reason::LostReason;
 use crate::base::random::random_bits;
 use crate::engine::context::Context;
 use crate::engine::release;
@@ -66,6 +65,7 @@ use crate::engine::start;
 use crate::settings::config::{Address, Config};
 use crate::state::hold::{Change, Hold};
 use crate::store::{Event, Scope, Store};
+use fairlock_core::client::Loss;
 use fairlock_core::{ClientId, LockName};
 use port::{Inside, Port};
 use std::fmt;
@@ -138,7 +138,7 @@ impl Sandbox {
     pub fn lose(&self, name: impl AsRef<[u8]>) -> bool {
         self.with_holds(name.as_ref(), |context, hold| {
             // First the guard, so that there are never two.
-            hold.lose(LostReason::Forced);
+            hold.lose(Loss::Forced);
             context.watchdog.forget(hold);
             let gone = Change { count: 0, number: u64::MAX };
             // Refused only if no further token can be minted.

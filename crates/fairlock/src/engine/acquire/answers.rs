@@ -137,7 +137,7 @@ pub(super) async fn confirm(
     let mut full = grant.ttl_ms >= lease_ms;
     let replicated = context.store.is_replicated();
     if replicated || left_ms < grant.ttl_ms / 3 {
-        let ttl_ms = hold.lease().wanted_ms();
+        let ttl_ms = hold.wanted_ms();
         let op = hold.renewal(ttl_ms);
         let renewed = if replicated {
             match replicas_have(context, &hold, &op).await {

@@ -76,7 +76,7 @@ impl Request {
         let lease = Lease {
             ms,
             renewed,
-            end: end.map(|end| base.plus(end)),
+            end_ns: end.map(|end| base.plus(end).nanos()),
             ends_by_max_hold: end.is_some() && end == self.max_hold,
         };
         let until = valid_until(base, grant.ttl_ms);

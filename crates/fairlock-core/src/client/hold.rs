@@ -1,0 +1,597 @@
+//! One hold, as its client sees it: until when it is valid, its guards, and its renewals. Times are
+//! nanoseconds of any monotonic clock of the caller's choice.
+
+use super::lease::{Lease, ns, valid_until_ns};
+use crate::id::OwnerId;
+use crate::rules::MAX_HOLD_COUNT;
+
+/// Pause before a failed renewal is tried again.
+const RETRY_MS: u64 = 500;
+
+/// When a grant by message is first renewed: its TTL is short, but a critical section that is
+/// shorter than this needs no renewal at all.
+const CONFIRM_AFTER_MS: u64 = 100;
+
+/// Whether a hold still protects. Held and Suspect ones are valid until their validity runs out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Held, according to the last renewal.
+    Held,
+    /// A renewal failed or is overdue, or the connection was lost.
+    Suspect,
+    /// No longer held. This is final.
+    Lost(Loss),
+}
+
+/// Why a hold was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Its lease ran out.
+    Expired,
+    /// Its lease ran out while the store did not answer the renewals.
+    Unreachable,
+    /// Its longest hold is over.
+    MaxHold,
+    /// It was taken away by force, according to a message and to the store.
+    Forced,
+    /// Somebody else has the lock.
+    Replaced,
+    /// The store does not know the hold, and nobody else has the lock.
+    DataLost,
+}
+
+/// A change of the hold count that is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The number of guards.
+    pub count: u32,
+    /// Later changes have larger numbers, so that the store can tell which one is the latest.
+    pub number: u64,
+}
+
+/// What the watchdog sees when it looks at a hold that is not lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// When its validity ends, and it is looked at again, however and whenever a renewal ends.
+    pub valid_until_ns: u64,
+    /// Whether it is to be renewed now.
+    pub renew: bool,
+}
+
+/// What a client knows of one hold, from its grant to its end.
+#[derive(Clone, Debug)]
+pub struct Hold {
+    lease: Lease,
+    valid_until_ns: u64,
+    standing: Standing,
+    /// Whether the store was told of the whole lease, and the connection has lasted since.
+    whole_lease: bool,
+    /// A message says that it was taken away by force.
+    forced: bool,
+    /// The number of guards, including those that were detached.
+    count: u32,
+    /// The number of guards that were detached.
+    detached: u32,
+    change: u64,
+    /// The number of renewals of the watchdog under way.
+    renewals: u32,
+    /// It is being, or was, left to the store until this moment.
+    left_until_ns: Option<u64>,
+    /// Who held the lock when the store said that this hold is gone.
+    taken_by: Option<OwnerId>,
+}
+
+impl Hold {
+    /// A hold with one guard.
+    pub fn new(lease: Lease, valid_until_ns: u64) -> Self {
+        Self {
+            lease,
+            valid_until_ns: lease.capped(valid_until_ns),
+            standing: Standing::Held,
+            whole_lease: false,
+            forced: false,
+            count: 1,
+            detached: 0,
+            change: 0,
+            renewals: 0,
+            left_until_ns: None,
+            taken_by: None,
+        }
+    }
+
+    /// How long it is to last.
+    pub fn lease(&self) -> Lease {
+        self.lease
+    }
+
+    /// Until when it is valid unless it is lost.
+    pub fn valid_until_ns(&self) -> u64 {
+        self.valid_until_ns
+    }
+
+    /// Whether it protects, apart from the time.
+    pub fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// The number of guards, including those that were detached.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether the last guard is gone.
+    pub fn has_ended(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether no guard is left: all were released or detached.
+    pub fn is_unattended(&self) -> bool {
+        self.count == self.detached
+    }
+
+    /// Whether it is being, or was, left to the store for a time of its own.
+    pub fn is_being_left(&self) -> bool {
+        self.left_until_ns.is_some()
+    }
+
+    /// Whether a renewal of the watchdog is under way.
+    pub fn is_being_renewed(&self) -> bool {
+        self.renewals > 0
+    }
+
+    /// Who held the lock when the store said that this hold is gone, if anybody did.
+    pub fn taken_by(&self) -> Option<&OwnerId> {
+        self.taken_by.as_ref()
+    }
+
+    /// It is `now_ns`. Returns whether the hold still protects.
+    pub fn time(&mut self, now_ns: u64) -> Standing {
+        self.input(0, |hold| {
+            hold.pass(now_ns);
+            hold.standing
+        })
+    }
+
+    /// The watchdog begins to watch it; `whole` says whether the store was told of the whole lease.
+    /// Returns when to look at it.
+    pub fn watched(&mut self, now_ns: u64, whole: bool) -> u64 {
+        self.input(0, |hold| {
+            hold.whole_lease = whole;
+            if whole { hold.next_look(now_ns) } else { hold.soon(now_ns, CONFIRM_AFTER_MS) }
+        })
+    }
+
+    /// The watchdog looks at it. `None` means that it is lost, and needs no further look.
+    pub fn look(&mut self, now_ns: u64) -> Option<Look> {
+        self.input(0, |hold| {
+            // Of an explicit lease, only the end remains.
+            let renew = hold.lease.renewed || !hold.whole_lease;
+            let valid_until_ns = hold.valid_until_ns;
+            hold.pass(now_ns).then_some(Look { valid_until_ns, renew })
+        })
+    }
+
+    /// A renewal of the watchdog is to be sent. Returns the TTL to ask for, in milliseconds. `None`
+    /// if it must not be sent, because the hold is being left to the store for a time that the
+    /// renewal would replace. [`renewal_over`](Self::renewal_over) ends what `Some` begins.
+    pub fn begin_renewal(&mut self, now_ns: u64) -> Option<u64> {
+        self.input(0, |hold| {
+            if hold.is_being_left() {
+                return None;
+            }
+            hold.renewals += 1;
+            Some(hold.lease.wanted_ms(now_ns))
+        })
+    }
+
+    /// A renewal of the watchdog is over, answered or not. Returns whether somebody may be waiting
+    /// for that, to leave the hold to the store.
+    pub fn renewal_over(&mut self) -> bool {
+        self.input(0, |hold| {
+            debug_assert!(hold.renewals > 0, "no renewal is under way: {hold:?}");
+            hold.renewals = hold.renewals.saturating_sub(1);
+            hold.renewals == 0 && hold.is_being_left()
+        })
+    }
+
+    /// A renewal that was sent at `sent_ns` gave it `ttl_ms`. Returns when to look at it next, or
+    /// `None` if it is lost. A process that was frozen past its old deadline, with the reply
+    /// waiting to be read, has lost nothing if nobody checked meanwhile.
+    pub fn renewed(&mut self, now_ns: u64, sent_ns: u64, ttl_ms: u64) -> Option<u64> {
+        let until_ns = valid_until_ns(sent_ns, ttl_ms);
+        self.input(until_ns, |hold| {
+            if hold.is_lost() {
+                return None;
+            }
+            hold.whole_lease = true;
+            hold.valid_until_ns = hold.valid_until_ns.max(hold.lease.capped(until_ns));
+            if !hold.pass(now_ns) {
+                return None;
+            }
+            // A report that it was taken away by force was wrong.
+            hold.forced = false;
+            hold.standing = Standing::Held;
+            Some(hold.next_look(sent_ns))
+        })
+    }
+
+    /// A renewal was not answered, or too few replicas have it. Returns when to look at it again.
+    pub fn unanswered(&mut self, now_ns: u64) -> u64 {
+        self.input(0, |hold| {
+            hold.doubt();
+            let left_ms = hold.valid_until_ns.saturating_sub(now_ns) / 1_000_000;
+            // Near the end try more often: at least four more times.
+            hold.soon(now_ns, RETRY_MS.min(left_ms / 4).max(10))
+        })
+    }
+
+    /// The store says that it is gone. `holder` has the lock instead, if anybody does.
+    pub fn gone(&mut self, now_ns: u64, holder: Option<OwnerId>) {
+        self.input(0, |hold| {
+            // The clock first: a hold that had run out before was not lost because of the store.
+            if !hold.pass(now_ns) {
+                return;
+            }
+            hold.standing = Standing::Lost(match holder {
+                _ if hold.forced => Loss::Forced,
+                Some(_) => Loss::Replaced,
+                None => Loss::DataLost,
+            });
+            hold.taken_by = holder;
+        });
+    }
+
+    /// It is lost for `reason`, unless it was lost before.
+    pub fn lose(&mut self, reason: Loss) {
+        self.input(0, |hold| {
+            if !hold.is_lost() {
+                hold.standing = Standing::Lost(reason);
+            }
+        });
+    }
+
+    /// There is a reason to doubt it.
+    pub fn suspect(&mut self) {
+        self.input(0, Self::doubt);
+    }
+
+    /// The connection was lost.
+    pub fn connection_lost(&mut self) {
+        self.input(0, |hold| {
+            hold.doubt();
+            hold.whole_lease = false;
+        });
+    }
+
+    /// It must be confirmed anew, even if it is never renewed.
+    pub fn must_be_confirmed(&mut self) {
+        self.input(0, |hold| hold.whole_lease = false);
+    }
+
+    /// A message says that it was taken away by force: the store is asked, and its answer counts.
+    pub fn reported_taken(&mut self) {
+        self.input(0, |hold| {
+            hold.forced = true;
+            hold.whole_lease = false;
+        });
+    }
+
+    /// Adds a guard. `None` if the count is at its limit, or the hold has ended or is being left.
+    pub fn enter(&mut self) -> Option<Change> {
+        self.input(0, |hold| {
+            if hold.has_ended() || hold.is_being_left() || hold.count >= MAX_HOLD_COUNT {
+                return None;
+            }
+            hold.count += 1;
+            Some(hold.changed())
+        })
+    }
+
+    /// Removes a guard; at 0 the hold ends. Also returns whether it is unattended now.
+    pub fn leave(&mut self) -> (Change, bool) {
+        self.input(0, |hold| {
+            hold.count = hold.count.saturating_sub(1);
+            (hold.changed(), hold.is_unattended())
+        })
+    }
+
+    /// Detaches a guard, which leaves its part of the hold to the store: that part is never given
+    /// back, and nothing renews the hold any more. Returns until when the hold lasts at least.
+    pub fn detach(&mut self) -> u64 {
+        self.input(0, |hold| {
+            hold.detached += 1;
+            hold.lease.renewed = false;
+            hold.lease.end_ns = Some(hold.valid_until_ns);
+            hold.lease.ends_by_max_hold = false;
+            hold.valid_until_ns
+        })
+    }
+
+    /// Begins to leave it to the store until `end_ns`: from here on no renewal of the watchdog
+    /// begins, nobody enters, and nothing is valid beyond that. Returns false, without effect, if
+    /// there are other guards, which count on renewals.
+    pub fn begin_leaving(&mut self, end_ns: u64) -> bool {
+        self.input(0, |hold| {
+            if hold.count != 1 {
+                return false;
+            }
+            hold.left_until_ns = Some(hold.left_until_ns.map_or(end_ns, |end| end.min(end_ns)));
+            hold.lease.end_ns = Some(hold.lease.capped(end_ns));
+            // Shortened before anything is sent: the store may end it by then even if its reply is
+            // lost.
+            hold.valid_until_ns = hold.valid_until_ns.min(end_ns);
+            true
+        })
+    }
+
+    /// The last renewal, which was sent at `sent_ns`, gave it `ttl_ms`. That may be more or less
+    /// than its lease.
+    pub fn left(&mut self, now_ns: u64, sent_ns: u64, ttl_ms: u64) {
+        let until_ns = valid_until_ns(sent_ns, ttl_ms);
+        self.input(until_ns, |hold| {
+            hold.whole_lease = true;
+            if !hold.pass(now_ns) {
+                return;
+            }
+            hold.valid_until_ns = hold.left_until_ns.map_or(until_ns, |end| end.min(until_ns));
+            hold.lease.ms = ttl_ms;
+            hold.lease.end_ns = Some(hold.valid_until_ns);
+            hold.standing = Standing::Held;
+        });
+    }
+
+    fn is_lost(&self) -> bool {
+        matches!(self.standing, Standing::Lost(_))
+    }
+
+    /// Loses it if its time is up. Returns whether it still protects.
+    fn pass(&mut self, now_ns: u64) -> bool {
+        if !self.is_lost() && self.valid_until_ns <= now_ns {
+            self.standing = Standing::Lost(self.why_over());
+        }
+        !self.is_lost()
+    }
+
+    /// Why its validity has run out.
+    fn why_over(&self) -> Loss {
+        let unheard = self.standing == Standing::Suspect || self.is_being_renewed();
+        match self.lease.is_used_up(self.valid_until_ns) {
+            true if self.lease.ends_by_max_hold => Loss::MaxHold,
+            false if unheard => Loss::Unreachable,
+            _ => Loss::Expired,
+        }
+    }
+
+    fn doubt(&mut self) {
+        if self.standing == Standing::Held {
+            self.standing = Standing::Suspect;
+        }
+    }
+
+    /// When to look at it after it got its whole lease at `sent_ns`.
+    fn next_look(&self, sent_ns: u64) -> u64 {
+        if self.lease.renewed { self.soon(sent_ns, self.lease.ms / 3) } else { self.valid_until_ns }
+    }
+
+    fn soon(&self, from_ns: u64, pause_ms: u64) -> u64 {
+        from_ns.saturating_add(ns(pause_ms)).min(self.valid_until_ns)
+    }
+
+    fn changed(&mut self) -> Change {
+        self.change += 1;
+        Change { count: self.count, number: self.change }
+    }
+
+    /// Carries out an input. It may make the hold valid until `until_ns`, not longer.
+    fn input<R>(&mut self, until_ns: u64, input: impl FnOnce(&mut Self) -> R) -> R {
+        if !cfg!(debug_assertions) {
+            return input(self);
+        }
+        let before = self.clone();
+        let result = input(self);
+        self.check(&before, until_ns);
+        result
+    }
+
+    /// Checks the invariants after an input.
+    fn check(&self, before: &Self, until_ns: u64) {
+        let (now, then) = (self.valid_until_ns, before.valid_until_ns);
+        assert!(now <= then.max(until_ns), "K7: {before:?} became {self:?}");
+        assert!(self.lease.capped(now) == now, "K7: {self:?}");
+        if before.is_lost() {
+            let same = self.standing == before.standing && self.taken_by == before.taken_by;
+            assert!(same && now <= then, "K8: {before:?} became {self:?}");
+        }
+        if let Some(end) = before.left_until_ns {
+            let stays = self.left_until_ns.is_some_and(|now| now <= end);
+            let alone = self.count <= before.count && self.renewals <= before.renewals;
+            assert!(stays && alone && now <= end, "K9: {before:?} became {self:?}");
+        }
+        let counted = self.change - before.change == u64::from(self.count != before.count);
+        let ended = before.has_ended() && !self.has_ended();
+        let few = self.detached <= self.count;
+        assert!(counted && !ended && few, "K10: {before:?} became {self:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const LEASE: Lease = Lease { ms: 30_000, renewed: true, end_ns: None, ends_by_max_hold: false };
+    /// For how long a TTL of 30 s counts, and a guard of [`LEASE`] is valid.
+    const VALID: u64 = 29_700_000_000;
+
+    /// A hold that was granted at 0.
+    fn hold(lease: Lease) -> Hold {
+        Hold::new(lease, valid_until_ns(0, lease.ms))
+    }
+
+    fn look(renew: bool) -> Option<Look> {
+        Some(Look { valid_until_ns: VALID, renew })
+    }
+
+    fn somebody() -> OwnerId {
+        OwnerId::parse(b"somebody")
+    }
+
+    #[test]
+    fn a_hold_is_renewed_each_third_of_its_lease() {
+        let mut hold = hold(LEASE);
+        assert_eq!(hold.watched(0, true), 10 * SECOND);
+        assert_eq!(hold.look(10 * SECOND), look(true));
+        assert_eq!(hold.begin_renewal(10 * SECOND), Some(30_000));
+        let again = hold.renewed(11 * SECOND, 10 * SECOND, 30_000);
+        assert_eq!(again, Some(20 * SECOND), "counted from when it was sent");
+        assert_eq!(hold.valid_until_ns(), 10 * SECOND + VALID);
+        assert!(!hold.renewal_over(), "nobody waits for its end");
+    }
+
+    /// Its TTL is shorter than its lease until the first renewal.
+    #[test]
+    fn a_grant_by_message_is_renewed_soon() {
+        let mut hold = Hold::new(LEASE, valid_until_ns(0, 1_000));
+        assert_eq!(hold.watched(0, false), SECOND / 10);
+        let mut short = Hold::new(LEASE, 5);
+        assert_eq!(short.watched(0, false), 5);
+    }
+
+    #[test]
+    fn an_explicit_lease_is_only_confirmed() {
+        let mut hold = hold(Lease { renewed: false, end_ns: Some(30 * SECOND), ..LEASE });
+        assert_eq!(hold.watched(0, true), VALID);
+        assert_eq!(hold.look(SECOND), look(false));
+        hold.connection_lost();
+        assert_eq!(hold.standing(), Standing::Suspect);
+        assert_eq!(hold.look(SECOND), look(true));
+        assert_eq!(hold.begin_renewal(20 * SECOND), Some(10_000), "what is left of it");
+        assert!(hold.renewed(20 * SECOND, 20 * SECOND, 10_000).is_some());
+        assert_eq!(hold.standing(), Standing::Held);
+        assert!(hold.look(21 * SECOND).is_some_and(|look| !look.renew));
+    }
+
+    #[test]
+    fn an_unanswered_renewal_is_repeated_more_often_near_the_end() {
+        let mut hold = hold(LEASE);
+        assert_eq!(hold.unanswered(0), SECOND / 2);
+        assert_eq!(hold.standing(), Standing::Suspect);
+        assert_eq!(hold.unanswered(VALID - SECOND), VALID - 3 * SECOND / 4);
+        assert_eq!(hold.unanswered(VALID - 1), VALID);
+        assert_eq!(hold.look(VALID), None);
+        assert_eq!(hold.standing(), Standing::Lost(Loss::Unreachable));
+    }
+
+    #[test]
+    fn why_time_was_up() {
+        let end_ns = Some(30 * SECOND);
+        let leases = [
+            (LEASE, Loss::Expired),
+            (Lease { renewed: false, end_ns, ..LEASE }, Loss::Expired),
+            (Lease { end_ns, ends_by_max_hold: true, ..LEASE }, Loss::MaxHold),
+        ];
+        for (lease, loss) in leases {
+            assert_eq!(hold(lease).time(VALID), Standing::Lost(loss), "{lease:?}");
+        }
+        let mut silent = hold(LEASE);
+        silent.begin_renewal(0);
+        assert_eq!(silent.time(VALID), Standing::Lost(Loss::Unreachable));
+    }
+
+    #[test]
+    fn why_the_store_says_that_it_is_gone() {
+        for (forced, holder, loss) in [
+            (true, None, Loss::Forced),
+            (true, Some(somebody()), Loss::Forced),
+            (false, Some(somebody()), Loss::Replaced),
+            (false, None, Loss::DataLost),
+        ] {
+            let mut hold = hold(LEASE);
+            if forced {
+                hold.reported_taken();
+            }
+            hold.gone(SECOND, holder.clone());
+            assert_eq!(hold.standing(), Standing::Lost(loss));
+            assert_eq!(hold.taken_by(), holder.as_ref());
+        }
+        let mut over = hold(LEASE);
+        over.gone(VALID, Some(somebody()));
+        assert_eq!(over.standing(), Standing::Lost(Loss::Expired), "the clock comes first");
+        assert_eq!(over.taken_by(), None);
+    }
+
+    #[test]
+    fn a_report_that_the_store_denies_is_forgotten() {
+        let mut hold = hold(LEASE);
+        hold.watched(0, true);
+        hold.reported_taken();
+        assert!(hold.renewed(SECOND, SECOND, 30_000).is_some());
+        hold.gone(2 * SECOND, None);
+        assert_eq!(hold.standing(), Standing::Lost(Loss::DataLost));
+    }
+
+    #[test]
+    fn a_late_reply_does_not_shorten_it() {
+        let mut hold = hold(LEASE);
+        assert!(hold.renewed(10 * SECOND, 10 * SECOND, 30_000).is_some());
+        assert!(hold.renewed(10 * SECOND, SECOND, 30_000).is_some());
+        assert_eq!(hold.valid_until_ns(), 10 * SECOND + VALID);
+    }
+
+    #[test]
+    fn nobody_enters_or_renews_what_is_being_left() {
+        let mut hold = hold(LEASE);
+        let second = hold.enter();
+        assert_eq!(second, Some(Change { count: 2, number: 1 }));
+        assert!(!hold.begin_leaving(5 * SECOND), "the other guard counts on renewals");
+        assert_eq!(hold.leave(), (Change { count: 1, number: 2 }, false));
+        assert!(hold.begin_renewal(SECOND).is_some());
+        assert!(hold.begin_leaving(5 * SECOND));
+        assert_eq!(hold.valid_until_ns(), 5 * SECOND, "before anything is sent");
+        assert_eq!((hold.enter(), hold.begin_renewal(SECOND)), (None, None));
+        assert!(hold.renewed(SECOND, SECOND, 30_000).is_some(), "what was sent before");
+        assert_eq!(hold.valid_until_ns(), 5 * SECOND);
+        assert!(hold.renewal_over(), "the last renewal goes after that");
+        hold.left(2 * SECOND, 2 * SECOND, 3_000);
+        assert_eq!(hold.valid_until_ns(), valid_until_ns(2 * SECOND, 3_000));
+    }
+
+    /// "Done for this hour", after a longest hold of a minute.
+    #[test]
+    fn it_may_be_left_for_longer_than_it_could_be_held() {
+        let mut hold = hold(Lease { end_ns: Some(60 * SECOND), ends_by_max_hold: true, ..LEASE });
+        assert!(hold.begin_leaving(3_600 * SECOND));
+        hold.left(SECOND, SECOND, 3_599_000);
+        assert_eq!(hold.valid_until_ns(), valid_until_ns(SECOND, 3_599_000));
+    }
+
+    #[test]
+    fn what_is_detached_is_not_renewed() {
+        let mut hold = hold(LEASE);
+        hold.watched(0, true);
+        hold.enter();
+        assert_eq!(hold.detach(), VALID);
+        assert!(!hold.is_unattended());
+        assert_eq!(hold.look(SECOND), look(false));
+        assert!(hold.renewed(SECOND, SECOND, 30_000).is_some());
+        assert_eq!(hold.valid_until_ns(), VALID);
+        assert_eq!(hold.leave(), (Change { count: 1, number: 2 }, true));
+        assert!(!hold.has_ended());
+    }
+
+    #[test]
+    fn what_has_ended_stays_so() {
+        let mut hold = hold(LEASE);
+        assert_eq!(hold.leave(), (Change { count: 0, number: 1 }, true));
+        assert!(hold.has_ended());
+        assert_eq!(hold.enter(), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "K10")]
+    fn a_guard_that_never_was_cannot_leave() {
+        let mut hold = hold(LEASE);
+        hold.leave();
+        hold.leave();
+    }
+}
