@@ -17,7 +17,7 @@ use crate::state::in_flight::{self, InFlightCleanup};
 use crate::state::outcome::Release;
 use crate::state::signals::{TurnReporter, unconfirmed};
 use crate::state::standing::GuardState;
-use fairlock_core::client::Counted;
+use fairlock_core::client::{Counted, Released};
 use fairlock_core::{LockName, Op, has_queue};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
@@ -56,7 +56,8 @@ pub(crate) fn release_now(context: &Context, hold: &Hold, change: Change) -> Opt
     }
     let reply = context.store.call_now(&hold.name, &release_op(hold, change))?;
     let said = reply.ok().and_then(|reply| Counted::of(reply.answer.body).ok());
-    Some(told(hold, outcome(hold, change, said, Sent { was_lost: false, resent: None })))
+    let sent = Released { change, was_lost: false, resent: false, valid_until_ns: 0 };
+    Some(told(hold, hold.released(sent, said)))
 }
 
 /// Releases in the background, from any thread, inside a runtime or not; `reporter` is told of a
@@ -109,8 +110,9 @@ pub(crate) async fn release(context: &Arc<Context>, hold: &Arc<Hold>, change: Ch
         }
         bury_doubtful(context, hold);
     }
-    let sent = Sent { was_lost, resent: copies.resent().then_some(valid_until) };
-    let outcome = match outcome(hold, change, said, sent) {
+    let (resent, valid_until_ns) = (copies.resent(), valid_until.nanos());
+    let sent = Released { change, was_lost, resent, valid_until_ns };
+    let outcome = match hold.released(sent, said) {
         Release::Released if !replicas_know(context, hold, &op).await => Release::Unknown,
         outcome => outcome,
     };
@@ -191,42 +193,6 @@ pub(crate) fn leave_request(context: &Arc<Context>, hold: &Hold) {
 fn bury_doubtful(context: &Arc<Context>, hold: &Hold) {
     for op in hold.acquisition.doubtful() {
         take_back(context, &hold.name, op, None);
-    }
-}
-
-/// Whether the last guard was released after this one, so that its release may have arrived first.
-/// The last release then reports what became of the lock.
-pub(crate) fn overtaken(hold: &Hold, change: Change) -> bool {
-    change.count > 0 && hold.has_ended()
-}
-
-/// What was known of a hold when its release was sent.
-struct Sent {
-    was_lost: bool,
-    /// Until when it was valid, if more than one copy was sent.
-    resent: Option<Moment>,
-}
-
-/// How a release ended; `said` is the store's answer.
-fn outcome(hold: &Hold, change: Change, said: Option<Counted>, sent: Sent) -> Release {
-    match (said, sent.resent) {
-        (Some(Counted::Released), _) => Release::Released,
-        (Some(Counted::StillHeld(count)), _) => Release::StillHeld(count),
-        (Some(Counted::Stale), _) => Release::StillHeld(change.count),
-        (Some(Counted::Gone { .. }), _) if !sent.was_lost && overtaken(hold, change) => {
-            Release::StillHeld(change.count)
-        }
-        // If nothing else can have ended it, an earlier copy did.
-        (Some(Counted::Gone { .. }), Some(valid_until)) if !sent.was_lost => {
-            if valid_until.left().is_zero() { Release::Unknown } else { Release::Released }
-        }
-        (Some(Counted::Gone { holder }), _) => {
-            hold.lose_to(holder);
-            Release::Lost
-        }
-        // The store's answer would not change that.
-        (None, _) if sent.was_lost => Release::Lost,
-        (None, _) => Release::Unknown,
     }
 }
 

@@ -6,9 +6,11 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::lost_reason::LostReason;
 use crate::base::process::Origin;
 use crate::observe;
+use crate::state::outcome::Release;
 use crate::state::seat::Seat;
 use crate::state::standing::{GuardState, Standing};
-use fairlock_core::client::{Acquisition, Hold as Known, Look, valid_until_ns};
+use fairlock_core::client::valid_until_ns;
+use fairlock_core::client::{Acquisition, Counted, Hold as Known, Look, Outcome, Released};
 pub(crate) use fairlock_core::client::{Change, Lease};
 use fairlock_core::{Kind, LockName, Op, OwnerId, Token, is_string};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -269,6 +271,16 @@ impl Hold {
     /// does.
     pub(crate) fn lose_to(&self, holder: Option<OwnerId>) {
         self.input(|known| known.gone(Moment::now().nanos(), holder));
+    }
+
+    /// Notes that a release is over; `said` is the store's answer, if there was one.
+    pub(crate) fn released(&self, sent: Released, said: Option<Counted>) -> Release {
+        match self.input(|known| known.released(Moment::now().nanos(), sent, said)) {
+            Outcome::Free => Release::Released,
+            Outcome::StillHeld(count) => Release::StillHeld(count),
+            Outcome::Lost => Release::Lost,
+            Outcome::Unknown => Release::Unknown,
+        }
     }
 
     #[cfg(any(test, feature = "test-util"))]

@@ -1,0 +1,136 @@
+//! How the release of a guard ends.
+
+use super::hold::{Change, Hold};
+use super::replies::Counted;
+
+/// What is known of a release when it is over, apart from the store's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Released {
+    /// The change that was sent.
+    pub change: Change,
+    /// The hold was lost before it was sent.
+    pub was_lost: bool,
+    /// More than one copy was sent.
+    pub resent: bool,
+    /// Until when the hold was valid when it was sent.
+    pub valid_until_ns: u64,
+}
+
+/// How a release ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The lock is free, or was handed to the next waiter.
+    Free,
+    /// This many guards remain.
+    StillHeld(u32),
+    /// The hold was gone before.
+    Lost,
+    /// Nobody knows.
+    Unknown,
+}
+
+impl Hold {
+    /// A release is over; `said` is the store's answer, if there was one in time. A hold that is
+    /// gone for another reason than this release is lost.
+    pub fn released(&mut self, now_ns: u64, sent: Released, said: Option<Counted>) -> Outcome {
+        let holder = match said {
+            Some(Counted::Released) => return Outcome::Free,
+            Some(Counted::StillHeld(count)) => return Outcome::StillHeld(count),
+            Some(Counted::Stale) => return Outcome::StillHeld(sent.change.count),
+            Some(Counted::Gone { holder }) => holder,
+            // The store's answer would not change that.
+            None if sent.was_lost => return Outcome::Lost,
+            None => return Outcome::Unknown,
+        };
+        if sent.was_lost {
+            return Outcome::Lost;
+        }
+        // The last guard was released after this one, and that release arrived first. It reports
+        // what became of the lock.
+        if sent.change.count > 0 && self.has_ended() {
+            return Outcome::StillHeld(sent.change.count);
+        }
+        if sent.resent {
+            // If nothing else can have ended it, an earlier copy did.
+            let ended_by_itself = now_ns >= sent.valid_until_ns;
+            return if ended_by_itself { Outcome::Unknown } else { Outcome::Free };
+        }
+        self.gone(now_ns, holder);
+        Outcome::Lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hold::{Loss, Standing};
+    use super::super::lease::Lease;
+    use super::*;
+
+    const VALID_UNTIL_NS: u64 = 1_000;
+
+    /// A hold after the release of one of `guards` guards.
+    fn hold(guards: u32) -> (Hold, Released) {
+        let lease = Lease { ms: 30_000, renewed: true, end_ns: None, ends_by_max_hold: false };
+        let mut hold = Hold::new(lease, VALID_UNTIL_NS);
+        for _ in 1..guards {
+            hold.enter().expect("room for one more");
+        }
+        let (change, _) = hold.leave();
+        let (was_lost, resent) = (false, false);
+        (hold, Released { change, was_lost, resent, valid_until_ns: VALID_UNTIL_NS })
+    }
+
+    const GONE: Option<Counted> = Some(Counted::Gone { holder: None });
+
+    #[test]
+    fn an_answer_is_the_outcome() {
+        let (mut two, sent) = hold(2);
+        for (said, outcome) in [
+            (Some(Counted::Released), Outcome::Free),
+            (Some(Counted::StillHeld(7)), Outcome::StillHeld(7)),
+            // A later release is known there already.
+            (Some(Counted::Stale), Outcome::StillHeld(1)),
+            (None, Outcome::Unknown),
+        ] {
+            assert_eq!(two.released(0, sent, said), outcome);
+        }
+        assert_eq!(two.standing(), Standing::Held);
+    }
+
+    #[test]
+    fn a_hold_that_is_gone_is_lost() {
+        let (mut one, sent) = hold(1);
+        assert_eq!(one.released(0, sent, GONE), Outcome::Lost);
+        assert_eq!(one.standing(), Standing::Lost(Loss::DataLost));
+    }
+
+    /// A13: the reply to the first copy was lost, and the second one found nothing.
+    #[test]
+    fn a_copy_that_finds_nothing_was_not_the_first() {
+        let (mut one, sent) = hold(1);
+        let sent = Released { resent: true, ..sent };
+        assert_eq!(one.released(VALID_UNTIL_NS - 1, sent, GONE), Outcome::Free);
+        assert_eq!(one.released(VALID_UNTIL_NS, sent, GONE), Outcome::Unknown, "or the lease did");
+        assert_eq!(one.standing(), Standing::Held, "nothing was lost");
+    }
+
+    #[test]
+    fn the_last_release_may_arrive_first() {
+        let (mut two, sent) = hold(2);
+        two.leave();
+        assert_eq!(two.released(0, sent, GONE), Outcome::StillHeld(1));
+    }
+
+    #[test]
+    fn what_was_lost_before_stays_lost() {
+        for resent in [false, true] {
+            let (mut two, sent) = hold(2);
+            two.leave();
+            two.lose(Loss::Replaced);
+            let sent = Released { was_lost: true, resent, ..sent };
+            assert_eq!(two.released(0, sent, GONE), Outcome::Lost);
+            assert_eq!(two.released(0, sent, None), Outcome::Lost);
+            assert_eq!(two.standing(), Standing::Lost(Loss::Replaced));
+        }
+    }
+}
