@@ -20,7 +20,7 @@ pub struct Acquisition {
     in_doubt: bool,
     /// The place in the queue.
     order: Option<u64>,
-    /// Answered requests that may still be granted, the oldest first.
+    /// Earlier requests that may still be granted, the oldest first.
     former: Vec<RequestId>,
     /// Requests that must not be granted any more, but may still be carried out.
     doubtful: Vec<RequestId>,
@@ -159,7 +159,7 @@ impl Acquisition {
         !(self.former.is_empty() && self.doubtful.is_empty())
     }
 
-    /// Whether there are any.
+    /// Whether the end of a hold has any to take back: see [`doubtful`](Self::doubtful).
     pub fn is_doubtful(&self) -> bool {
         !self.doubtful.is_empty()
     }
@@ -167,6 +167,10 @@ impl Acquisition {
     /// All that has to be taken back when the acquisition is given up without a hold (K1, K3).
     pub fn give_up(&mut self) -> Vec<Op> {
         self.doubtful.append(&mut self.former);
+        // A grant of it was over, and it is given up in its turn.
+        let present = self.present;
+        self.in_doubt |= self.doubtful.contains(&present);
+        self.doubtful.retain(|request| *request != present);
         let mut all: Vec<_> = self.doubtful().collect();
         // A try that was answered has left nothing behind.
         if self.mode == Mode::Wait || self.in_doubt {
@@ -276,6 +280,17 @@ mod tests {
         assert_eq!(acquisition.request(), request(1));
         assert!(!acquisition.can_be_granted(request(2)));
         assert!(taken_back(acquisition.doubtful()).contains(&(request(2), true)));
+    }
+
+    /// The first copy was unanswered, the second one granted, and the grant was over.
+    #[test]
+    fn a_request_that_was_granted_in_doubt_is_taken_back_once() {
+        let mut acquisition = acquisition(Mode::Wait);
+        acquisition.set_in_doubt(true);
+        acquisition.granted(request(1));
+        assert_eq!(taken_back(acquisition.clone().give_up()), [(request(1), true)]);
+        acquisition.set_in_doubt(true);
+        assert_eq!(taken_back(acquisition.give_up()), [(request(1), true)]);
     }
 
     #[test]

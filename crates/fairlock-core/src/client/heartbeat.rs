@@ -68,6 +68,9 @@ struct Round {
     missing: VecDeque<RequestId>,
     /// What the first reply says of the lock.
     outlook: Option<Outlook>,
+    /// The oldest waiter was told to subscribe. One in a heartbeat: however fast the oldest change,
+    /// the next one, which is paced, comes first.
+    listened: bool,
 }
 
 /// What decides when the next heartbeat comes.
@@ -160,7 +163,7 @@ impl<T> Waiters<T> {
     }
 
     fn next_of(&mut self, name: &LockName, round: &mut Round) -> Step {
-        // A call without a reply is made again.
+        // A caller that steps on without a reply makes the call again.
         round.asked.drain(..).rev().for_each(|waiter| round.next.push_front(waiter));
         let mut owners = Vec::new();
         while owners.len() < ASKED_AT_ONCE
@@ -185,7 +188,12 @@ impl<T> Waiters<T> {
         queue.oldest_listens = outlook.foreign;
         let oldest = queue.by_order.first().and_then(|(_, waiter)| self.waiters.get(waiter));
         match oldest.map(|oldest| oldest.acquisition.owner().clone()) {
-            Some(owner) if outlook.foreign && queue.listening.as_ref() != Some(&owner) => {
+            Some(owner)
+                if outlook.foreign
+                    && !round.listened
+                    && queue.listening.as_ref() != Some(&owner) =>
+            {
+                round.listened = true;
                 let former = queue.listening.replace(owner.clone());
                 Step::Listen { owner, former }
             }
@@ -563,6 +571,22 @@ mod tests {
         assert_eq!((left.caller, left.look), (Some(2), Some(job())));
         assert_eq!(waiters.due(&job(), Duration::ZERO, true), Due::Over(Some(second)));
         assert!(!waiters.is_wanted(&job()));
+    }
+
+    /// Whoever subscribed may be gone when that is done. With a hand-over in each subscription, a
+    /// heartbeat went on from one oldest waiter to the next, and asked about nobody meanwhile.
+    #[test]
+    fn a_heartbeat_subscribes_for_one_waiter() {
+        let mut waiters = queue(3);
+        let _ = asks(&mut waiters);
+        assert_eq!(waiters.beaten(&job(), beaten([true], None, true)), Ok(None));
+        assert!(matches!(waiters.step(&job()), Step::Listen { former: None, .. }));
+        waiters.leave(request(1)).expect("it waits");
+        rest(&mut waiters);
+        let _ = asks(&mut waiters);
+        assert_eq!(waiters.beaten(&job(), beaten([true], None, true)), Ok(None));
+        let listens = Step::Listen { owner: owner(2), former: Some(owner(1)) };
+        assert_eq!(waiters.step(&job()), listens);
     }
 
     /// Redisson's waiters behind a stale head ask without a pause.

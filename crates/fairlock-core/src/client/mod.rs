@@ -6,11 +6,11 @@
 //!
 //! - K1: a request that a store may carry out, or may have carried out, is never forgotten: it is
 //!   the present one, a former one, or a doubtful one, until an answered `Leave` or the end of its
-//!   hold has settled it.
+//!   hold has settled it; but for the oldest of more than [`Acquisition::FORMER_MAX`] former ones.
 //! - K2: only the present request and the former ones can be granted; a grant of any other request
 //!   is dropped.
-//! - K3: a request is taken back once. It is buried if a copy of it is unanswered, because a late
-//!   copy would otherwise take the lock for nobody.
+//! - K3: a request that is given up is taken back, and buried if a copy of it is unanswered, because
+//!   a late copy would otherwise take the lock for nobody.
 //! - K4: every request that can be granted leads to its waiter, and no other request leads to any.
 //! - K5: a wait ends once; a waiter whose wait is over is in no queue.
 //! - K6: a waiter that the store says is in the queue has a place among the waiters of its lock, by

@@ -2,6 +2,7 @@
 
 use super::hold::{Change, Hold};
 use super::replies::Counted;
+use crate::id::OwnerId;
 
 /// What is known of a release when it is over, apart from the store's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,19 +30,33 @@ pub enum Outcome {
     Unknown,
 }
 
-impl Hold {
-    /// A release is over; `said` is the store's answer, if there was one in time. A hold that is
-    /// gone for another reason than this release is lost.
-    pub fn released(&mut self, now_ns: u64, sent: Released, said: Option<Counted>) -> Outcome {
-        let holder = match said {
-            Some(Counted::Released) => return Outcome::Free,
-            Some(Counted::StillHeld(count)) => return Outcome::StillHeld(count),
-            Some(Counted::Stale) => return Outcome::StillHeld(sent.change.count),
-            Some(Counted::Gone { holder }) => holder,
+impl Released {
+    /// How the release ended; `said` is the store's answer, if there was one in time.
+    ///
+    /// # Errors
+    /// Who holds the lock instead, if the hold is gone: see [`Hold::released_when_gone`].
+    pub fn outcome(self, said: Option<Counted>) -> Result<Outcome, Option<OwnerId>> {
+        match said {
+            Some(Counted::Released) => Ok(Outcome::Free),
+            Some(Counted::StillHeld(count)) => Ok(Outcome::StillHeld(count)),
+            Some(Counted::Stale) => Ok(Outcome::StillHeld(self.change.count)),
+            Some(Counted::Gone { holder }) => Err(holder),
             // The store's answer would not change that.
-            None if sent.was_lost => return Outcome::Lost,
-            None => return Outcome::Unknown,
-        };
+            None if self.was_lost => Ok(Outcome::Lost),
+            None => Ok(Outcome::Unknown),
+        }
+    }
+}
+
+impl Hold {
+    /// A release was sent, and the store says that the hold is gone. It is lost if that is not the
+    /// release's own doing.
+    pub fn released_when_gone(
+        &mut self,
+        now_ns: u64,
+        sent: Released,
+        holder: Option<OwnerId>,
+    ) -> Outcome {
         if sent.was_lost {
             return Outcome::Lost;
         }
@@ -82,6 +97,10 @@ mod tests {
 
     const GONE: Option<Counted> = Some(Counted::Gone { holder: None });
 
+    fn released(hold: &mut Hold, now_ns: u64, sent: Released, said: Option<Counted>) -> Outcome {
+        sent.outcome(said).unwrap_or_else(|holder| hold.released_when_gone(now_ns, sent, holder))
+    }
+
     #[test]
     fn an_answer_is_the_outcome() {
         let (mut two, sent) = hold(2);
@@ -92,7 +111,7 @@ mod tests {
             (Some(Counted::Stale), Outcome::StillHeld(1)),
             (None, Outcome::Unknown),
         ] {
-            assert_eq!(two.released(0, sent, said), outcome);
+            assert_eq!(released(&mut two, 0, sent, said), outcome);
         }
         assert_eq!(two.standing(), Standing::Held);
     }
@@ -100,7 +119,7 @@ mod tests {
     #[test]
     fn a_hold_that_is_gone_is_lost() {
         let (mut one, sent) = hold(1);
-        assert_eq!(one.released(0, sent, GONE), Outcome::Lost);
+        assert_eq!(released(&mut one, 0, sent, GONE), Outcome::Lost);
         assert_eq!(one.standing(), Standing::Lost(Loss::DataLost));
     }
 
@@ -109,8 +128,12 @@ mod tests {
     fn a_copy_that_finds_nothing_was_not_the_first() {
         let (mut one, sent) = hold(1);
         let sent = Released { resent: true, ..sent };
-        assert_eq!(one.released(VALID_UNTIL_NS - 1, sent, GONE), Outcome::Free);
-        assert_eq!(one.released(VALID_UNTIL_NS, sent, GONE), Outcome::Unknown, "or the lease did");
+        assert_eq!(released(&mut one, VALID_UNTIL_NS - 1, sent, GONE), Outcome::Free);
+        assert_eq!(
+            released(&mut one, VALID_UNTIL_NS, sent, GONE),
+            Outcome::Unknown,
+            "or the lease did"
+        );
         assert_eq!(one.standing(), Standing::Held, "nothing was lost");
     }
 
@@ -118,7 +141,7 @@ mod tests {
     fn the_last_release_may_arrive_first() {
         let (mut two, sent) = hold(2);
         two.leave();
-        assert_eq!(two.released(0, sent, GONE), Outcome::StillHeld(1));
+        assert_eq!(released(&mut two, 0, sent, GONE), Outcome::StillHeld(1));
     }
 
     #[test]
@@ -128,8 +151,8 @@ mod tests {
             two.leave();
             two.lose(Loss::Replaced);
             let sent = Released { was_lost: true, resent, ..sent };
-            assert_eq!(two.released(0, sent, GONE), Outcome::Lost);
-            assert_eq!(two.released(0, sent, None), Outcome::Lost);
+            assert_eq!(released(&mut two, 0, sent, GONE), Outcome::Lost);
+            assert_eq!(released(&mut two, 0, sent, None), Outcome::Lost);
             assert_eq!(two.standing(), Standing::Lost(Loss::Replaced));
         }
     }

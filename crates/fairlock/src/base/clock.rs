@@ -236,8 +236,8 @@ impl ServerClock {
 #[path = "../../tests/inside/base/clock/suspended_tests.rs"]
 mod suspended_tests;
 
-/// Locks a mutex of the library. None is held across code that can panic, and the data is
-/// consistent after every statement, so poisoning is ignored.
+/// Locks a mutex of the library. None is held across code that can panic, but for the assertions of
+/// debug builds, so poisoning is ignored.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -17,7 +17,7 @@ use crate::state::in_flight::{self, InFlightCleanup};
 use crate::state::outcome::Release;
 use crate::state::signals::{TurnReporter, unconfirmed};
 use crate::state::standing::GuardState;
-use fairlock_core::client::{Counted, Released};
+use fairlock_core::client::{Counted, Mismatch, Released};
 use fairlock_core::{LockName, Op, has_queue};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
@@ -56,6 +56,7 @@ pub(crate) fn release_now(context: &Context, hold: &Hold, change: Change) -> Opt
     }
     let reply = context.store.call_now(&hold.name, &release_op(hold, change))?;
     let said = reply.ok().and_then(|reply| Counted::of(reply.answer.body).ok());
+    // One copy, answered at once: what the store says now is what became of the hold.
     let sent = Released { change, was_lost: false, resent: false, valid_until_ns: 0 };
     Some(told(hold, hold.released(sent, said)))
 }
@@ -100,12 +101,14 @@ pub(crate) async fn release(context: &Arc<Context>, hold: &Arc<Hold>, change: Ch
         // queue behind this caller's next request, which often is for the same lock.
         tokio::task::yield_now().await;
     }
-    // A reply to something else says nothing about the hold.
-    let said = result.ok().and_then(|reply| Counted::of(reply.answer.body).ok());
+    let answer = result.ok().map(|reply| Counted::of(reply.answer.body));
+    let is_mismatch = answer == Some(Err(Mismatch));
+    let said = answer.and_then(Result::ok);
     if change.count == 0 {
         settle(context, hold, &op, said.as_ref());
-        if said.is_none() && hold.is_being_left() {
-            // An unanswered renewal may have made it longer than is known here.
+        if is_mismatch || (said.is_none() && hold.is_being_left()) {
+            // A reply to something else says nothing about the hold; and an unanswered renewal may
+            // have made it longer than is known here.
             take_back(context, &hold.name, hold.acquisition.leave(true), None);
         }
         bury_doubtful(context, hold);
@@ -169,7 +172,7 @@ pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<
 ///
 /// A server that took over without the last writes may know a fair hold by its request alone: the
 /// request still waits there, or was granted once more, under a token unknown here. So the next
-/// server is told of the request, and so is this one unless it has just released the hold.
+/// server is told of the request, and so is this one if it has answered that the hold is gone.
 fn settle(context: &Arc<Context>, hold: &Hold, op: &Op, said: Option<&Counted>) {
     let released = matches!(said, Some(Counted::Released));
     match (has_queue(hold.kind()), said) {
@@ -237,4 +240,33 @@ pub(crate) fn take_back(
         }
         drop(in_flight);
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Client;
+
+    /// The release that arrived second, with the older change, was taken for a loss, and the third
+    /// guard was told of it.
+    #[tokio::test]
+    async fn releases_that_arrive_in_the_wrong_order_lose_nothing() {
+        let client = Client::connect("memory:").await.expect("memory");
+        let owner = client.owner();
+        let lock = client.fair_lock("job").owned_by(&owner);
+        let mut guards = Vec::new();
+        for _ in 0..3 {
+            guards.push(lock.lock().await.expect("its own"));
+        }
+        let context = client.context();
+        let hold = context.owners.hold(guards[0].name(), guards[0].owner()).expect("held");
+        let [first, second] = [hold.leave().0, hold.leave().0];
+        assert_eq!(release_now(context, &hold, second), Some(Release::StillHeld(1)));
+        assert_eq!(release_now(context, &hold, first), Some(Release::StillHeld(2)));
+        assert_eq!(hold.state(), GuardState::Held);
+        let last = guards.pop().expect("the third");
+        // Their releases were sent above.
+        std::mem::forget(guards);
+        assert_eq!(last.release().await.expect("memory answers"), Release::Released);
+    }
 }

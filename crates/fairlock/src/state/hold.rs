@@ -275,7 +275,10 @@ impl Hold {
 
     /// Notes that a release is over; `said` is the store's answer, if there was one.
     pub(crate) fn released(&self, sent: Released, said: Option<Counted>) -> Release {
-        match self.input(|known| known.released(Moment::now().nanos(), sent, said)) {
+        let outcome = sent.outcome(said).unwrap_or_else(|holder| {
+            self.input(|known| known.released_when_gone(Moment::now().nanos(), sent, holder))
+        });
+        match outcome {
             Outcome::Free => Release::Released,
             Outcome::StillHeld(count) => Release::StillHeld(count),
             Outcome::Lost => Release::Lost,

@@ -153,13 +153,14 @@ impl Waiters {
     }
 
     fn grant(&self, granted: Granted<Caller>, base: Moment, way: Way) {
-        observe::granted(Kind::Fair, way);
+        // First: metrics are the application's code, and nobody else tells this waiter. One that
+        // goes away at this moment has nothing to release: its driver takes the outcome out of the
+        // channel, or gives the request up.
+        let _ = granted.caller.send(Outcome::Granted { grant: granted.grant, base });
         if let Some(name) = granted.look {
             self.kick(&name);
         }
-        // A waiter that goes away at this moment has nothing to release: its driver takes the
-        // outcome out of the channel, or abandons the request.
-        let _ = granted.caller.send(Outcome::Granted { grant: granted.grant, base });
+        observe::granted(Kind::Fair, way);
     }
 
     /// Passes on the end of waits after a failed heartbeat. Returns when the next one is due.

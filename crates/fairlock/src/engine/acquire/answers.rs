@@ -7,7 +7,7 @@ use crate::engine::confirm;
 use crate::engine::context::Context;
 use crate::engine::release;
 use crate::engine::send::{self, Copies};
-use crate::observe::{self, Way};
+use crate::observe;
 use crate::state::hold::Hold;
 use fairlock_core::client::{Acquired, Acquisition, Refused, Renewed};
 use fairlock_core::{Grant, LockName, Op, has_queue};
@@ -88,12 +88,7 @@ pub(super) async fn answered(
         let reply = send::until_answered(context, name, &op, until, copies).await?;
         seat.inspect(|seat| seat.is_answered());
         match acquisition.acquired(reply.answer.body) {
-            Ok(answer) => {
-                if matches!(answer, Acquired::Granted(_)) {
-                    observe::granted(wanted.kind, Way::Request);
-                }
-                return Ok((answer, reply.sent));
-            }
+            Ok(answer) => return Ok((answer, reply.sent)),
             Err(Refused::TooLate) => {}
             Err(refused) => return Err(refusal(refused).on(name)),
         }
@@ -195,8 +190,8 @@ async fn replicas_have(
     }
 }
 
-/// Takes the requests of an acquisition back in the background. Returns the task that does so for
-/// the present one, if there is anything to take back.
+/// Takes the requests of an acquisition back in the background. Returns the task of the last one:
+/// the present one, unless that has left nothing behind.
 pub(super) fn give_up(
     context: &Arc<Context>,
     wanted: &Request,

@@ -8,7 +8,7 @@ use crate::engine::context::Context;
 use crate::engine::heartbeat;
 use crate::engine::release;
 use crate::engine::send::Copies;
-use crate::observe;
+use crate::observe::{self, Way};
 use crate::state::hold::Hold;
 use crate::state::waiters::Outcome;
 use fairlock_core::OwnerId;
@@ -42,18 +42,20 @@ pub(super) async fn fair(
                 give_up(context, wanted, &mut acquisition);
                 return Ok(None);
             }
-            Ok(None) => match if ended { outcome.await.ok() } else { None } {
-                Some(late @ Outcome::Granted { .. }) => late,
-                _ => {
-                    let taken_back = give_up(context, wanted, &mut acquisition);
-                    // The next attempt, here or elsewhere, must not find a waiter in the queue
-                    // whose caller was told "no". A server that does not answer is not waited for.
-                    if let Some(taken_back) = taken_back.filter(|_| !in_doubt) {
-                        let _ = tokio::time::timeout(ANSWER_GRACE, taken_back).await;
+            Ok(None) => {
+                match if ended && !outcome.is_terminated() { outcome.await.ok() } else { None } {
+                    Some(late @ Outcome::Granted { .. }) => late,
+                    _ => {
+                        let taken_back = give_up(context, wanted, &mut acquisition);
+                        // The next attempt, here or elsewhere, must not find a waiter in the queue
+                        // whose caller was told "no". A server that does not answer is not waited for.
+                        if let Some(taken_back) = taken_back.filter(|_| !in_doubt) {
+                            let _ = tokio::time::timeout(ANSWER_GRACE, taken_back).await;
+                        }
+                        return Ok(None);
                     }
-                    return Ok(None);
                 }
-            },
+            }
             Err(error) => {
                 // A request that never reached the store need not be taken back, and a shutdown
                 // need not wait for that.
@@ -134,7 +136,10 @@ async fn wait_fair(
     }
     let Some(reply) = reply else { return unanswered(context, wanted, copies) };
     match reply? {
-        (Acquired::Granted(grant), base) => return Ok(Some(Outcome::Granted { grant, base })),
+        (Acquired::Granted(grant), base) => {
+            observe::granted(wanted.kind, Way::Request);
+            return Ok(Some(Outcome::Granted { grant, base }));
+        }
         (Acquired::Taken { .. } | Acquired::FormerHold, _) => return Ok(None),
         (Acquired::Queued { order, retry_ms, foreign, length }, _) => {
             let owner = acquisition.owner();

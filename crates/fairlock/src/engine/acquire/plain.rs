@@ -8,6 +8,7 @@ use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::context::Context;
 use crate::engine::send::Copies;
+use crate::observe::{self, Way};
 use crate::state::hold::Hold;
 use crate::store::Topic;
 use fairlock_core::client::{Acquired, Acquisition};
@@ -121,7 +122,10 @@ async fn ask_once(
         tokio::time::timeout(SILENCE_GRACE, answered(context, wanted, acquisition, copies));
     let Ok(reply) = asking.await else { return unanswered(context, wanted, *copies) };
     match reply? {
-        (Acquired::Granted(grant), base) => Ok(Some((grant, base))),
+        (Acquired::Granted(grant), base) => {
+            observe::granted(wanted.kind, Way::Request);
+            Ok(Some((grant, base)))
+        }
         _ => Ok(None),
     }
 }
@@ -147,7 +151,10 @@ async fn plain_attempts(
         let (answer, base) = answered(context, wanted, acquisition, copies).await?;
         first.replied.notify_one();
         let (ttl_ms, longest) = match answer {
-            Acquired::Granted(grant) => return Ok(Some((grant, base))),
+            Acquired::Granted(grant) => {
+                observe::granted(wanted.kind, Way::Request);
+                return Ok(Some((grant, base)));
+            }
             _ if wanted.try_once => return Ok(None),
             Acquired::Taken { ttl_ms, foreign: false } => (ttl_ms, period),
             Acquired::Taken { ttl_ms, foreign: true } => (ttl_ms, poll.next()),
