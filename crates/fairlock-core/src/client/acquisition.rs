@@ -164,7 +164,8 @@ impl Acquisition {
         !self.doubtful.is_empty()
     }
 
-    /// All that has to be taken back when the acquisition is given up without a hold (K1, K3).
+    /// Gives the acquisition up without a hold. Returns the operations that take its requests back
+    /// (K1, K3).
     pub fn give_up(&mut self) -> Vec<Op> {
         self.doubtful.append(&mut self.former);
         // A grant of it was over, and it is given up in its turn.

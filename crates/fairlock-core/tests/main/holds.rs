@@ -2,11 +2,10 @@
 //! any TTL, late, repeated or about a hold that is lost, while guards come and go, and time creeps,
 //! leaps and stands still. The hold checks K7 to K10 itself; this keeps its own account.
 
-use crate::support::{SHRINK_MS_MAX, seed_and_cases};
+use crate::support::play_cases;
 use fairlock_core::OwnerId;
 use fairlock_core::client::{Hold, Lease, Standing, valid_until_ns};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 
 const CASES: u32 = 2_000;
 const ACTS_MAX: usize = 60;
@@ -227,21 +226,6 @@ fn play(lease: Lease, acts: &[Act]) -> Result<(), String> {
 
 #[test]
 fn a_hold_is_never_valid_for_longer_than_the_store_has_said() {
-    let (seed, cases) = seed_and_cases(CASES);
-    println!("FAIRLOCK_SEED={seed}, {cases} cases of up to {ACTS_MAX} acts");
-    let config = Config {
-        cases,
-        rng_seed: RngSeed::Fixed(seed),
-        failure_persistence: None,
-        max_shrink_time: SHRINK_MS_MAX,
-        ..Config::default()
-    };
-    let cases = (leases(), prop::collection::vec(acts(), 1..ACTS_MAX));
-    let result = TestRunner::new(config)
-        .run(&cases, |(lease, acts)| play(lease, &acts).map_err(TestCaseError::fail));
-    match result {
-        Ok(()) => {}
-        Err(TestError::Fail(why, case)) => panic!("FAIRLOCK_SEED={seed}: {why}\n{case:#?}"),
-        Err(other) => panic!("FAIRLOCK_SEED={seed}: {other}"),
-    }
+    let strategy = (leases(), prop::collection::vec(acts(), 1..ACTS_MAX));
+    play_cases(CASES, &strategy, |(lease, acts)| play(*lease, acts), |case| format!("{case:#?}"));
 }

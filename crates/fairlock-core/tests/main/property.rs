@@ -7,14 +7,11 @@
 
 use crate::java::{self, Clocks};
 use crate::oracle::Oracle;
-use crate::support::{
-    Ears, SHRINK_MS_MAX, client, java as java_owner, ours, request, seed_and_cases,
-};
+use crate::support::{Ears, client, java as java_owner, ours, play_cases, request};
 use fairlock_core::{
     Acquire, Body, Grant, Kind, LockState, Mode, Op, OwnerId, Payload, Rules, Snapshot, Token,
 };
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 use std::collections::{BTreeMap, VecDeque};
 
 const CASES: u32 = 2_000;
@@ -593,32 +590,10 @@ fn play(case: &Case) -> Checked {
 
 #[test]
 fn random_sequences_keep_every_promise() {
-    let (seed, cases_wanted) = seed_and_cases(CASES);
-    println!("FAIRLOCK_SEED={seed}, {cases_wanted} cases of {ACTS} operations");
-    let config = Config {
-        cases: cases_wanted,
-        rng_seed: RngSeed::Fixed(seed),
-        failure_persistence: None,
-        max_shrink_iters: 20_000,
-        // Reports a failure soon, even if not in its shortest form.
-        max_shrink_time: SHRINK_MS_MAX,
-        ..Config::default()
-    };
-    let result =
-        TestRunner::new(config).run(&cases(), |case| play(&case).map_err(TestCaseError::fail));
-    match result {
-        Ok(()) => {}
-        Err(TestError::Fail(why, case)) => {
-            let acts: Vec<String> = case.acts.iter().map(|act| format!("{act:?}")).collect();
-            panic!(
-                "FAIRLOCK_SEED={seed}: {why}\n{:?}, leap {}:\n{}",
-                case.world,
-                case.leap,
-                acts.join("\n")
-            );
-        }
-        Err(other) => panic!("FAIRLOCK_SEED={seed}: {other}"),
-    }
+    play_cases(CASES, &cases(), play, |case| {
+        let acts: Vec<String> = case.acts.iter().map(|act| format!("{act:?}")).collect();
+        format!("{:?}, leap {}:\n{}", case.world, case.leap, acts.join("\n"))
+    });
 }
 
 /// A member is lost beside a duplicate of another: list and scores have equal lengths, so nothing

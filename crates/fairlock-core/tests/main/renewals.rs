@@ -2,10 +2,9 @@
 //! lanes hang, connections break, and the watchdog sleeps. Each answer is compared with a plain
 //! account of what is planned, waits and is under way.
 
-use crate::support::{SHRINK_MS_MAX, seed_and_cases};
+use crate::support::play_cases;
 use fairlock_core::client::{RENEWALS_MAX, Renewals, SLEEP_MAX, Slot};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 use std::collections::{BTreeMap, BTreeSet};
 
 const CASES: u32 = 400;
@@ -206,21 +205,6 @@ fn play(acts: &[Act]) -> Result<(), String> {
 
 #[test]
 fn nothing_that_is_due_is_slept_through_or_forgotten() {
-    let (seed, cases) = seed_and_cases(CASES);
-    println!("FAIRLOCK_SEED={seed}, {cases} cases of up to {ACTS_MAX} acts");
-    let config = Config {
-        cases,
-        rng_seed: RngSeed::Fixed(seed),
-        failure_persistence: None,
-        max_shrink_time: SHRINK_MS_MAX,
-        ..Config::default()
-    };
-    let acts = prop::collection::vec(acts(), 1..ACTS_MAX);
-    let result =
-        TestRunner::new(config).run(&acts, |acts| play(&acts).map_err(TestCaseError::fail));
-    match result {
-        Ok(()) => {}
-        Err(TestError::Fail(why, case)) => panic!("FAIRLOCK_SEED={seed}: {why}\n{case:#?}"),
-        Err(other) => panic!("FAIRLOCK_SEED={seed}: {other}"),
-    }
+    let strategy = prop::collection::vec(acts(), 1..ACTS_MAX);
+    play_cases(CASES, &strategy, |acts| play(acts), |acts| format!("{acts:#?}"));
 }

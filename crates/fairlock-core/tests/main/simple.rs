@@ -5,13 +5,12 @@
 //! `FAIRLOCK_CASES=n` plays n other cases and prints the seed; `FAIRLOCK_SEED=n` repeats them.
 
 use crate::lab::wanted;
-use crate::support::{Ears, SHRINK_MS_MAX, client, ours, request, seed_and_cases};
+use crate::support::{Ears, client, ours, play_cases, request};
 use fairlock_core::{
     Acquire, Body, Channel, Kind, LockState, MENDED_HOLD_MS, Mode, Op, OwnerId, RequestId, Rules,
     SimpleValue, Token,
 };
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 use std::collections::{BTreeMap, BTreeSet};
 
 const CASES: u32 = 2_000;
@@ -394,27 +393,8 @@ fn play(case: &[(Act, bool)]) -> Checked {
 
 #[test]
 fn random_sequences_keep_the_string_to_its_owner() {
-    let (seed, cases) = seed_and_cases(CASES);
-    println!("FAIRLOCK_SEED={seed}, {cases} cases of up to {ACTS_MAX} acts");
-    let config = Config {
-        cases,
-        rng_seed: RngSeed::Fixed(seed),
-        failure_persistence: None,
-        max_shrink_iters: 20_000,
-        // Reports a failure soon, even if not in its shortest form.
-        max_shrink_time: SHRINK_MS_MAX,
-        ..Config::default()
-    };
-    let acts = prop::collection::vec((acts(), any::<bool>()), 1..ACTS_MAX);
-    let result =
-        TestRunner::new(config).run(&acts, |case| play(&case).map_err(TestCaseError::fail));
-    match result {
-        Ok(()) => {}
-        Err(TestError::Fail(why, case)) => {
-            panic!("FAIRLOCK_SEED={seed}: {why}\n{case:#?}");
-        }
-        Err(other) => panic!("FAIRLOCK_SEED={seed}: {other}"),
-    }
+    let strategy = prop::collection::vec((acts(), any::<bool>()), 1..ACTS_MAX);
+    play_cases(CASES, &strategy, |acts| play(acts), |acts| format!("{acts:#?}"));
 }
 
 /// Fair and plain operations meet a string, and the other way round: they are refused and change

@@ -1,12 +1,14 @@
 //! Names, ids and the outside world of the tests.
 
 use fairlock_core::{ClientId, OwnerId, RequestId, World};
+use proptest::prelude::Strategy;
+use proptest::test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner};
 use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 
 /// How long a failing random run is shortened.
-pub(crate) const SHRINK_MS_MAX: u32 = 20_000;
+const SHRINK_MS_MAX: u32 = 20_000;
 
 pub(crate) fn client(number: u64) -> ClientId {
     ClientId::from_random(u128::from(number))
@@ -51,10 +53,39 @@ impl World for Ears {
 /// The seed and the number of random sequences. A plain run always plays the same ones, so that its
 /// result depends on the code alone; `FAIRLOCK_CASES=n` plays others, and `FAIRLOCK_SEED=n`, which
 /// a failure prints, repeats them.
-pub(crate) fn seed_and_cases(cases: u32) -> (u64, u32) {
+fn seed_and_cases(cases: u32) -> (u64, u32) {
     let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
     let others = number("FAIRLOCK_CASES");
     let any = || RandomState::new().hash_one(0) >> 16;
     let seed = number("FAIRLOCK_SEED").unwrap_or_else(|| others.map_or(1, |_| any()));
     (seed, others.map_or(cases, |n| n as u32))
+}
+
+/// Plays random cases, and panics with the shortest one that was found to fail.
+pub(crate) fn play_cases<S: Strategy>(
+    cases: u32,
+    strategy: &S,
+    play: impl Fn(&S::Value) -> Result<(), String>,
+    show: impl FnOnce(&S::Value) -> String,
+) {
+    let (seed, cases) = seed_and_cases(cases);
+    println!("FAIRLOCK_SEED={seed}, {cases} cases");
+    let config = Config {
+        cases,
+        rng_seed: RngSeed::Fixed(seed),
+        failure_persistence: None,
+        max_shrink_iters: 20_000,
+        // Reports a failure soon, even if not in its shortest form.
+        max_shrink_time: SHRINK_MS_MAX,
+        ..Config::default()
+    };
+    let result =
+        TestRunner::new(config).run(strategy, |case| play(&case).map_err(TestCaseError::fail));
+    match result {
+        Ok(()) => {}
+        Err(TestError::Fail(why, case)) => {
+            panic!("FAIRLOCK_SEED={seed}: {why}\n{}", show(&case));
+        }
+        Err(other) => panic!("FAIRLOCK_SEED={seed}: {other}"),
+    }
 }

@@ -3,12 +3,11 @@
 //!
 //! `FAIRLOCK_CASES=n` plays n other cases and prints the seed; `FAIRLOCK_SEED=n` repeats them.
 
-use crate::support::{SHRINK_MS_MAX, ours, request, seed_and_cases};
+use crate::support::{ours, play_cases, request};
 use fairlock_core::client::{Acquisition, Due, Granted, Lasts, Message, Outlook, Returned, Step};
 use fairlock_core::client::{Mismatch, Waiters};
 use fairlock_core::{Body, Grant, Kind, LockName, Mode, OwnerId, RequestId, Token};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -376,25 +375,6 @@ fn play(case: &[Act]) -> Checked {
 
 #[test]
 fn random_inputs_end_every_wait_once_and_leave_nothing() {
-    let (seed, cases) = seed_and_cases(CASES);
-    println!("FAIRLOCK_SEED={seed}, {cases} cases of up to {ACTS_MAX} inputs");
-    let config = Config {
-        cases,
-        rng_seed: RngSeed::Fixed(seed),
-        failure_persistence: None,
-        max_shrink_iters: 20_000,
-        // Reports a failure soon, even if not in its shortest form.
-        max_shrink_time: SHRINK_MS_MAX,
-        ..Config::default()
-    };
-    let acts = prop::collection::vec(acts(), 1..ACTS_MAX);
-    let result =
-        TestRunner::new(config).run(&acts, |case| play(&case).map_err(TestCaseError::fail));
-    match result {
-        Ok(()) => {}
-        Err(TestError::Fail(why, case)) => {
-            panic!("FAIRLOCK_SEED={seed}: {why}\n{case:#?}");
-        }
-        Err(other) => panic!("FAIRLOCK_SEED={seed}: {other}"),
-    }
+    let strategy = prop::collection::vec(acts(), 1..ACTS_MAX);
+    play_cases(CASES, &strategy, |acts| play(acts), |acts| format!("{acts:#?}"));
 }

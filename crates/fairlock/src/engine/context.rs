@@ -151,7 +151,8 @@ impl Context {
         self.set_connection(ConnectionState::Closed);
     }
 
-    /// Notes that the store has answered an operation that gives back a lock or a place.
+    /// Notes an operation that gave back a lock or a place: the store has answered it, or could not
+    /// be reached.
     pub(crate) fn gave_back(&self, name: &LockName, op: &Op) {
         if self.store.may_fail_over() {
             let reached = self.is_connected(name);

@@ -167,11 +167,11 @@ pub(super) async fn confirm(
 }
 
 /// Renews a new hold, and waits for replicas. Their acknowledgement says more than the grant,
-/// because another server may have become the primary since.
+/// because another server may have become the primary since. `None` if the hold of a fair lock is
+/// gone, whose waiter returns to its place.
 ///
 /// # Errors
-/// Too few have it, or the hold of a lock without a queue is gone. The waiter of a fair lock
-/// returns to its place then.
+/// Too few have it, or the hold of a lock without a queue is gone.
 async fn replicas_have(
     context: &Arc<Context>,
     hold: &Hold,
