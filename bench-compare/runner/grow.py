@@ -99,7 +99,7 @@ def clients(everything):
         in_one, in_eight = contended(everything, tasks), contended(everything, tasks, 8)
         for rival in plan.RIVALS:
             of, other = in_one.get(rival.name), in_eight.get(rival.name)
-            if of and other and rival.name in ("fairlock", "fairlock-plain", "redisson-fair", "redisson-plain", "rslock", "redis-py"):
+            if of and other and rival.name in ("fairlock", "fairlock-plain", "fairlock-simple", "redisson-fair", "redisson-plain", "rslock", "redis-py"):
                 rows.append([
                     f"{tasks}", rival.name, cell(of, "handovers_per_s"), cell(other, "handovers_per_s"),
                     cell(of, "scripts_each", "{:.2f}"), cell(other, "scripts_each", "{:.2f}"),

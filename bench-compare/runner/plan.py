@@ -38,6 +38,7 @@ A_CONNECTION_EACH = {"tasks_max": 1_000, "reason": "each waiter keeps a connecti
 RIVALS = [
     Rival("fairlock", rust("ours", "fair")),
     Rival("fairlock-plain", rust("ours", "plain")),
+    Rival("fairlock-simple", rust("ours", "simple")),
     Rival("redisson-fair", java("fair"), warm_s=6, start_s=2.5),
     Rival("redisson-plain", java("plain"), warm_s=6, start_s=2.5),
     Rival("rslock", rust("rslock")),

@@ -6,11 +6,14 @@ from html import escape
 WIDTH, HEIGHT = 820, 460
 LEFT, RIGHT, TOP, BOTTOM = 76, 170, 46, 56
 # fairlock in red, its variants in orange; the others in an order that keeps neighbours distinguishable.
-OURS = {"fairlock": "#c0392b", "fairlock-plain": "#e67e22"}
+OURS = {"fairlock": "#c0392b", "fairlock-plain": "#e67e22", "fairlock-simple": "#f5b041"}
 COLOURS = ["#1f618d", "#5dade2", "#1e8449", "#82e0aa", "#6c3483", "#bb8fce", "#7d6608", "#d4ac0d", "#515a5a", "#a6acaf", "#117a65", "#884ea0", "#2e4053"]  # fmt: skip
 # The minimum distance between names at the ends of lines.
 LINE = 15
 STEPS = (1, 2, 5)
+# Above all values: where points are drawn whose value has no bound.
+NEVER = "some were never served"
+NEVER_HIGH = 26
 
 
 def axis(values):
@@ -32,15 +35,20 @@ def ticks(low, high, most):
 
 
 def chart(title, below, beside, lines):
-    """Draws a chart. `lines` maps names to points (x, y), all above zero."""
+    """Draws a chart. `lines` maps names to points (x, y), all above zero. An infinite y stands for tasks that were
+    never served, in a row of its own above all values."""
     xs = sorted({x for points in lines.values() for x, _ in points})
-    (x_low, x_high), (y_low, y_high) = axis(xs), axis([y for points in lines.values() for _, y in points])
+    ys = [y for points in lines.values() for _, y in points]
+    (x_low, x_high), (y_low, y_high) = axis(xs), axis([y for y in ys if math.isfinite(y)] or [1])
+    top = TOP if all(map(math.isfinite, ys)) else TOP + NEVER_HIGH
 
     def at_x(x):
         return LEFT + (math.log10(x) - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT)
 
     def at_y(y):
-        return HEIGHT - BOTTOM - (math.log10(y) - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
+        if math.isinf(y):
+            return TOP
+        return HEIGHT - BOTTOM - (math.log10(y) - y_low) / (y_high - y_low) * (HEIGHT - top - BOTTOM)
 
     middle = (TOP + HEIGHT - BOTTOM) / 2
     parts = [
@@ -56,6 +64,8 @@ def chart(title, below, beside, lines):
         parts += [rule(at_x(x), TOP, at_x(x), HEIGHT - BOTTOM), words(at_x(x), HEIGHT - BOTTOM + 18, label(x), "middle")]
     for y in ticks(y_low, y_high, 14):
         parts += [rule(LEFT, at_y(y), WIDTH - RIGHT, at_y(y)), words(LEFT - 6, at_y(y) + 4, label(y), "end")]
+    if top != TOP:
+        parts += [rule(LEFT, TOP, WIDTH - RIGHT, TOP), words(LEFT + 6, TOP - 5, NEVER, "start", 11, "#888")]
     ends, others = [], iter(COLOURS)
     for name, points in lines.items():
         colour = OURS.get(name) or next(others)
@@ -64,8 +74,8 @@ def chart(title, below, beside, lines):
         wide = 3 if name == "fairlock" else 1.5
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{wide}"/>')
         parts += [
-            f'<circle cx="{at_x(x):.1f}" cy="{at_y(y):.1f}" r="3" fill="{colour}">'
-            f"<title>{escape(name)}, {label(x)}: {y:.4g}</title></circle>"
+            f'<circle cx="{at_x(x):.1f}" cy="{at_y(y):.1f}" r="3" fill="{"white" if math.isinf(y) else colour}" '
+            f'stroke="{colour}"><title>{escape(name)}, {label(x)}: {NEVER if math.isinf(y) else f"{y:.4g}"}</title></circle>'
             for x, y in points
         ]
         x, y = points[-1]

@@ -83,7 +83,7 @@ class Tables(unittest.TestCase):
 
     def test_plots_have_a_line_for_each_rival(self):
         drawn = publish.plots(everything())
-        self.assertEqual(drawn["handovers-in-1.svg"].count("<polyline"), 15)
+        self.assertEqual(drawn["handovers-in-1.svg"].count("<polyline"), 16)
         self.assertEqual(drawn["distance.svg"].count("<polyline"), 4)
 
     def test_figures_of_goals_are_the_worst(self):

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
@@ -9,6 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::fixture::{Running, eventually, fairlock, finish, hold_until, lines, run_script};
+use crate::many::host;
 
 fn status(url: &str, name: &str) -> Value {
     let outcome = finish(fairlock(["status", "--json", "--url", url, name]));
@@ -72,6 +74,33 @@ fn ten_contenders_in_order_one_at_a_time() {
     assert_eq!(order, (1..=10).collect::<Vec<_>>(), "{log:?}");
     assert!(tokens.is_sorted_by(|a, b| a < b), "{log:?}");
     assert_eq!(status(&url, "x")["held"], false);
+}
+
+/// What a hand-over gives at first is 6 s, less the age of the waiter's last request. After waits of 0.9 to
+/// 2.6 s that was less than the grace: the command was ended at once, as if its lease of a minute were over,
+/// or did not begin, and its turn went to the next one.
+#[test]
+fn a_waiter_with_a_fixed_lease_keeps_its_turn() {
+    let rounds = [900, 1_200, 1_700, 2_200].map(|wait_ms| {
+        let dir = TempDir::new();
+        let url = host(&dir);
+        let holder = Holder::start(&url, "x", &dir);
+        let script = |who| format!("echo {who} >>{}/log; sleep 0.2", dir.path().display());
+        let fixed = Running::start(run_script(&url, &["--lease", "60s"], "x", &script("fixed")));
+        queue_reaches(&url, "x", 1);
+        let next = Running::start(run_script(&url, &[], "x", &script("next")));
+        queue_reaches(&url, "x", 2);
+        let free_at = Instant::now() + Duration::from_millis(wait_ms);
+        (wait_ms, free_at, dir, holder, fixed, next)
+    });
+    for (wait_ms, free_at, dir, holder, fixed, next) in rounds {
+        // The age of the request, not an order of events.
+        std::thread::sleep(free_at.saturating_duration_since(Instant::now()));
+        holder.go();
+        fixed.wait().expect(0, "");
+        next.wait().expect(0, "");
+        assert_eq!(lines(&dir.path().join("log")), ["fixed", "next"], "after {wait_ms} ms");
+    }
 }
 
 #[test]

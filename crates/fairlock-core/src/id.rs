@@ -176,6 +176,12 @@ impl ClientId {
     }
 }
 
+/// The id as it is written in keys and calls. Not a method, because [`ClientId`] is part of the public
+/// API of `fairlock`.
+pub fn client_text(client: ClientId) -> [u8; 36] {
+    client.to_text()
+}
+
 impl fmt::Display for ClientId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(text(&self.to_text()))
@@ -333,6 +339,11 @@ impl RequestId {
         self.0
     }
 
+    /// The id as it is written in keys and calls.
+    pub fn to_text(self) -> [u8; 32] {
+        hex_digits(self.0)
+    }
+
     /// Reads the 32 lower-case hexadecimal digits.
     ///
     /// # Errors
@@ -351,7 +362,7 @@ impl RequestId {
 
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(text(&hex_digits(self.0)))
+        f.write_str(text(&self.to_text()))
     }
 }
 

@@ -40,7 +40,7 @@ mod value;
 
 pub use id::{
     ClientId, IdError, LockName, MAX_NAME_BYTES, MAX_OWNER_NUMBER, ONCE_NUMBER_MIN, OwnerId,
-    RequestId,
+    RequestId, client_text,
 };
 pub use model::Model;
 pub use not_a_lock::NotALock;

@@ -10,14 +10,14 @@ use std::collections::HashMap;
 /// sweep left: amortised O(1) for each operation, memory within twice the live locks.
 const SWEEP_AT: usize = 1_024;
 
-/// Every lock of an embedded store.
+/// Every lock of an embedded store, each with a note of the store's.
 #[derive(Clone, Debug, Default)]
-pub struct Model {
-    locks: HashMap<LockName, LockState>,
+pub struct Model<N = ()> {
+    locks: HashMap<LockName, (LockState, N)>,
     sweep_at: usize,
 }
 
-impl Model {
+impl<N: Default> Model<N> {
     /// Executes `op` on the lock `name` at `now_us` (microseconds since 1970).
     ///
     /// # Errors
@@ -30,11 +30,12 @@ impl Model {
         rules: &Rules,
         world: &dyn World,
     ) -> Result<(Answer, Vec<Effect>), CoreError> {
-        self.apply_then(now_us, name, op, rules, world, |_| ())
+        self.apply_then(now_us, name, op, rules, world, |_, _| ())
             .map(|(answer, effects, ())| (answer, effects))
     }
 
-    /// Like [`apply`](Self::apply), and also returns what `then` makes of the lock afterwards.
+    /// Like [`apply`](Self::apply), and also returns what `then` makes of the lock and its note
+    /// afterwards.
     ///
     /// # Errors
     /// Those of [`LockState::apply`].
@@ -45,21 +46,26 @@ impl Model {
         op: &Op,
         rules: &Rules,
         world: &dyn World,
-        then: impl FnOnce(&LockState) -> T,
+        then: impl FnOnce(&LockState, &mut N) -> T,
     ) -> Result<(Answer, Vec<Effect>, T), CoreError> {
-        if let Some(lock) = self.locks.get_mut(name) {
+        if let Some((lock, note)) = self.locks.get_mut(name) {
             let (answer, effects) = lock.apply(now_us, op, rules, world)?;
-            return Ok((answer, effects, then(lock)));
+            return Ok((answer, effects, then(lock, note)));
         }
         self.sweep(now_us / 1_000);
-        let lock = self.locks.entry(name.clone()).or_default();
+        let (lock, note) = self.locks.entry(name.clone()).or_default();
         let (answer, effects) = lock.apply(now_us, op, rules, world)?;
-        Ok((answer, effects, then(lock)))
+        Ok((answer, effects, then(lock, note)))
     }
 
     /// The lock `name`, if it was used and not forgotten since.
     pub fn get(&self, name: &LockName) -> Option<&LockState> {
-        self.locks.get(name)
+        self.locks.get(name).map(|(lock, _)| lock)
+    }
+
+    /// The note on the lock `name`.
+    pub fn note_mut(&mut self, name: &LockName) -> Option<&mut N> {
+        self.locks.get_mut(name).map(|(_, note)| note)
     }
 
     /// The first `limit` names after `after`, in byte order: locks that are held or waited for, and
@@ -81,7 +87,7 @@ impl Model {
         if self.locks.len() < self.sweep_at.max(SWEEP_AT) {
             return;
         }
-        self.locks.retain(|_, lock| {
+        self.locks.retain(|_, (lock, _)| {
             lock.expire(now_ms);
             !lock.is_idle()
         });
@@ -108,7 +114,7 @@ mod tests {
 
     #[test]
     fn names_come_in_pages() {
-        let mut model = Model::default();
+        let mut model: Model = Model::default();
         let name = |text: &str| LockName::new(text.as_bytes()).unwrap();
         for text in ["d", "a", "c", "e", "b"] {
             let look = Op::Inspect { kind: Kind::Fair, limit: 0 };

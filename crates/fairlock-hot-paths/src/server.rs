@@ -1,5 +1,5 @@
 //! The same paths with a server: counts the instructions of the server, or of the client including
-//! redis-rs and the background thread.
+//! its background thread.
 
 use fairlock::Client;
 use std::sync::Arc;

@@ -63,6 +63,22 @@ impl Raw {
         Ok(Self { stream, unread: Vec::new() })
     }
 
+    /// How many scripts the server has been asked to run so far, under any command that runs them.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer.
+    #[track_caller]
+    pub fn script_calls(&mut self) -> u64 {
+        let info = self.call(&["INFO", "commandstats"]);
+        let calls = |line: &str| {
+            let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            let is_script = matches!(command, "eval" | "evalsha" | "fcall");
+            is_script.then(|| rest.split(',').next()?.parse::<u64>().ok()).flatten()
+        };
+        info.text().lines().filter_map(calls).sum()
+    }
+
     /// Sends a command and reads its reply. An error reply is a [`Value::Error`].
     ///
     /// # Panics

@@ -177,7 +177,7 @@ fn imports_lead_downwards() {
 
 /// External crates, and the one place that uses each.
 const OUTSIDERS: [(&str, &str); 6] = [
-    ("redis", "fairlock/src/store/redis/"),
+    ("sha1_smol", "fairlock/src/store/redis/"),
     ("rustls", "fairlock/src/store/redis/tls/"),
     ("tokio_rustls", "fairlock/src/store/redis/tls/"),
     ("rusqlite", "fairlock/src/store/host/"),
@@ -211,6 +211,17 @@ fn each_crate_of_others_is_known_in_one_place() {
     // Code that asks for the process's default provider panics if two are compiled in.
     let tls = sources("fairlock/src/store/redis/tls", ".rs");
     none("a provider is named", uses(&tls, &["ClientConfig::builder()", "get_default"]));
+}
+
+/// A task that ends by a panic ends without a word, and whoever waits for it waits for ever.
+#[test]
+fn tasks_of_the_engine_close_the_client_when_they_panic() {
+    let mut engine = sources("fairlock/src/engine", ".rs");
+    let begun = uses(&engine, &["context.spawn(", ".clone().spawn(", "self.spawn("]).len();
+    assert!(begun > 8, "{begun}: the rule sees nothing");
+    // One begins the client itself, the other is how its tasks begin.
+    engine.retain(|source| !["start.rs", "panics.rs"].iter().any(|one| source.path.ends_with(one)));
+    none("`Context::spawn` begins it", uses(&engine, &["runtime.spawn", "tokio::spawn"]));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `ours fair|plain URL`: this project's own locks, on any store.
+//! `ours fair|plain|simple URL`: this project's own locks, on any store.
 
 use bench_compare::{Rival, locked_version, obey};
 use fairlock::{Client, Guard, Lock};
@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Clone)]
 struct Ours {
     client: Client,
-    fair: bool,
+    lock: fn(&Client, &str) -> Lock,
 }
 
 impl Rival for Ours {
@@ -15,7 +15,7 @@ impl Rival for Ours {
     type Guard = Guard;
 
     fn lock(&self, name: &str) -> Lock {
-        if self.fair { self.client.fair_lock(name) } else { self.client.plain_lock(name) }
+        (self.lock)(&self.client, name)
     }
 
     async fn acquire(lock: &mut Lock, wait: Option<Duration>) -> Result<Option<Guard>, String> {
@@ -38,13 +38,18 @@ impl Rival for Ours {
 #[tokio::main]
 async fn main() {
     let args: Vec<_> = std::env::args().skip(1).collect();
-    let [kind, url] = &args[..] else { panic!("ours fair|plain URL") };
+    let [kind, url] = &args[..] else { panic!("ours fair|plain|simple URL") };
+    let lock: fn(&Client, &str) -> Lock = match kind.as_str() {
+        "fair" => |client, name| client.fair_lock(name),
+        "plain" => |client, name| client.plain_lock(name),
+        "simple" => |client, name| client.simple_lock(name),
+        _ => panic!("{kind}: no kind of lock"),
+    };
     let client = Client::connect(url).await.expect("the store answers");
-    let fair = kind == "fair";
     let hello = format!(
         "\"version\":\"{}\",\"runs_on\":\"tokio {}\",\"renews\":true",
         locked_version("fairlock"),
         locked_version("tokio")
     );
-    obey(Ours { client, fair }, url, &hello).await;
+    obey(Ours { client, lock }, url, &hello).await;
 }

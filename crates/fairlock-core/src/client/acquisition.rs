@@ -8,7 +8,7 @@ use crate::op::{Acquire, Kind, Mode, Op};
 /// It usually has one request. It gets another one when the store no longer knows its place in the queue, or when a
 /// grant was over before it could be used. A store that takes over without the last writes may know the acquisition
 /// by an earlier request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acquisition {
     kind: Kind,
     owner: OwnerId,
@@ -16,8 +16,11 @@ pub struct Acquisition {
     lease_ms: u64,
     shared_owner: bool,
     present: RequestId,
-    /// A copy of the present request is unanswered.
+    /// A copy of the present request is unanswered, of those that were sent since the last return to the place in
+    /// the queue.
     in_doubt: bool,
+    /// An earlier one is, and no later reply says anything about it.
+    was_in_doubt: bool,
     /// The place in the queue.
     order: Option<u64>,
     /// Earlier requests that may still be granted, the oldest first.
@@ -48,6 +51,7 @@ impl Acquisition {
             shared_owner,
             present: request,
             in_doubt: false,
+            was_in_doubt: false,
             order: None,
             former: Vec::new(),
             doubtful: Vec::new(),
@@ -106,10 +110,11 @@ impl Acquisition {
 
     /// Whether a copy of the present request is unanswered.
     pub fn is_in_doubt(&self) -> bool {
-        self.in_doubt
+        self.in_doubt || self.was_in_doubt
     }
 
-    /// Sets whether a copy of the present request is unanswered.
+    /// Sets whether a copy of the present request is unanswered, of those that were sent since the last return to the
+    /// place in the queue.
     pub fn set_in_doubt(&mut self, in_doubt: bool) {
         self.in_doubt = in_doubt;
     }
@@ -123,8 +128,11 @@ impl Acquisition {
     /// may do so yet. Returns a request that is too old to be remembered.
     pub fn return_to_place(&mut self, fresh: RequestId) -> Option<RequestId> {
         if self.in_doubt {
+            self.was_in_doubt = true;
             return None;
         }
+        // Whether or not it is in doubt: a former request is buried in the end.
+        self.was_in_doubt = false;
         self.former.push(std::mem::replace(&mut self.present, fresh));
         (self.former.len() > Self::FORMER_MAX).then(|| self.former.remove(0))
     }
@@ -134,11 +142,11 @@ impl Acquisition {
         debug_assert!(self.can_be_granted(request), "K2: a grant to {request:?} in {self:?}");
         self.doubtful.append(&mut self.former);
         // A store that took over granted a former request: the present one must not come back either.
-        if self.in_doubt || request != self.present {
+        if self.is_in_doubt() || request != self.present {
             self.doubtful.push(self.present);
         }
         self.present = request;
-        self.in_doubt = false;
+        (self.in_doubt, self.was_in_doubt) = (false, false);
     }
 
     /// The grant was over before it could be used: `fresh` asks again, for the same place.
@@ -146,7 +154,7 @@ impl Acquisition {
         self.doubtful.append(&mut self.former);
         // The store may have renewed it all the same, and knows that hold by this request.
         self.doubtful.push(std::mem::replace(&mut self.present, fresh));
-        self.in_doubt = false;
+        (self.in_doubt, self.was_in_doubt) = (false, false);
     }
 
     /// The requests that the end of a hold has to take back, beside the one that was granted.
@@ -174,8 +182,9 @@ impl Acquisition {
         self.doubtful.retain(|request| *request != present);
         let mut all: Vec<_> = self.doubtful().collect();
         // A try that was answered has left nothing behind.
-        if self.mode == Mode::Wait || self.in_doubt {
-            all.push(self.leave(self.in_doubt));
+        let in_doubt = self.is_in_doubt();
+        if self.mode == Mode::Wait || in_doubt {
+            all.push(self.leave(in_doubt));
         }
         all
     }

@@ -2,7 +2,7 @@
 
 /// How many copies of a request were sent, and how many of them are unanswered. While there are any, the request
 /// may still be carried out, whatever the answered ones said.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Copies {
     unanswered: u32,
     sent: u32,

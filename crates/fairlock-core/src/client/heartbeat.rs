@@ -36,7 +36,7 @@ const BESIDE_FOREIGN: u32 = 4;
 const SPREAD: Duration = Duration::from_millis(60);
 
 /// The waiters on one lock that are in its queue, and its heartbeats.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Queue {
     pub(super) by_order: BTreeSet<(u64, RequestId)>,
     /// A foreign client holds the lock or waits, so the oldest waiter subscribes to its own channel.
@@ -53,7 +53,7 @@ pub(super) struct Queue {
 }
 
 /// A heartbeat that is under way, usually one call.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Round {
     /// Every waiter is asked about, and this is not done yet.
     everyone: bool,
@@ -74,7 +74,7 @@ struct Round {
 }
 
 /// What decides when the next heartbeat comes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Outlook {
     /// When the server expects a change.
     pub retry: Option<Duration>,
@@ -83,7 +83,7 @@ pub struct Outlook {
 }
 
 /// What follows when a heartbeat is due.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Due {
     /// It is sent after this time.
     After(Duration),
@@ -92,7 +92,7 @@ pub enum Due {
 }
 
 /// The next step of a heartbeat.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// A call asks about these waiters; [`Waiters::beaten`] takes the reply.
     Ask(Vec<OwnerId>),
@@ -113,7 +113,7 @@ pub enum Step {
 }
 
 /// What the reply to a waiter that returned to its place means.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub enum Returned<T> {
     /// It is in its place, or has the lock, which ends its wait if that is not over already.
     InPlace(Option<Granted<T>>),
@@ -122,13 +122,18 @@ pub enum Returned<T> {
 }
 
 /// A heartbeat failed.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Failed<T> {
     /// The waits that are over because of it.
     pub over: Vec<(OwnerId, T)>,
+    /// More are over: the same input tells them.
+    pub more: bool,
     /// When the next heartbeat is due.
     pub wait: Duration,
 }
+
+/// How many waits one input ends, so that grants on other locks need not wait for all of them.
+const FAILED_MAX: usize = 1_000;
 
 impl<T> Waiters<T> {
     /// The server of the lock may be a different one.
@@ -284,7 +289,7 @@ impl<T> Waiters<T> {
         period: Duration,
     ) -> Failed<T> {
         let wait = if waits.is_some() { period / 4 } else { CLOSEST };
-        let mut all = Vec::new();
+        let (mut all, mut more) = (Vec::new(), false);
         if let Some(queue) = self.queues.get_mut(name) {
             queue.all_in_doubt |= queue.round.take().is_some_and(|round| round.everyone);
             let silent = waits.map(|waits| {
@@ -292,11 +297,12 @@ impl<T> Waiters<T> {
                 now.saturating_sub(since) >= waits
             });
             if silent != Some(false) {
-                all.extend(queue.by_order.iter().map(|(_, waiter)| *waiter));
+                all.extend(queue.by_order.iter().take(FAILED_MAX).map(|(_, waiter)| *waiter));
+                more = queue.by_order.len() > all.len();
             }
         }
         let end = |waiter| Some((self.owner(waiter)?, self.end(waiter)?.0));
-        Failed { over: all.into_iter().filter_map(end).collect(), wait }
+        Failed { over: all.into_iter().filter_map(end).collect(), more, wait }
     }
 }
 
@@ -332,7 +338,7 @@ impl Round {
 }
 
 /// Limits how closely heartbeats follow each other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Pace {
     /// When the next heartbeat would be sent if all earlier ones had kept their distance.
     due: Duration,
@@ -487,7 +493,7 @@ mod tests {
         let failed = |waiters: &mut Waiters<u64>| {
             let times = (Duration::ZERO, Duration::ZERO);
             let failed = waiters.failed(&job(), times, Some(PERIOD), PERIOD);
-            assert_eq!(failed, Failed { over: Vec::new(), wait: PERIOD / 4 });
+            assert_eq!(failed, Failed { over: Vec::new(), more: false, wait: PERIOD / 4 });
         };
         assert_eq!(asks(&mut waiters), [owner(1), owner(2)]);
         failed(&mut waiters);
@@ -629,6 +635,16 @@ mod tests {
         let _ = asks(&mut waiters);
         assert_eq!(waiters.beaten(&job(), Body::Nudged), Err(Mismatch));
         let failed = waiters.failed(&job(), (PERIOD, PERIOD), None, PERIOD);
-        assert_eq!(failed, Failed { over: vec![(owner(1), 1)], wait: CLOSEST });
+        assert_eq!(failed, Failed { over: vec![(owner(1), 1)], more: false, wait: CLOSEST });
+    }
+
+    #[test]
+    fn a_failure_ends_a_bounded_number_of_waits_at_once() {
+        let mut waiters = queue(FAILED_MAX as u64 + 1);
+        let mut fails = || {
+            let Failed { over, more, .. } = waiters.failed(&job(), (PERIOD, PERIOD), None, PERIOD);
+            (over.len(), more)
+        };
+        assert_eq!((fails(), fails(), fails()), ((FAILED_MAX, true), (1, false), (0, false)));
     }
 }

@@ -13,7 +13,7 @@ const RETRY_MS: u64 = 500;
 const CONFIRM_AFTER_MS: u64 = 100;
 
 /// Whether a hold still protects. Held and Suspect ones are valid until their validity runs out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
     /// Held, according to the last renewal.
     Held,
@@ -24,7 +24,7 @@ pub enum Standing {
 }
 
 /// Why a hold was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {
     /// Its lease ran out.
     Expired,
@@ -41,7 +41,7 @@ pub enum Loss {
 }
 
 /// A change of the hold count that is to be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Change {
     /// The number of guards.
     pub count: u32,
@@ -50,7 +50,7 @@ pub struct Change {
 }
 
 /// What the watchdog sees when it looks at a hold that is not lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Look {
     /// When its validity ends, and it is looked at again, however and whenever a renewal ends.
     pub valid_until_ns: u64,
@@ -59,7 +59,7 @@ pub struct Look {
 }
 
 /// What a client knows of one hold, from its grant to its end.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hold {
     lease: Lease,
     valid_until_ns: u64,
@@ -316,7 +316,9 @@ impl Hold {
                 return false;
             }
             hold.left_until_ns = Some(hold.left_until_ns.map_or(end_ns, |end| end.min(end_ns)));
-            hold.lease.end_ns = Some(hold.lease.capped(end_ns));
+            let capped = Some(hold.lease.capped(end_ns));
+            hold.lease.ends_by_max_hold &= capped == hold.lease.end_ns;
+            hold.lease.end_ns = capped;
             // Shortened before anything is sent: the store may end it by then even if its reply is
             // lost.
             hold.valid_until_ns = hold.valid_until_ns.min(end_ns);
@@ -561,8 +563,12 @@ mod tests {
     fn it_may_be_left_for_longer_than_it_could_be_held() {
         let mut hold = hold(Lease { end_ns: Some(60 * SECOND), ends_by_max_hold: true, ..LEASE });
         assert!(hold.begin_leaving(3_600 * SECOND));
+        assert!(hold.lease.ends_by_max_hold);
         hold.left(SECOND, SECOND, 3_599_000);
         assert_eq!(hold.valid_until_ns(), valid_until_ns(SECOND, 3_599_000));
+        // Left for less: that is why it ends, and not its longest hold.
+        assert!(hold.begin_leaving(30 * SECOND));
+        assert!(!hold.lease.ends_by_max_hold);
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub fn valid_until_ns(base_ns: u64, ttl_ms: u64) -> u64 {
 }
 
 /// How long a hold is to last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// Longest TTL that a renewal gives, in milliseconds.
     pub ms: u64,

@@ -26,7 +26,11 @@
 //! - K11: the watchdog never sleeps beyond the moment when a hold is due.
 //! - K12: a hold is planned once, and waits for its renewal in one lane at most; each lane has at
 //!   most [`RENEWALS_MAX`] renewals under way on one connection.
+//! - K13: an acquisition ends once: with a hold, a "no" or an error.
+//! - K14: when it ends, every request by which it asked, and which may still be carried out, is
+//!   among those of the hold or was taken back.
 
+pub mod acquiring;
 mod acquisition;
 mod copies;
 mod heartbeat;

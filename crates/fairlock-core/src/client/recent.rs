@@ -7,12 +7,12 @@ use std::time::Duration;
 
 /// Locks released and requests left recently, the oldest first. Times count from any moment of the
 /// client's own clock.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RecentReleases {
     given: VecDeque<Given>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Given {
     at: Duration,
     name: LockName,

@@ -5,7 +5,7 @@ use super::replies::Counted;
 use crate::id::OwnerId;
 
 /// What is known of a release when it is over, apart from the store's answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Released {
     /// The change that was sent.
     pub change: Change,
@@ -18,7 +18,7 @@ pub struct Released {
 }
 
 /// How a release ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The lock is free, or was handed to the next waiter.
     Free,

@@ -19,7 +19,7 @@ pub const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// The holds of a client, which the caller knows by `H`, and when each of them is due. Holds are
 /// identified by number.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Renewals<H> {
     holds: BTreeMap<u64, Entry<H>>,
     /// When each hold is looked at next.
@@ -33,7 +33,7 @@ pub struct Renewals<H> {
     used: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Entry<H> {
     hold: H,
     look_ns: Option<u64>,
@@ -42,7 +42,7 @@ struct Entry<H> {
 }
 
 /// The renewals of one lane.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Lane {
     /// Holds whose renewal is due and has no slot yet, by the end of their validity.
     waiting: BTreeSet<(u64, u64)>,
@@ -51,7 +51,7 @@ struct Lane {
 }
 
 /// The right to one renewal.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "it is given back with `Renewals::free`"]
 pub struct Slot {
     lane: u64,
@@ -59,7 +59,7 @@ pub struct Slot {
 }
 
 /// How long the watchdog sleeps, for callers that plan something in the meantime.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Sleep {
     /// It looks at the plan before it sleeps again, or was woken to.
     #[default]

@@ -5,11 +5,11 @@ use crate::id::OwnerId;
 use crate::op::{Body, Grant, has_queue};
 
 /// A reply that does not belong to the operation that was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mismatch;
 
 /// The reply to [`Op::Acquire`](crate::Op::Acquire).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Acquired {
     /// The present request holds the lock.
     Granted(Grant),
@@ -37,7 +37,7 @@ pub enum Acquired {
 }
 
 /// Why the store did nothing for a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refused {
     /// It arrived too late by the store's clock.
     TooLate,
@@ -75,7 +75,7 @@ impl Acquisition {
 }
 
 /// The reply to [`Op::Renew`](crate::Op::Renew).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Renewed {
     /// The hold has the TTL that was asked for.
     Whole,
@@ -102,7 +102,7 @@ impl Renewed {
 
 /// The reply to a change of the hold count: [`Op::Release`](crate::Op::Release) and
 /// [`Op::Reenter`](crate::Op::Reenter).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Counted {
     /// The last guard was released.
     Released,

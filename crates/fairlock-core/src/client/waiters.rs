@@ -15,7 +15,7 @@ const CHECKED_MAX: usize = 16;
 /// ends; it is handed back exactly once.
 ///
 /// A waiter is identified by the request with which it enters.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Waiters<T> {
     pub(super) waiters: BTreeMap<RequestId, Waiter<T>>,
     /// The waiters that returned to their places, by the requests with which they did.
@@ -25,7 +25,7 @@ pub struct Waiters<T> {
 }
 
 /// One waiter, from before its request is sent until it leaves.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Waiter<T> {
     pub(super) name: LockName,
     pub(super) acquisition: Acquisition,
@@ -36,7 +36,7 @@ pub(super) struct Waiter<T> {
 }
 
 /// A wait is over: the waiter has the lock.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Granted<T> {
     /// By which of its requests, and for how long.
     pub grant: Grant,
@@ -47,7 +47,7 @@ pub struct Granted<T> {
 }
 
 /// A waiter has left.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Left<T> {
     /// What is known of its requests.
     pub acquisition: Acquisition,
@@ -58,7 +58,7 @@ pub struct Left<T> {
 }
 
 /// What follows from the store's reply that a waiter is in the queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Queued {
     /// It is the first waiter on its lock, whose heartbeats begin.
     pub begins: bool,
@@ -67,7 +67,7 @@ pub struct Queued {
 }
 
 /// How long a grant that arrives in a message lasts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lasts {
     /// Long enough to be used.
     Still,
@@ -78,7 +78,7 @@ pub enum Lasts {
 }
 
 /// What follows from a grant in a message.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub enum Message<T> {
     /// The waiter has the lock.
     Granted(Granted<T>),
@@ -287,7 +287,7 @@ impl<T> Waiters<T> {
 mod tests {
     use super::*;
     use crate::id::ClientId;
-    use crate::op::{Kind, Mode};
+    use crate::op::{Kind, Mode, Op};
 
     const PERIOD: Duration = Duration::from_secs(2);
 
@@ -400,6 +400,24 @@ mod tests {
         assert_eq!(sent.request, request(1), "its reply is missing");
         assert_eq!(waiters.message(&grant(2), Lasts::Still), Message::Dropped);
         assert_eq!(told(waiters.message(&grant(1), Lasts::Still)), Some("told"));
+    }
+
+    /// Found by the exploration: the waiter returned to its place with two copies of a request, the
+    /// second was answered, and it gave up. The first one was executed after that, because the
+    /// request was not buried: the lock was granted to nobody.
+    #[test]
+    fn the_answer_to_one_copy_of_a_return_says_nothing_about_another() {
+        let mut waiters = one();
+        waiters.queued(request(0), 7, Outlook::default(), PERIOD);
+        for in_doubt in [true, false] {
+            let sent = waiters.return_to_place(request(0), request(1), 0).expect("it waits");
+            assert_eq!(sent.request, request(1));
+            waiters.set_in_doubt(request(0), in_doubt);
+        }
+        let mut acquisition = waiters.leave(request(0)).expect("it was there").acquisition;
+        let buried =
+            |op: &Op| matches!(op, Op::Leave { request: it, bury: true, .. } if *it == request(1));
+        assert!(acquisition.give_up().iter().any(buried));
     }
 
     #[test]

@@ -41,7 +41,8 @@ fn a01_a_delayed_grant_counts_from_the_grant() {
             sim.release(0);
             sim.pass(2_900);
             // A call of w about another lock was sent, executed and answered.
-            sim.clients[1].heard = (sim.now, sim.now);
+            let now = sim.now;
+            sim.clients[1].heard = Some((now, now));
             sim.pass(100);
             sim.read_all();
             sim.check()?;
@@ -111,7 +112,7 @@ fn a05_a_late_copy_of_a_request_that_was_given_up_takes_nothing() {
     answered_by(
         |flaw| {
             let mut sim = lab(1, flaw);
-            let stuck = sim.clients[0].start(sim.now);
+            let stuck = sim.clients[0].start(T0);
             sim.give_up(0);
             sim.pass(1_000);
             let answer = sim.call(stuck);
@@ -126,7 +127,8 @@ fn a05_a_late_copy_of_a_request_that_was_given_up_takes_nothing() {
 #[test]
 fn a05_a_late_heartbeat_creates_no_entry() {
     let mut sim = held_and_waited_for(Flaw::None);
-    let stuck = sim.clients[1].beat(sim.now);
+    let now = sim.now;
+    let stuck = sim.clients[1].beat(now).remove(0);
     sim.give_up(1);
     let Body::Beaten { queued, .. } = sim.call(stuck).body else { panic!("beaten") };
     assert_eq!(queued, [false]);
@@ -305,10 +307,11 @@ fn a12_a_second_copy_gets_what_is_left_of_the_ttl() {
     answered_by(
         |flaw| {
             let mut sim = lab(2, flaw);
-            let first = sim.clients[0].start(sim.now);
+            let first = sim.clients[0].start(T0);
             sim.call_unheard(first);
             sim.pass(3_000);
-            let second = sim.clients[0].ask_again(sim.now);
+            let now = sim.now;
+            let second = sim.clients[0].ask_again(now);
             sim.call(second);
             sim.start(1);
             sim.pass(LEASE - 3_000 + 1);
@@ -560,7 +563,8 @@ fn a29_a_former_request_is_left_when_the_guard_has_ended() {
     answered_by(
         |flaw| {
             let mut sim = held_and_waited_for(flaw);
-            let slow = sim.clients[1].beat(sim.now);
+            let now = sim.now;
+            let slow = sim.clients[1].beat(now).remove(0);
             sim.pass(7_000);
             sim.release(0);
             sim.pass(1_000);
@@ -568,8 +572,6 @@ fn a29_a_former_request_is_left_when_the_guard_has_ended() {
             sim.calls.push(slow);
             sim.execute(0);
             sim.hear(0);
-            let again = sim.clients[1].ask_again(sim.now);
-            sim.call(again);
             sim.hear_all();
             assert!(sim.clients[1].guard(sim.now).is_some());
             sim.check()
@@ -586,17 +588,16 @@ fn a30_a_second_hold_of_a_request_is_left_with_the_first() {
     answered_by(
         |flaw| {
             let mut sim = lab(1, flaw);
-            let first = sim.clients[0].start(sim.now);
-            sim.call(first);
-            let second = sim.clients[0].ask_again(sim.now);
-            sim.pass(LEASE - 1);
-            let late = sim.clients[0].current.as_ref().unwrap().owner.clone();
-            sim.pass(2);
-            let mut call = second;
-            if let Op::Acquire(a) = &mut call.op {
+            let now = sim.now;
+            let mut first = sim.clients[0].start(now);
+            let second = sim.clients[0].ask_again(now);
+            let late = sim.clients[0].current().expect("it waits").owner.clone();
+            sim.call(second);
+            sim.pass(LEASE + 1);
+            if let Op::Acquire(a) = &mut first.op {
                 a.not_after_ms = sim.now;
             }
-            sim.call(call);
+            sim.call(first);
             assert_eq!(sim.holder(), Some(&late));
             sim.release(0);
             sim.check()
@@ -650,7 +651,7 @@ fn a32_an_orphan_does_not_hide_that_the_registry_is_gone() {
 #[test]
 fn a33_a_second_leave_does_not_touch_the_next_request() {
     let mut sim = held_and_waited_for(Flaw::None);
-    let leave = sim.clients[1].give_up(sim.now).pop().unwrap();
+    let leave = sim.clients[1].give_up(T0).pop().unwrap();
     sim.call(leave.clone());
     let again = Acquire { shared_owner: true, ..wanted(&ours(2, 1), 77, sim.now) };
     sim.op(Op::Acquire(again));

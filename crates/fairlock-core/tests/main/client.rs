@@ -1,11 +1,23 @@
-//! A client of ours as a model: what it sends, and until when it believes that it holds the lock
-//! (R4 for a grant by message, R5 for one by reply). Times are milliseconds of a clock that runs at
-//! the server's rate.
+//! A client of ours: the values of `fairlock_core::client`, put together by a thin shell as the
+//! engine does it. Each input returns the calls that follow from it. Times are milliseconds of a
+//! clock that runs at the server's rate.
 
-use crate::support::{client, ours, request};
+mod attempt;
+mod beats;
+mod ends;
+
+use crate::support::{client, request};
+use attempt::Attempt;
+use ends::{Debt, Holding};
+use fairlock_core::client::acquiring::At;
+use fairlock_core::client::{Granted, Lasts, Message, RecentReleases, Renewals, Slot, Waiters};
 use fairlock_core::{
-    Acquire, Answer, Body, ClientId, Grant, Kind, Mode, Op, OwnerId, Payload, RequestId, Token,
+    Answer, Body, ClientId, Grant, LockName, Op, OwnerId, Payload, RequestId, Token,
 };
+use std::hash::{Hash, Hasher};
+use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
+use std::time::Duration;
 
 /// A rule of the client that is broken on purpose, to verify that a test notices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -43,13 +55,36 @@ pub(crate) struct Habits {
     pub(crate) lease_ms: u64,
     /// How long after it was sent an acquisition may still be executed.
     pub(crate) store_timeout_ms: u64,
+    pub(crate) beat_ms: u64,
+    /// How long a caller waits, if not for ever.
+    pub(crate) patience_ms: Option<u64>,
     /// All attempts of this client share one owner.
     pub(crate) one_owner: bool,
     /// The server's clock may differ from this client's.
     pub(crate) servers_time: bool,
-    /// How many of the last calls that gave something back are sent again after a failover.
-    pub(crate) given_back_again: usize,
+    /// A server that lacks the last writes may take over.
+    pub(crate) fails_over: bool,
+    /// What follows from an input is carried out later, so that other inputs come in between.
+    pub(crate) slow: bool,
     pub(crate) flaw: Flaw,
+}
+
+/// What waits for the reply to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum About {
+    /// Nothing any more.
+    Nobody,
+    /// A copy of the acquisition of this attempt; the work has this number.
+    Ask(u64, u32),
+    /// The renewal of a grant that is about to end.
+    Confirm(u64, u32),
+    Beat,
+    /// The return of this waiter to its place.
+    Return(RequestId),
+    /// A renewal of this hold with this TTL.
+    Renew(Token, u64, Slot),
+    /// Something that is repeated until it is answered.
+    Debt(u64),
 }
 
 /// A call on its way to the server.
@@ -58,57 +93,101 @@ pub(crate) struct Call {
     pub(crate) from: usize,
     pub(crate) op: Op,
     pub(crate) sent: u64,
-    /// The attempt that was current when a heartbeat was sent.
-    pub(crate) about: Option<RequestId>,
+    pub(crate) about: About,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Stage {
-    Asking,
-    Waiting,
-    Holding { token: Token, until: u64 },
+/// The eras of the answer or message that a guard rests on, and of the clock that it counts by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Eras(pub(crate) u8, pub(crate) u8);
+
+impl Hash for Eras {
+    /// What they mean depends on the faults since then.
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// The attempt by which the client's user waits or holds the lock.
+/// What the waiters have handed out for an attempt, and by which request it waited.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Attempt {
-    pub(crate) owner: OwnerId,
-    pub(crate) request: RequestId,
-    /// Earlier requests of this attempt that may have left something behind or may still arrive.
-    /// They are left when the attempt ends and not before: they share the owner with the present
-    /// one.
-    pub(crate) former: Vec<RequestId>,
-    pub(crate) order: Option<u64>,
-    /// Unanswered copies of the acquisition.
-    pub(crate) unanswered: u8,
-    pub(crate) stage: Stage,
+pub(crate) struct Handed {
+    attempt: u64,
+    waiter: RequestId,
+    /// The grant, and the nanosecond from which its TTL counts. `None`: the store is silent.
+    how: Option<(Grant, u64, Eras)>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+impl Handed {
+    pub(crate) fn eras(&self) -> Option<Eras> {
+        self.how.as_ref().map(|(_, _, eras)| *eras)
+    }
+}
+
+#[derive(Clone, Debug)]
 pub(crate) struct Client {
     pub(crate) place: usize,
     pub(crate) id: ClientId,
     pub(crate) habits: Habits,
     pub(crate) alive: bool,
-    pub(crate) current: Option<Attempt>,
-    /// Calls that are repeated until they are answered.
-    pub(crate) debts: Vec<Op>,
+    pub(crate) connected: bool,
+    pub(crate) attempts: Vec<Attempt>,
+    pub(crate) held: Vec<Holding>,
+    pub(crate) debts: Vec<Debt>,
+    /// The calls whose replies are awaited.
+    pub(crate) waits: Vec<About>,
+    /// Whom nobody has told yet, in a slow client.
+    pub(crate) handed: Vec<Handed>,
+    pub(crate) waiters: Waiters<(u64, RequestId)>,
+    pub(crate) renewals: Renewals<Token>,
+    pub(crate) recent: RecentReleases,
     /// Server time in the last reply, and when the call of that reply was sent.
-    pub(crate) heard: (u64, u64),
+    pub(crate) heard: Option<(u64, u64)>,
     /// The era in which the server did what the client is hearing right now.
     pub(crate) hearing: u8,
     /// The era in which the server's time was heard.
     pub(crate) heard_in: u8,
-    /// The eras of the answer or message that the guard rests on, and of the clock that it counts
-    /// by.
-    pub(crate) rests_on: (u8, u8),
-    /// Releases and leaves that were answered.
-    pub(crate) lately: Vec<Op>,
-    pub(crate) beats_out: u8,
-    pub(crate) renewals_out: u8,
-    pub(crate) last_beat: u64,
+    /// Whether the heartbeats of the lock run.
+    pub(crate) beating: bool,
+    /// A heartbeat is wanted at once.
+    pub(crate) kicked: bool,
+    /// When the next one is due otherwise.
+    pub(crate) beat_at: u64,
+    beat_began: u64,
+    /// Which of its waiters has subscribed to its own channel.
+    pub(crate) listening: Option<OwnerId>,
     requests: u64,
-    owners: u64,
+    attempted: u64,
+    out: Vec<Call>,
+}
+
+/// Shared until it changes, so that situations are cheap to copy.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared(Rc<Client>);
+
+impl From<Client> for Shared {
+    fn from(client: Client) -> Self {
+        Self(Rc::new(client))
+    }
+}
+
+impl Deref for Shared {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.0
+    }
+}
+
+impl DerefMut for Shared {
+    fn deref_mut(&mut self) -> &mut Client {
+        Rc::make_mut(&mut self.0)
+    }
+}
+
+pub(crate) fn name() -> LockName {
+    thread_local!(static JOB: LockName = LockName::new(b"job").expect("a name"));
+    JOB.with(Clone::clone)
+}
+
+pub(crate) fn ns(ms: u64) -> u64 {
+    ms * 1_000_000
 }
 
 impl Client {
@@ -118,358 +197,283 @@ impl Client {
             id: client(place as u64 + 1),
             habits,
             alive: true,
-            current: None,
+            connected: true,
+            attempts: Vec::new(),
+            held: Vec::new(),
             debts: Vec::new(),
+            waits: Vec::new(),
+            handed: Vec::new(),
+            waiters: Waiters::default(),
+            renewals: Renewals::default(),
+            recent: RecentReleases::default(),
             // The reply to the connection's first command.
-            heard: (now, now),
+            heard: Some((now, now)),
             hearing: 0,
             heard_in: 0,
-            rests_on: (0, 0),
-            lately: Vec::new(),
-            beats_out: 0,
-            renewals_out: 0,
-            last_beat: now,
+            beating: false,
+            kicked: false,
+            beat_at: now,
+            beat_began: now,
+            listening: None,
             requests: 0,
-            owners: 0,
+            attempted: 0,
+            out: Vec::new(),
         }
     }
 
-    /// A client whose request numbers start at `first`, so that they differ from those at the other
-    /// lock.
-    pub(crate) fn numbered_from(self, first: u64) -> Self {
-        Self { requests: first, ..self }
+    /// Its request numbers start at `first`, so that they differ from those at the other lock.
+    pub(crate) fn number_from(&mut self, first: u64) {
+        self.requests = first;
     }
 
-    /// The token of the guard, as long as the client believes in it.
-    pub(crate) fn guard(&self, now: u64) -> Option<Token> {
-        match self.current.as_ref()?.stage {
-            Stage::Holding { token, until } if now < until => Some(token),
-            _ => None,
+    fn at(&self, now: u64) -> At {
+        At { ns: ns(now), connected: self.connected }
+    }
+
+    /// The calls that follow from an input.
+    fn calls(&mut self) -> Vec<Call> {
+        std::mem::take(&mut self.out)
+    }
+
+    fn draw(&mut self) -> RequestId {
+        self.requests += 1;
+        request((self.place as u64 + 1) * 1_000 + self.requests)
+    }
+
+    /// The time limit of an acquisition that is sent now.
+    fn not_after(&self, now: u64) -> u64 {
+        let by_server = self.habits.servers_time && self.habits.flaw != Flaw::OwnClock;
+        let (server, sent) = self.heard.filter(|_| by_server).unwrap_or((now, now));
+        server + (now - sent) + self.habits.store_timeout_ms
+    }
+
+    fn send(&mut self, now: u64, op: Op, about: About) {
+        if !self.connected {
+            self.waits.push(about);
+            return self.call_fails(now, about, false);
         }
+        self.waits.push(about);
+        self.out.push(Call { from: self.place, op, sent: now, about });
     }
 
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.current.as_ref().is_some_and(|a| !matches!(a.stage, Stage::Holding { .. }))
+    /// A call has no answer; `doubt` says whether it may be carried out all the same.
+    pub(crate) fn fail(&mut self, now: u64, about: About, doubt: bool) -> Vec<Call> {
+        self.call_fails(now, about, doubt);
+        self.calls()
     }
 
-    /// Begins an attempt.
-    pub(crate) fn start(&mut self, now: u64) -> Call {
-        if !self.habits.one_owner || self.owners == 0 {
-            self.owners += 1;
+    fn call_fails(&mut self, now: u64, about: About, doubt: bool) {
+        let Some(place) = self.waits.iter().position(|wait| *wait == about) else { return };
+        self.waits.remove(place);
+        match about {
+            About::Nobody => {}
+            About::Ask(attempt, number) | About::Confirm(attempt, number) => {
+                self.work_failed(now, attempt, number, doubt);
+            }
+            About::Beat => self.beat_failed(now),
+            About::Return(waiter) => {
+                self.waiters.set_in_doubt(waiter, doubt);
+                self.beat_failed(now);
+            }
+            About::Renew(token, _, slot) => self.renewal_over(now, token, slot, None),
+            About::Debt(id) => self.debt_failed(id, doubt),
         }
-        let owner = ours(self.place as u64 + 1, self.owners);
-        self.ask(now, owner, None, Vec::new())
-    }
-
-    fn ask(
-        &mut self,
-        now: u64,
-        owner: OwnerId,
-        order: Option<u64>,
-        former: Vec<RequestId>,
-    ) -> Call {
-        let same = self.habits.flaw == Flaw::OldMessagesCount && order.is_some();
-        if !same {
-            self.requests += 1;
-        }
-        let request = request((self.place as u64 + 1) * 1_000 + self.requests);
-        let stage = Stage::Asking;
-        self.current = Some(Attempt { owner, request, former, order, unanswered: 0, stage });
-        self.ask_again(now)
-    }
-
-    /// Another copy of the acquisition.
-    pub(crate) fn ask_again(&mut self, now: u64) -> Call {
-        let habits = self.habits;
-        let by_server = habits.servers_time && habits.flaw != Flaw::OwnClock;
-        let servers_now = if by_server { self.heard.0 + (now - self.heard.1) } else { now };
-        let attempt = self.current.as_mut().expect("an attempt to send a copy of");
-        attempt.unanswered += 1;
-        let op = Op::Acquire(Acquire {
-            kind: Kind::Fair,
-            owner: attempt.owner.clone(),
-            request: attempt.request,
-            lease_ms: habits.lease_ms,
-            mode: Mode::Wait,
-            order: attempt.order.filter(|_| habits.flaw != Flaw::NoOrderOnReturn),
-            not_after_ms: servers_now + habits.store_timeout_ms,
-            sure: false,
-            shared_owner: habits.one_owner,
-        });
-        self.call(now, op)
-    }
-
-    fn call(&self, now: u64, op: Op) -> Call {
-        Call { from: self.place, op, sent: now, about: None }
-    }
-
-    /// The user stops waiting.
-    pub(crate) fn give_up(&mut self, now: u64) -> Vec<Call> {
-        let Some(attempt) = self.current.take() else { return Vec::new() };
-        if self.habits.flaw == Flaw::NoLeave {
-            return Vec::new();
-        }
-        let mut ops = vec![self.leave_op(&attempt, attempt.request, attempt.unanswered > 0)];
-        ops.extend(self.leave_former(&attempt));
-        self.owe(now, ops)
-    }
-
-    fn leave_op(&self, attempt: &Attempt, request: RequestId, doubt: bool) -> Op {
-        Op::Leave {
-            kind: Kind::Fair,
-            owner: attempt.owner.clone(),
-            request,
-            bury: doubt && self.habits.flaw != Flaw::NoBury,
-            shared_owner: self.habits.one_owner,
-        }
-    }
-
-    fn leave_former(&self, attempt: &Attempt) -> Vec<Op> {
-        attempt.former.iter().map(|request| self.leave_op(attempt, *request, true)).collect()
-    }
-
-    /// What must be left when an attempt ends in any way other than by being given up.
-    fn leave_doubtful(&self, attempt: &Attempt) -> Vec<Op> {
-        let mut ops = self.leave_former(attempt);
-        if attempt.unanswered > 0 && self.habits.flaw != Flaw::NoBury {
-            ops.push(self.leave_op(attempt, attempt.request, true));
-        }
-        ops
-    }
-
-    fn owe(&mut self, now: u64, ops: Vec<Op>) -> Vec<Call> {
-        self.debts.extend(ops.iter().cloned());
-        ops.into_iter().map(|op| self.call(now, op)).collect()
-    }
-
-    /// The user releases the guard, valid or not.
-    pub(crate) fn release(&mut self, now: u64) -> Vec<Call> {
-        let Some(attempt) = self.current.take() else { return Vec::new() };
-        let Stage::Holding { token, .. } = attempt.stage else {
-            self.current = Some(attempt);
-            return Vec::new();
-        };
-        let owner = attempt.owner.clone();
-        let mut ops = vec![Op::Release { kind: Kind::Fair, owner, token, keep: 0, change: 0 }];
-        // A copy of the acquisition that is still in transit would take the lock once more.
-        ops.extend(self.leave_doubtful(&attempt));
-        self.owe(now, ops)
-    }
-
-    /// Repeats the calls that were not answered.
-    pub(crate) fn owe_again(&self, now: u64) -> Vec<Call> {
-        self.debts.iter().map(|op| self.call(now, op.clone())).collect()
-    }
-
-    pub(crate) fn beat(&mut self, now: u64) -> Call {
-        self.beats_out += 1;
-        self.last_beat = now;
-        let waiting = self.current.as_ref().filter(|a| a.stage == Stage::Waiting);
-        let waiters = waiting.map(|a| a.owner.clone()).into_iter().collect();
-        let about = waiting.map(|a| a.request);
-        let op = Op::Beat { client: self.id, waiters };
-        Call { from: self.place, op, sent: now, about }
-    }
-
-    pub(crate) fn renew(&mut self, now: u64) -> Option<Call> {
-        let attempt = self.current.as_ref()?;
-        let Stage::Holding { token, until } = attempt.stage else { return None };
-        if now >= until {
-            return None;
-        }
-        let owner = attempt.owner.clone();
-        self.renewals_out += 1;
-        Some(
-            self.call(
-                now,
-                Op::Renew { kind: Kind::Fair, owner, token, ttl_ms: self.habits.lease_ms },
-            ),
-        )
-    }
-
-    /// The connection broke: calls sent on it will not be answered.
-    pub(crate) fn lose_connection(&mut self) {
-        self.beats_out = 0;
-        self.renewals_out = 0;
     }
 
     /// Processes a reply; returns the calls that follow from it.
     pub(crate) fn on_reply(&mut self, call: &Call, answer: &Answer, now: u64) -> Vec<Call> {
-        self.heard = (answer.now_ms, call.sent);
+        let Some(place) = self.waits.iter().position(|wait| *wait == call.about) else {
+            return Vec::new();
+        };
+        self.waits.remove(place);
+        self.heard = Some((answer.now_ms, call.sent));
         self.heard_in = self.hearing;
-        match &call.op {
-            Op::Acquire(a) => self.on_acquire(a, &answer.body, call.sent, now),
-            Op::Beat { .. } => {
-                self.beats_out = self.beats_out.saturating_sub(1);
-                self.on_beaten(call, &answer.body, now)
+        let body = answer.body.clone();
+        match call.about {
+            About::Nobody => {}
+            About::Ask(attempt, number) => {
+                let body = self.flawed(&call.op, body);
+                self.asked(now, attempt, number, body, call.sent);
             }
-            Op::Renew { token, ttl_ms, .. } => {
-                self.renewals_out = self.renewals_out.saturating_sub(1);
-                self.on_renewed(*token, &answer.body, call.sent + ttl_ms, now)
+            About::Confirm(attempt, number) => {
+                self.confirmed(now, attempt, number, body, call.sent);
             }
-            op => {
-                self.debts.retain(|debt| debt != op);
-                self.note_given_back(op);
-                Vec::new()
+            About::Beat => {
+                let granted = self.waiters.beaten(&name(), body).expect("a reply to a heartbeat");
+                self.hand(now, granted, call.sent);
+                self.beat_on(now);
             }
-        }
-    }
-
-    fn note_given_back(&mut self, op: &Op) {
-        let kept = self.habits.given_back_again;
-        if kept == 0 || self.lately.contains(op) {
-            return;
-        }
-        self.lately.push(op.clone());
-        let over = self.lately.len().saturating_sub(kept);
-        self.lately.drain(..over);
-    }
-
-    /// Another server answers from now on; it may lack recent releases.
-    pub(crate) fn fail_over(&mut self) {
-        self.lose_connection();
-        if self.habits.flaw == Flaw::GivenBackOnce {
-            return;
-        }
-        for op in std::mem::take(&mut self.lately) {
-            if !self.debts.contains(&op) {
-                self.debts.push(op);
+            About::Return(waiter) => self.returned(now, waiter, body, call.sent),
+            About::Renew(token, ttl_ms, slot) => {
+                self.renewal_over(now, token, slot, Some((body, ttl_ms, call.sent)));
             }
+            About::Debt(id) => self.debt_answered(now, id, body),
         }
+        self.calls()
     }
 
-    fn on_acquire(&mut self, a: &Acquire, body: &Body, sent: u64, now: u64) -> Vec<Call> {
-        let Some(attempt) = self.current.as_mut().filter(|at| at.request == a.request) else {
-            return Vec::new();
-        };
-        if matches!(attempt.stage, Stage::Holding { .. }) {
-            // Nobody waits for this reply any more, and it may report a second hold that this copy
-            // got after the first was over. The copy stays counted as unanswered, so the end of the
-            // guard buries it.
-            return Vec::new();
-        }
-        attempt.unanswered = attempt.unanswered.saturating_sub(1);
-        match body {
-            Body::Granted { token, ttl_ms } => {
-                let whole = self.habits.flaw == Flaw::ReplyWholeLease;
-                let ttl_ms = if whole { a.lease_ms } else { *ttl_ms };
-                self.on_granted(*token, sent + ttl_ms, now)
+    fn flawed(&self, op: &Op, body: Body) -> Body {
+        match (op, body) {
+            (Op::Acquire(a), Body::Granted { token, .. })
+                if self.habits.flaw == Flaw::ReplyWholeLease =>
+            {
+                Body::Granted { token, ttl_ms: a.lease_ms }
             }
-            Body::Queued { order, .. } => {
-                attempt.order = Some(*order);
-                if attempt.stage == Stage::Asking {
-                    attempt.stage = Stage::Waiting;
-                }
-                Vec::new()
-            }
-            Body::TooLate => Vec::new(),
-            // Another copy arrived later and was queued.
-            Body::HeldBySelf { .. } if attempt.stage == Stage::Waiting => Vec::new(),
-            // An earlier attempt of this owner is not undone yet.
-            Body::HeldBySelf { .. } => self.drop_attempt(now),
-            other => panic!("{other:?} to a wanted acquisition {a:?}"),
+            (_, body) => body,
         }
-    }
-
-    /// Ends an attempt and tells the server no more than necessary.
-    fn drop_attempt(&mut self, now: u64) -> Vec<Call> {
-        let Some(attempt) = self.current.take() else { return Vec::new() };
-        let ops = self.leave_doubtful(&attempt);
-        self.owe(now, ops)
-    }
-
-    fn on_granted(&mut self, token: Token, until: u64, now: u64) -> Vec<Call> {
-        let Some(attempt) = self.current.as_mut() else { return Vec::new() };
-        if now < until {
-            attempt.stage = Stage::Holding { token, until };
-            // Counted from the sending: the server's clock does not enter into it.
-            self.rests_on = (self.hearing, self.hearing);
-            return Vec::new();
-        }
-        self.ask_anew(now, true)
-    }
-
-    /// The attempt got the lock and lost it, or its entry is gone: makes a new request of the same
-    /// owner in the old place; without a place, a new attempt.
-    fn ask_anew(&mut self, now: u64, held: bool) -> Vec<Call> {
-        let Some(mut attempt) = self.current.take() else { return Vec::new() };
-        if held || attempt.unanswered > 0 {
-            attempt.former.push(attempt.request);
-        }
-        let leave = self.leave_former(&attempt);
-        if attempt.order.is_none() && !self.habits.one_owner {
-            let mut calls = self.owe(now, leave);
-            calls.push(self.start(now));
-            return calls;
-        }
-        let at_once = self.habits.flaw == Flaw::LeaveFormerAtOnce;
-        let mut calls = if at_once { self.owe(now, leave) } else { Vec::new() };
-        let call = self.ask(now, attempt.owner, attempt.order, attempt.former);
-        if held {
-            // The end of that hold may be a moment away: the call is not sent before time moves on.
-            self.current.as_mut().expect("just begun").unanswered = 0;
-        } else {
-            calls.push(call);
-        }
-        calls
-    }
-
-    fn on_beaten(&mut self, call: &Call, body: &Body, now: u64) -> Vec<Call> {
-        let Body::Beaten { held, queued, .. } = body else { return Vec::new() };
-        let Some(attempt) = self.current.as_ref() else { return Vec::new() };
-        if let Some(Grant { request, token, ttl_ms }) = held
-            && *request == attempt.request
-        {
-            let until = call.sent + ttl_ms;
-            let news = !matches!(attempt.stage, Stage::Holding { .. });
-            return if news { self.on_granted(*token, until, now) } else { Vec::new() };
-        }
-        // What the reply says about an earlier attempt no longer matters.
-        let asked = call.about == Some(attempt.request) && attempt.stage == Stage::Waiting;
-        if asked && queued.first() == Some(&false) {
-            return self.ask_anew(now, false);
-        }
-        Vec::new()
-    }
-
-    fn on_renewed(&mut self, token: Token, body: &Body, until: u64, now: u64) -> Vec<Call> {
-        let Some(attempt) = self.current.as_mut() else { return Vec::new() };
-        let Stage::Holding { token: held, until: old } = &mut attempt.stage else {
-            return Vec::new();
-        };
-        if *held != token {
-            return Vec::new();
-        }
-        if *body != Body::Renewed {
-            return self.drop_attempt(now);
-        }
-        if now < *old {
-            *old = until.max(*old);
-            self.rests_on = (self.hearing, self.hearing);
-        }
-        Vec::new()
     }
 
     /// A message came into the inbox.
-    pub(crate) fn on_message(&mut self, payload: &Payload, now: u64) {
-        let Payload::Grant { grant, at_ms } = payload else { return };
-        let (server, sent) = self.heard;
-        let flaw = self.habits.flaw;
-        let Some(attempt) = self.current.as_mut().filter(|a| a.request == grant.request) else {
-            return;
-        };
-        if matches!(attempt.stage, Stage::Holding { .. }) {
-            return;
+    pub(crate) fn on_message(&mut self, payload: &Payload, now: u64) -> Vec<Call> {
+        match payload {
+            Payload::Grant { grant, at_ms } => self.granted_by_message(now, grant, *at_ms),
+            Payload::Zero => self.kicked |= self.beating,
+            Payload::Forced { .. } => {}
         }
-        let base = match flaw {
-            Flaw::MessageFromLastCall => sent,
-            Flaw::MessageFromArrival | Flaw::OldMessagesCount => now,
-            _ => (sent + at_ms).saturating_sub(server).min(now),
+        self.calls()
+    }
+
+    fn granted_by_message(&mut self, now: u64, grant: &Grant, at_ms: u64) {
+        let base = match (self.habits.flaw, self.heard) {
+            (Flaw::MessageFromLastCall, Some((_, sent))) => Some(ns(sent)),
+            (Flaw::MessageFromArrival | Flaw::OldMessagesCount, _) => Some(ns(now)),
+            (_, Some((server, sent))) => {
+                // One percent less, for the clocks' rates.
+                let later = at_ms.saturating_sub(server);
+                let base = ns(sent + later) - ns(later) / 100 - ns(server.saturating_sub(at_ms));
+                Some(base.min(ns(now)))
+            }
+            (_, None) => None,
         };
-        let until = base + grant.ttl_ms;
-        if now < until {
-            attempt.stage = Stage::Holding { token: grant.token, until };
-            self.rests_on = (self.hearing, self.heard_in);
+        let valid_until = |base| fairlock_core::client::valid_until_ns(base, grant.ttl_ms);
+        let lasts = match base {
+            None => Lasts::Unknown,
+            Some(base) if valid_until(base) <= ns(now) => Lasts::NoMore,
+            Some(_) => Lasts::Still,
+        };
+        match (self.waiters.message(grant, lasts), base) {
+            (Message::Granted(granted), Some(base)) => {
+                let eras = Eras(self.hearing, self.heard_in);
+                self.hand_out(now, granted, base, eras);
+            }
+            (Message::Look(_) | Message::TooLate(_), _) => self.kicked |= self.beating,
+            (Message::Dropped | Message::Granted(_), _) => {}
         }
+    }
+
+    /// A reply contains a grant.
+    fn hand(&mut self, now: u64, granted: Option<Granted<(u64, RequestId)>>, sent: u64) {
+        if let Some(granted) = granted {
+            self.hand_out(now, granted, ns(sent), Eras(self.hearing, self.hearing));
+        }
+    }
+
+    fn hand_out(&mut self, now: u64, granted: Granted<(u64, RequestId)>, base_ns: u64, eras: Eras) {
+        let (attempt, waiter) = granted.caller;
+        self.kicked |= granted.look.is_some();
+        self.handed.push(Handed { attempt, waiter, how: Some((granted.grant, base_ns, eras)) });
+        if !self.habits.slow {
+            self.tell(now);
+        }
+    }
+
+    /// Tells an attempt what the waiters have handed out for it.
+    pub(crate) fn hand_over(&mut self, now: u64) -> Vec<Call> {
+        self.tell(now);
+        self.calls()
+    }
+
+    fn tell(&mut self, now: u64) {
+        let Handed { attempt, waiter, how } = self.handed.remove(0);
+        match how {
+            Some((grant, base_ns, eras)) => {
+                self.granted(now, attempt, waiter, grant, base_ns, eras);
+            }
+            None => self.input(now, attempt, |it, at| it.wait_failed(at, waiter, ())),
+        }
+    }
+
+    /// The token of the guard, as long as it reads valid.
+    pub(crate) fn guard(&self, now: u64) -> Option<Token> {
+        let held = self.held.iter().find(|held| held.has_guard && held.is_valid(now))?;
+        Some(held.token)
+    }
+
+    /// Who has the guard, and what it rests on.
+    pub(crate) fn guarding(&self) -> Option<&Holding> {
+        self.held.iter().find(|held| held.has_guard)
+    }
+
+    /// The attempt for which somebody waits.
+    pub(crate) fn current(&self) -> Option<&Attempt> {
+        self.attempts.iter().find(|attempt| !attempt.gone)
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.current().is_some()
+    }
+
+    /// Whether the owner's request is one of an attempt or a hold.
+    pub(crate) fn wants(&self, owner: &OwnerId, request: Option<RequestId>) -> bool {
+        let drew = |all: &[RequestId]| request.is_none_or(|request| all.contains(&request));
+        self.attempts.iter().any(|a| a.owner == *owner && drew(&a.drawn))
+            || self.held.iter().any(|h| h.has_guard && h.owner == *owner && drew(&h.drawn))
+    }
+
+    /// Whether a slow client has something to do at once.
+    pub(crate) fn has_todo(&self, now: u64) -> bool {
+        self.attempts.iter().any(|attempt| attempt.has_todo(now))
+    }
+
+    /// No call is under way, and nothing is owed.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.waits.is_empty() && self.debts.is_empty() && self.handed.is_empty()
+    }
+
+    /// The connection is lost: no call on it will be answered.
+    pub(crate) fn disconnect(&mut self, now: u64) -> Vec<Call> {
+        self.connected = false;
+        for about in std::mem::take(&mut self.waits) {
+            self.waits.push(about);
+            self.call_fails(now, about, true);
+        }
+        for held in &mut self.held {
+            held.hold.connection_lost();
+        }
+        self.recent.connection_lost(Duration::from_millis(now), |_| true);
+        self.calls()
+    }
+
+    /// There is a new connection, perhaps to another server.
+    pub(crate) fn connect(&mut self, now: u64) -> Vec<Call> {
+        self.connected = true;
+        self.heard = None;
+        self.renewals.reconnected();
+        for held in &mut self.held {
+            if held.watched.is_some() {
+                held.plan(&mut self.renewals, ns(now), ns(now));
+            }
+        }
+        self.waiters.doubt_all(&name());
+        self.kicked |= self.beating;
+        let again = self.recent.connected(|_| true);
+        if self.habits.flaw != Flaw::GivenBackOnce {
+            for (_, op) in again {
+                self.replay(now, op);
+            }
+        }
+        self.calls()
+    }
+
+    /// What remains of a client for which nobody waits or holds.
+    pub(crate) fn leftovers(&self) -> Result<(), String> {
+        let free = self.waiters == Waiters::default()
+            && self.listening.is_none()
+            && !self.beating
+            && self.attempts.is_empty()
+            && self.held.is_empty()
+            && self.renewals.holds().next().is_none()
+            && self.is_quiet();
+        if free { Ok(()) } else { Err(format!("K1: something remains: {self:#?}")) }
     }
 }

@@ -2,7 +2,7 @@
 //! a method for each usual sequence. Steps that a test does not make one by one happen at once and
 //! without loss.
 
-use crate::client::{Call, Flaw, Habits};
+use crate::client::{About, Call, Client, Flaw, Habits};
 use crate::sim::Sim;
 use fairlock_core::{
     Acquire, Answer, Body, ClientId, Kind, Mode, Op, OwnerId, Rules, Snapshot, Token,
@@ -13,7 +13,8 @@ pub(crate) const T0: u64 = 1_760_000_000_000;
 pub(crate) const LEASE: u64 = 30_000;
 
 pub(crate) fn lab(clients: usize, flaw: Flaw) -> Sim {
-    let habits = Habits { lease_ms: LEASE, store_timeout_ms: 30_000, flaw, ..Habits::default() };
+    let (lease_ms, store_timeout_ms, beat_ms) = (LEASE, 30_000, 2_000);
+    let habits = Habits { lease_ms, store_timeout_ms, beat_ms, flaw, ..Habits::default() };
     Sim::new(Rules::default(), &vec![habits; clients], T0)
 }
 
@@ -21,38 +22,54 @@ impl Sim {
     /// A call that is executed and answered at once.
     pub(crate) fn call(&mut self, call: Call) -> Answer {
         self.calls.push(call);
+        let awaited = self.replies.len();
         let answer = self.execute(self.calls.len() - 1);
-        self.hear(self.replies.len() - 1);
+        if self.replies.len() > awaited {
+            self.hear(awaited);
+        }
         answer
     }
 
     /// A call that is executed, but whose reply is lost.
     pub(crate) fn call_unheard(&mut self, call: Call) -> Answer {
         self.calls.push(call);
+        let awaited = self.replies.len();
         let answer = self.execute(self.calls.len() - 1);
-        self.replies.pop();
+        self.replies.truncate(awaited);
         answer
     }
 
     pub(crate) fn start(&mut self, i: usize) -> Body {
-        let call = self.clients[i].start(self.now);
+        let now = self.now;
+        let call = self.clients[i].start(now);
         self.call(call).body
     }
 
+    /// A heartbeat, also of a client without waiters.
     pub(crate) fn beat(&mut self, i: usize) -> Body {
-        let call = self.clients[i].beat(self.now);
-        self.call(call).body
-    }
-
-    pub(crate) fn release(&mut self, i: usize) {
-        for call in self.clients[i].release(self.now) {
-            self.call(call);
+        let client = self.clients[i].id;
+        let nobody = Op::Beat { client, waiters: Vec::new() };
+        let calls =
+            if self.clients[i].may_beat() { self.clients[i].beat(self.now) } else { vec![] };
+        match calls.into_iter().next() {
+            Some(call) => self.call(call).body,
+            None => self.op(nobody).body,
         }
     }
 
+    pub(crate) fn release(&mut self, i: usize) {
+        self.input(i, Client::release);
+        self.hear_all();
+    }
+
+    /// The user goes away, and a reply that is under way is not waited for any longer.
     pub(crate) fn give_up(&mut self, i: usize) {
-        for call in self.clients[i].give_up(self.now) {
-            self.call(call);
+        self.input(i, Client::give_up);
+        self.hear_all();
+        if !self.clients[i].attempts.is_empty() {
+            self.now += 50;
+            self.input(i, Client::late);
+            self.hear_all();
         }
     }
 
@@ -80,7 +97,7 @@ impl Sim {
 
     /// Applies an operation without any client.
     pub(crate) fn op(&mut self, op: Op) -> Answer {
-        self.run(&Call { from: 0, op, sent: self.now, about: None })
+        self.run(&Call { from: 0, op, sent: self.now, about: About::Nobody })
     }
 
     pub(crate) fn keys(&self) -> &Snapshot {

@@ -3,6 +3,7 @@
 
 #![cfg(test)]
 
+mod acquiring;
 mod attacks;
 mod canon;
 mod client;

@@ -153,7 +153,7 @@ fn who_returns_after_a_loss_of_the_order_stands_once() {
     let mut sim = order_is_lost();
     let line = sim.keys().queue.clone();
     sim.tamper(|k| k.queue.push_back(ours(3, 1)));
-    let Some(order) = sim.clients[2].current.as_ref().and_then(|attempt| attempt.order) else {
+    let Some(order) = sim.clients[2].current().and_then(|attempt| attempt.order) else {
         panic!("y was told its number")
     };
     let back = fairlock_core::Acquire { order: Some(order), ..wanted(&ours(3, 1), 77, sim.now) };

@@ -56,6 +56,7 @@ pub(crate) fn explore<S: Situation>(
     let mut found = Found { situations: 1, moves: 0, tried: 0, wrong: None };
     let mut moves = Vec::new();
     let began = Instant::now();
+    let mut complete = "";
     for level in 1..=depth {
         let mut next = Vec::new();
         for (id, before) in &layer {
@@ -93,9 +94,13 @@ pub(crate) fn explore<S: Situation>(
             }
         }
         layer = next;
+        if layer.is_empty() && level < depth {
+            complete = ", complete";
+            break;
+        }
     }
     println!(
-        "{name}: depth {depth}, {} situations, {} moves, {} tried for liveness, {:.1?}",
+        "{name}: depth {depth}{complete}, {} situations, {} moves, {} tried for liveness, {:.1?}",
         found.situations,
         found.moves,
         found.tried,

@@ -2,7 +2,8 @@
 //! itself: the test decides what is executed, heard and read next, and when time passes. A lost
 //! call, reply or message is one that is never chosen.
 
-use crate::client::{Call, Client, Habits, Stage};
+use crate::client::{About, Call, Client, Eras, Habits, Shared};
+use crate::explore::TICK;
 use crate::java::{self, Clocks};
 use crate::support::{Ears, java as java_owner};
 use crate::turns::Turns;
@@ -58,7 +59,7 @@ pub(crate) struct Sim {
     pub(crate) rules: Rc<Rules>,
     pub(crate) lock: Rc<LockState>,
     pub(crate) ears: Rc<Ears>,
-    pub(crate) clients: Vec<Client>,
+    pub(crate) clients: Vec<Shared>,
     pub(crate) java: JavaThread,
     pub(crate) calls: Vec<Call>,
     pub(crate) replies: Vec<Reply>,
@@ -92,7 +93,11 @@ impl Sim {
             rules: Rc::new(rules),
             lock: Rc::new(LockState::default()),
             ears: Rc::new(Ears::default()),
-            clients: habits.iter().enumerate().map(|(i, h)| Client::new(i, *h, now)).collect(),
+            clients: habits
+                .iter()
+                .enumerate()
+                .map(|(i, h)| Client::new(i, *h, now).into())
+                .collect(),
             java,
             calls: Vec::new(),
             replies: Vec::new(),
@@ -117,6 +122,9 @@ impl Sim {
         let ears = Rc::make_mut(&mut self.ears);
         if on {
             ears.deaf.remove(&self.clients[place].id);
+            // It catches up on what it may have missed.
+            let client = &mut self.clients[place];
+            client.kicked |= client.beating;
         } else {
             ears.deaf.insert(self.clients[place].id);
         }
@@ -155,8 +163,51 @@ impl Sim {
         self.replies.clear();
         self.now += 1;
         self.begin_era(1 << self.era, 0);
-        for client in &mut self.clients {
-            client.fail_over();
+        for place in 0..self.clients.len() {
+            if self.clients[place].alive {
+                self.disconnect(place);
+                self.connect(place);
+            }
+        }
+    }
+
+    /// A client loses its connection; what is in transit to the server may still arrive.
+    pub(crate) fn disconnect(&mut self, place: usize) {
+        self.input(place, Client::disconnect);
+    }
+
+    pub(crate) fn connect(&mut self, place: usize) {
+        self.input(place, Client::connect);
+    }
+
+    /// Whether a call that a client waits for has not been executed.
+    pub(crate) fn is_under_way(&self, place: usize, call: usize) -> bool {
+        let about = self.clients[place].waits[call];
+        self.calls.iter().any(|call| call.from == place && call.about == about)
+    }
+
+    /// A call surely does not reach the server, and the client notices.
+    pub(crate) fn refuse(&mut self, place: usize, call: usize) {
+        let about = self.clients[place].waits[call];
+        self.calls.retain(|call| call.from != place || call.about != about);
+        self.input(place, |client, now| client.fail(now, about, false));
+    }
+
+    /// Gives an input to a client. What it no longer waits for does not arrive.
+    pub(crate) fn input(
+        &mut self,
+        place: usize,
+        input: impl FnOnce(&mut Client, u64) -> Vec<Call>,
+    ) {
+        let client = &mut self.clients[place];
+        let calls = input(client, self.now);
+        self.calls.extend(calls);
+        let waits = |call: &Call| call.from != place || client.waits.contains(&call.about);
+        self.replies.retain(|reply| waits(&reply.call));
+        for call in &mut self.calls {
+            if !waits(call) {
+                call.about = About::Nobody;
+            }
         }
     }
 
@@ -170,7 +221,10 @@ impl Sim {
     /// Whether the guarantees do not cover this client's guard: it rests on what was lost, or on
     /// TTLs that ended early.
     pub(crate) fn doubts(&self, client: &Client) -> bool {
-        let (told, clock) = client.rests_on;
+        client.guarding().is_none_or(|held| self.is_in_doubt(held.rests_on))
+    }
+
+    fn is_in_doubt(&self, Eras(told, clock): Eras) -> bool {
         self.is_doubted(told) || self.is_clock_doubted(clock)
     }
 
@@ -186,7 +240,9 @@ impl Sim {
     pub(crate) fn execute(&mut self, place: usize) -> Answer {
         let call = self.calls.remove(place);
         let answer = self.run(&call);
-        self.replies.push(Reply { call, answer: answer.clone(), era: self.era });
+        if call.about != About::Nobody {
+            self.replies.push(Reply { call, answer: answer.clone(), era: self.era });
+        }
         answer
     }
 
@@ -254,11 +310,10 @@ impl Sim {
         let client = &mut self.clients[call.from];
         if client.alive {
             client.hearing = era;
-            let calls = client.on_reply(&call, &answer, self.now);
+            self.input(call.from, |client, now| client.on_reply(&call, &answer, now));
             if let Some(turns) = &mut self.turns {
-                turns.heard(client);
+                turns.heard(&self.clients[call.from]);
             }
-            self.calls.extend(calls);
         }
     }
 
@@ -272,7 +327,7 @@ impl Sim {
         let client = &mut self.clients[message.to];
         if client.alive {
             client.hearing = message.era;
-            client.on_message(&message.payload, self.now);
+            self.input(message.to, |client, now| client.on_message(&message.payload, now));
         }
     }
 
@@ -305,6 +360,11 @@ impl Sim {
         let (clocks, j) = (self.clocks(), self.java.clone());
         let unlocked = self.change_keys(|k| java::unlock(k, clocks, &j.id, j.lease));
         self.java.holds = false;
+        let told =
+            |client: &Shared| client.listening.is_some() && client.listening == unlocked.told;
+        if let Some(to) = self.clients.iter().position(told) {
+            self.messages.push(Message { to, payload: Payload::Zero, era: self.era });
+        }
         unlocked
     }
 
@@ -330,7 +390,7 @@ impl Sim {
                 continue;
             }
             guards += 1;
-            let owner = client.current.as_ref().map(|a| &a.owner);
+            let owner = client.guarding().map(|held| &held.owner);
             let holder = k.hold.keys().next().filter(|_| held);
             if holder != owner || k.token != Some(token.get()) {
                 return Err(format!("client {} has a guard but not the lock", client.place + 1));
@@ -352,11 +412,7 @@ impl Sim {
     fn is_quiet(&self) -> bool {
         self.calls.is_empty()
             && self.replies.is_empty()
-            && self
-                .clients
-                .iter()
-                .filter(|c| c.alive)
-                .all(|c| c.debts.is_empty() && c.current.as_ref().is_none_or(|a| a.unanswered == 0))
+            && self.clients.iter().all(|client| !client.alive || client.is_quiet())
     }
 
     /// Nothing is left behind: the lock and the queue belong to attempts that are still under way.
@@ -379,10 +435,7 @@ impl Sim {
         for (owner, request) in holder.into_iter().chain(queued) {
             let mut living = self.clients.iter().filter(|c| Some(c.id) == owner.client());
             let Some(client) = living.find(|c| c.alive) else { continue };
-            let wanted = client.current.as_ref().is_some_and(|a| {
-                let its = |request| request == a.request || a.former.contains(&request);
-                a.owner == *owner && request.is_none_or(its)
-            });
+            let wanted = client.wants(owner, request);
             if !wanted {
                 return Err(format!("left behind: {owner} {request:?}"));
             }
@@ -390,20 +443,25 @@ impl Sim {
         Ok(())
     }
 
-    /// Whether a live client of ours still waits.
-    pub(crate) fn somebody_waits(&self) -> bool {
-        self.clients.iter().any(|c| c.alive && c.is_waiting())
-    }
-
     /// Executes, delivers and reads until nothing is in transit.
     pub(crate) fn settle(&mut self) {
-        while !(self.calls.is_empty() && self.replies.is_empty() && self.messages.is_empty()) {
+        for place in 0..self.clients.len() {
+            self.catch_up(place);
+        }
+        for round in 0.. {
+            assert!(round < 10_000, "it never becomes quiet: {:#?}", self.clients);
+            if self.calls.is_empty() && self.replies.is_empty() && self.messages.is_empty() {
+                break;
+            }
             if !self.calls.is_empty() {
                 self.execute(0);
             } else if !self.replies.is_empty() {
                 self.hear(0);
             } else {
                 self.read(0);
+            }
+            for place in 0..self.clients.len() {
+                self.catch_up(place);
             }
         }
     }
@@ -415,13 +473,15 @@ impl Sim {
         }
     }
 
-    /// Everything in transit is lost, and the clients know it.
+    /// Everything in transit is lost, and the clients notice.
     pub(crate) fn lose_all(&mut self) {
         self.calls.clear();
         self.replies.clear();
         self.messages.clear();
-        for client in &mut self.clients {
-            client.lose_connection();
+        for place in 0..self.clients.len() {
+            for about in self.clients[place].waits.clone() {
+                self.input(place, |client, now| client.fail(now, about, true));
+            }
         }
     }
 
@@ -436,36 +496,75 @@ impl Sim {
         if lose {
             self.lose_all();
         }
+        for place in 0..self.clients.len() {
+            if self.clients[place].alive && !self.clients[place].connected {
+                self.connect(place);
+            }
+            self.catch_up(place);
+        }
     }
 
-    /// No live client waits or owes anything.
+    /// A slow client carries out what it has to do.
+    fn catch_up(&mut self, place: usize) {
+        while self.clients[place].has_todo(self.now) {
+            self.input(place, Client::carry_out);
+        }
+        while !self.clients[place].handed.is_empty() {
+            self.input(place, Client::hand_over);
+        }
+        if self.clients[place].has_todo(self.now) {
+            self.catch_up(place);
+        }
+    }
+
+    /// No live client waits, holds or owes anything.
     pub(crate) fn is_served(&self) -> bool {
-        !self.somebody_waits() && self.clients.iter().all(|c| !c.alive || c.debts.is_empty())
+        let done = |c: &Client| c.attempts.is_empty() && c.held.is_empty() && c.debts.is_empty();
+        self.clients.iter().all(|client| !client.alive || done(client))
+    }
+
+    /// Everybody is served, and time passes: K1.
+    pub(crate) fn nothing_remains(mut self) -> Result<(), String> {
+        self.check()?;
+        for _ in 0..4 {
+            self.now += TICK;
+            self.calm_round(false);
+            self.check()?;
+        }
+        self.clients.iter().filter(|client| client.alive).try_for_each(|c| c.leftovers())
     }
 
     /// One round without faults: every client that can act does, and guards are released at once.
     pub(crate) fn calm_round(&mut self, last_first: bool) {
         for turn in 0..self.clients.len() {
             let place = if last_first { self.clients.len() - 1 - turn } else { turn };
-            let client = &mut self.clients[place];
-            if !client.alive {
-                continue;
+            if self.clients[place].alive {
+                self.calm_turn(place);
             }
-            let mut calls = client.owe_again(self.now);
-            match client.current.as_ref().map(|a| a.stage.clone()) {
-                None => {}
-                Some(Stage::Asking) => calls.push(client.ask_again(self.now)),
-                Some(Stage::Waiting) if self.now < client.last_beat + self.rules.beat_ms => {}
-                Some(Stage::Waiting) => calls.push(client.beat(self.now)),
-                Some(Stage::Holding { .. }) => calls.extend(client.release(self.now)),
-            }
-            self.calls.extend(calls);
-            self.settle();
         }
         if self.java.alive && self.java.holds {
             self.java_unlocks();
         } else if self.java.alive && self.java.wants {
             self.java_acquires();
         }
+    }
+
+    fn calm_turn(&mut self, place: usize) {
+        self.catch_up(place);
+        self.input(place, Client::owe_again);
+        self.input(place, Client::late);
+        self.input(place, Client::rested);
+        self.settle();
+        if self.clients[place].must_watch(self.now) {
+            self.input(place, Client::watch);
+        }
+        if self.clients[place].must_beat(self.now) {
+            self.input(place, Client::beat);
+        }
+        self.settle();
+        if self.clients[place].guarding().is_some() {
+            self.input(place, Client::release);
+        }
+        self.settle();
     }
 }

@@ -6,6 +6,7 @@ use proptest::test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunne
 use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
+use std::time::{Duration, Instant};
 
 /// How long a failing random run is shortened.
 const SHRINK_MS_MAX: u32 = 20_000;
@@ -50,26 +51,44 @@ impl World for Ears {
     }
 }
 
-/// The seed and the number of random sequences. A plain run always plays the same ones, so that its
-/// result depends on the code alone; `FAIRLOCK_CASES=n` plays others, and `FAIRLOCK_SEED=n`, which
-/// a failure prints, repeats them.
-fn seed_and_cases(cases: u32) -> (u64, u32) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-    let others = number("FAIRLOCK_CASES");
-    let any = || RandomState::new().hash_one(0) >> 16;
-    let seed = number("FAIRLOCK_SEED").unwrap_or_else(|| others.map_or(1, |_| any()));
-    (seed, others.map_or(cases, |n| n as u32))
-}
-
 /// Plays random cases, and panics with the shortest one that was found to fail.
+///
+/// A plain run always plays the same ones, so that its result depends on the code alone.
+/// `FAIRLOCK_CASES=n` plays others, `FAIRLOCK_FUZZ_SECONDS=n` plays others for that long, and
+/// `FAIRLOCK_SEED=n`, which a failure prints, repeats them.
 pub(crate) fn play_cases<S: Strategy>(
     cases: u32,
     strategy: &S,
     play: impl Fn(&S::Value) -> Result<(), String>,
     show: impl FnOnce(&S::Value) -> String,
 ) {
-    let (seed, cases) = seed_and_cases(cases);
-    println!("FAIRLOCK_SEED={seed}, {cases} cases");
+    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    let (others, seconds) = (number("FAIRLOCK_CASES"), number("FAIRLOCK_FUZZ_SECONDS"));
+    let any = || RandomState::new().hash_one(0) >> 16;
+    let others_wanted = others.or(seconds).is_some();
+    let first = number("FAIRLOCK_SEED").unwrap_or_else(|| if others_wanted { any() } else { 1 });
+    let cases = others.map_or(cases, |n| n as u32);
+    let until = seconds.map(|n| Instant::now() + Duration::from_secs(n));
+    let mut played = 0;
+    for seed in first.. {
+        if let Some((why, case)) = first_failure(seed, cases, strategy, &play) {
+            panic!("FAIRLOCK_SEED={seed}: {why}\n{}", show(&case));
+        }
+        played += u64::from(cases);
+        if until.is_none_or(|until| Instant::now() >= until) {
+            break;
+        }
+    }
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    println!("measured: {name}: {played} cases from seed {first}");
+}
+
+fn first_failure<S: Strategy>(
+    seed: u64,
+    cases: u32,
+    strategy: &S,
+    play: impl Fn(&S::Value) -> Result<(), String>,
+) -> Option<(String, S::Value)> {
     let config = Config {
         cases,
         rng_seed: RngSeed::Fixed(seed),
@@ -82,10 +101,8 @@ pub(crate) fn play_cases<S: Strategy>(
     let result =
         TestRunner::new(config).run(strategy, |case| play(&case).map_err(TestCaseError::fail));
     match result {
-        Ok(()) => {}
-        Err(TestError::Fail(why, case)) => {
-            panic!("FAIRLOCK_SEED={seed}: {why}\n{}", show(&case));
-        }
+        Ok(()) => None,
+        Err(TestError::Fail(why, case)) => Some((why.to_string(), case)),
         Err(other) => panic!("FAIRLOCK_SEED={seed}: {other}"),
     }
 }

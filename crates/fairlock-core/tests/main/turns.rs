@@ -1,6 +1,6 @@
 //! First come, first served: an observer of the queue that knows who was told which place.
 
-use crate::client::Client;
+use crate::client::{Client, Shared};
 use fairlock_core::{OwnerId, Snapshot};
 use std::collections::BTreeMap;
 
@@ -46,16 +46,17 @@ impl Turns {
 
     /// A client has heard a reply, and may know its place now.
     pub(crate) fn heard(&mut self, client: &Client) {
-        let knows = client.current.as_ref().filter(|attempt| attempt.order.is_some());
-        if let Some(place) = knows.and_then(|attempt| self.places.get_mut(&attempt.owner)) {
-            place.told = true;
+        for attempt in client.attempts.iter().filter(|attempt| attempt.order.is_some()) {
+            if let Some(place) = self.places.get_mut(&attempt.owner) {
+                place.told = true;
+            }
         }
     }
 
     /// The owners whose place still counts, in order.
-    pub(crate) fn in_order<'a>(&'a self, k: &Snapshot, clients: &[Client]) -> Vec<&'a OwnerId> {
+    pub(crate) fn in_order<'a>(&'a self, k: &Snapshot, clients: &[Shared]) -> Vec<&'a OwnerId> {
         let counts = |owner: &OwnerId| {
-            let mut attempts = clients.iter().filter_map(|c| c.current.as_ref());
+            let mut attempts = clients.iter().flat_map(|c| &c.attempts);
             k.order.contains_key(owner) || attempts.any(|a| a.owner == *owner)
         };
         let mut all: Vec<_> = self.places.iter().filter(|(owner, _)| counts(owner)).collect();

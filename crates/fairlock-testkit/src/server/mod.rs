@@ -265,13 +265,7 @@ impl Server {
     /// If the server does not answer.
     #[track_caller]
     pub fn script_calls(&self) -> u64 {
-        let info = self.client().call(&["INFO", "commandstats"]);
-        let calls = |line: &str| {
-            let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-            let is_script = matches!(command, "eval" | "evalsha" | "fcall");
-            is_script.then(|| rest.split(',').next()?.parse::<u64>().ok()).flatten()
-        };
-        info.text().lines().filter_map(calls).sum()
+        self.client().script_calls()
     }
 
     /// Kills it with SIGKILL and waits until it is gone. Does nothing if it is gone already.

@@ -290,6 +290,8 @@ impl Guard {
     /// Marks this guard as released; the hold is not renewed on its behalf any more.
     fn end(&mut self) -> Change {
         self.done = true;
+        // Metrics are the application's code: a hold that nobody has must not be renewed.
+        let _closes = self.session.context().closes_on_panic();
         let (change, unattended) = self.hold.leave();
         if unattended {
             self.session.context().watchdog.forget(&self.hold);

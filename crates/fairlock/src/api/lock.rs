@@ -8,18 +8,16 @@ use crate::api::status::{self, Holder, LockStatus};
 use crate::api::turn::Turn;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
-use crate::engine::acquire::{self, Request};
+use crate::engine::acquire::{self, Begun, Delivery, Request};
 use crate::engine::send::{self, Copies};
 use crate::observe;
 use crate::settings::config::MIN_LEASE;
-use crate::state::in_flight::InFlightCleanup;
 use crate::state::signals::TurnReporter;
 use fairlock_core::{Body, Kind, LockName, MAX_LEASE_MS, Op, has_queue};
 use std::convert::identity;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
 use tokio::task::coop;
 
 /// A lock by name. Cheap to create and to clone; nothing happens on the store until it is used.
@@ -48,12 +46,6 @@ pub struct Lock {
     lease: Option<Duration>,
     max_hold: Option<Duration>,
     owner: Option<Owner>,
-}
-
-/// A request for a lock that has begun.
-enum Begun {
-    Granted(Guard),
-    Sent(acquire::Requested),
 }
 
 impl Lock {
@@ -122,6 +114,9 @@ impl Lock {
     /// # Cancel safety
     /// Dropping the future gives up the place in the queue, or releases the lock if it was granted
     /// at that moment. Nothing is left behind.
+    ///
+    /// A future that was polled once and is kept still waits, and still gets the lock: drop it when
+    /// it is not wanted any more.
     pub async fn lock(&self) -> Result<Guard, Error> {
         match self.acquire(None, false).await? {
             Some(guard) => Ok(guard),
@@ -179,10 +174,11 @@ impl Lock {
         // As in `acquire`.
         coop::consume_budget().await;
         let (reporter, signals) = TurnReporter::new();
+        let session = self.session.clone();
         match self.request(None, false, Some(reporter))? {
-            Begun::Granted(guard) => Ok(Turn::granted(self.session.clone(), guard)),
+            Begun::Held(hold) => Ok(Turn::granted(session.clone(), Guard::new(hold, session))),
             Begun::Sent(requested) => {
-                Turn::enter(self.session.clone(), self.name()?.clone(), requested, signals).await
+                Turn::enter(session, self.name()?.clone(), requested, signals).await
             }
         }
     }
@@ -281,17 +277,14 @@ impl Lock {
         // A store that answers at once would never let other tasks run. Nothing has been requested
         // yet, so a future that is dropped at this await leaves nothing behind.
         coop::consume_budget().await;
-        match self.request(until, try_once, None)? {
-            Begun::Granted(guard) => Ok(Some(guard)),
-            Begun::Sent(requested) => {
-                let delivery = match requested.await {
-                    Ok(result) => result?,
-                    Err(_) => return Err(self.about(Error::closed())),
-                };
-                let hold = delivery.and_then(acquire::Delivery::accept);
-                Ok(hold.map(|hold| Guard::new(hold, self.session.clone())))
-            }
-        }
+        let hold = match self.request(until, try_once, None)? {
+            Begun::Held(hold) => Some(hold),
+            Begun::Sent(requested) => match requested.await {
+                Ok(answered) => answered?.and_then(Delivery::accept),
+                Err(_) => return Err(self.about(Error::closed())),
+            },
+        };
+        Ok(hold.map(|hold| Guard::new(hold, self.session.clone())))
     }
 
     /// Requests the lock; a store inside this process may grant it at once.
@@ -304,6 +297,8 @@ impl Lock {
         let context = self.session.context();
         let name = self.name()?.clone();
         context.usable().map_err(|error| self.about(error))?;
+        // Metrics are the application's code.
+        let _closes = context.closes_on_panic();
         let mut wanted = Request {
             asked: observe::Asked::now(context.config.log_names, &name, self.kind),
             name,
@@ -319,15 +314,7 @@ impl Lock {
         self.check_owner()?;
         wanted.seat =
             self.owner.as_ref().map(|owner| context.owners.seat(&wanted.name, owner.id()));
-        let at_once = acquire::at_once(context, &wanted).map_err(|error| self.about(error))?;
-        if let Some(hold) = at_once {
-            return Ok(Begun::Granted(Guard::new(hold, self.session.clone())));
-        }
-        let (caller, requested) = oneshot::channel();
-        let runtime = context.background().map_err(|error| self.about(error))?;
-        let in_flight = InFlightCleanup::new(&context.in_flight);
-        runtime.spawn(acquire::run(in_flight, Arc::clone(context), wanted, caller));
-        Ok(Begun::Sent(requested))
+        acquire::begin(context, wanted).map_err(|error| self.about(error))
     }
 
     fn name(&self) -> Result<&LockName, Error> {

@@ -58,6 +58,8 @@ impl Session {
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Error> {
         let (done, result) = oneshot::channel();
+        // Boxed: otherwise it is copied for each layer around it.
+        let work = Box::pin(work);
         self.context.background()?.spawn(async move {
             // The caller may be gone.
             let _ = done.send(work.await);

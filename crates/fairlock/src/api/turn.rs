@@ -3,7 +3,7 @@
 use crate::api::guard::Guard;
 use crate::api::session::Session;
 use crate::base::error::{Error, ErrorKind};
-use crate::engine::acquire::{Delivery, Requested};
+use crate::engine::acquire::{Answered, Delivery, Requested};
 use crate::engine::send::{self, Copies};
 use crate::state::outcome::Release;
 use crate::state::signals::{Signals, unconfirmed};
@@ -279,8 +279,6 @@ impl Drop for Turn {
         }
     }
 }
-
-type Answered = Result<Option<Delivery>, Error>;
 
 fn guard_of(
     result: Result<Answered, oneshot::error::RecvError>,

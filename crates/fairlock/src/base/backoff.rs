@@ -42,35 +42,6 @@ impl Backoff {
     }
 }
 
-/// First pause between two polls of a lock whose holder notifies nobody of its release: about half
-/// of what clients that lock this way wait themselves (redis-py 100 ms).
-const POLL_FIRST: Duration = Duration::from_millis(50);
-
-/// Longest such pause. It bounds how long a released lock is idle, and determines what a waiting
-/// client costs: four to eight calls a second.
-const POLL_LONGEST: Duration = Duration::from_millis(250);
-
-/// Growing pauses with jitter, for a lock that can only be polled.
-#[derive(Debug)]
-pub(crate) struct Poll {
-    pause: Duration,
-}
-
-impl Default for Poll {
-    fn default() -> Self {
-        Self { pause: POLL_FIRST }
-    }
-}
-
-impl Poll {
-    /// The next pause: between half of the current step and all of it.
-    pub(crate) fn next(&mut self) -> Duration {
-        let step = self.pause;
-        self.pause = (step * 5 / 4).min(POLL_LONGEST);
-        step / 2 + jitter(step / 2)
-    }
-}
-
 /// A random time below `most`.
 pub(crate) fn jitter(most: Duration) -> Duration {
     most.mul_f64(chance())
@@ -119,16 +90,5 @@ mod tests {
         backoff.settle(Duration::from_secs(1));
         assert!(backoff.next() <= FIRST);
         assert!(backoff.next() > FIRST / 2);
-    }
-
-    #[test]
-    fn polls_grow_and_stay_bounded() {
-        let mut poll = Poll::default();
-        let pauses: Vec<_> = (0..40).map(|_| poll.next()).collect();
-        assert!((POLL_FIRST / 2..=POLL_FIRST).contains(&pauses[0]), "{:?}", pauses[0]);
-        for pause in &pauses[20..] {
-            assert!((POLL_LONGEST / 2..=POLL_LONGEST).contains(pause), "{pause:?}");
-        }
-        assert!(pauses[20..].windows(2).any(|two| two[0] != two[1]), "jitter");
     }
 }

@@ -206,11 +206,11 @@ impl ServerClock {
         lock(&self.0).last = None;
     }
 
-    /// The server's time now, to within a round trip and the difference of the clocks' rates.
+    /// The server's time at `now`, to within a round trip and the difference of the clocks' rates.
     /// Before the first reply, this machine's wall clock stands in; a refusal corrects it.
-    pub(crate) fn now_ms(&self) -> u64 {
+    pub(crate) fn ms_at(&self, now: Moment) -> u64 {
         match lock(&self.0).last {
-            Some(r) => r.server_ms + Moment::now().since(r.sent).as_millis() as u64,
+            Some(r) => r.server_ms + now.since(r.sent).as_millis() as u64,
             None => wall_ms(),
         }
     }

@@ -86,7 +86,10 @@ impl Error {
     }
 
     pub(crate) fn closed() -> Self {
-        Self::new(ErrorKind::Closed, "the client was shut down; connect a new client")
+        Self::new(
+            ErrorKind::Closed,
+            "the client was shut down, or its background work panicked; connect a new client",
+        )
     }
 
     /// A reply that does not belong to the operation that was sent.

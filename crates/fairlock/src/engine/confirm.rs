@@ -36,10 +36,7 @@ pub(crate) async fn confirmed_with(
         freshen(&mut op);
         let failure = match context.store.confirm(name, &op).await {
             Ok(confirmed) => {
-                context.note_time(&confirmed.reply);
-                if confirmed.reply.answer.more {
-                    context.nudge(name);
-                }
+                context.note_reply(name, &confirmed.reply);
                 return Ok(confirmed);
             }
             Err(failure) => failure,

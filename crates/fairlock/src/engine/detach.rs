@@ -19,9 +19,11 @@ pub(crate) async fn renew_once(
     hold: &Arc<Hold>,
     end: Option<Moment>,
 ) -> Result<(), Error> {
-    let until = hold.valid_until().min(context.store_deadline());
+    let mut until = hold.valid_until().min(context.store_deadline());
     if let Some(end) = end {
         prepare(context, hold, end, until).await?;
+        // Nothing can come of it later.
+        until = until.min(hold.valid_until());
     }
     context.store.left_behind();
     let mut asked_ms = 0;

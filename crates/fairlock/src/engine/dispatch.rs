@@ -12,6 +12,10 @@ use std::sync::Arc;
 impl Context {
     /// Handles one event of the store.
     pub(crate) fn hear(self: &Arc<Self>, event: Event) {
+        self.survive(|| self.heard(event));
+    }
+
+    fn heard(self: &Arc<Self>, event: Event) {
         match event {
             Event::Granted { grant, at_ms, arrived, clock } => {
                 let base = clock.as_deref().unwrap_or(&self.clock).earliest(at_ms, arrived);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Starts the heartbeats for the first waiter of this client on a lock.
 pub(crate) fn begin(context: &Arc<Context>, heartbeat: Arc<Heartbeat>) {
-    context.runtime.spawn(run(Arc::clone(context), heartbeat));
+    context.spawn(run(Arc::clone(context), heartbeat));
 }
 
 /// Runs until the lock has no waiter of this client.
@@ -42,7 +42,8 @@ async fn run(context: Arc<Context>, heartbeat: Arc<Heartbeat>) {
             Due::Over(listening) => break listening,
         }
         let began = Moment::now();
-        let result = beat(&context, &heartbeat).await;
+        // Boxed: the task waits for most of its life, and would keep the room for a call.
+        let result = Box::pin(beat(&context, &heartbeat)).await;
         if result.is_ok() {
             period = context.beat_every(name);
         }
@@ -54,8 +55,15 @@ async fn run(context: Arc<Context>, heartbeat: Arc<Heartbeat>) {
             Err(failure) => {
                 let times = (began.since_boot(), Moment::now().since_boot());
                 let waits = failure.passing.then_some(context.config.store_timeout);
-                let failed = context.waiters.fair(|fair| fair.failed(name, times, waits, period));
-                context.waiters.failed(failed, || reason(name, failure))
+                loop {
+                    let failed =
+                        context.waiters.fair(|fair| fair.failed(name, times, waits, period));
+                    let more = failed.more;
+                    let wait = context.waiters.failed(failed, || reason(name, failure));
+                    if !more {
+                        break wait;
+                    }
+                }
             }
         };
         if result.is_err_and(|failure| failure.passing) {
@@ -120,7 +128,8 @@ async fn return_to_place(
     waiter: RequestId,
 ) -> Result<(), StoreError> {
     let fresh = context.new_request().map_err(StoreError::refused)?;
-    let not_after_ms = context.now_ms(name) + context.config.store_timeout.as_millis() as u64;
+    let not_after_ms =
+        context.ms_at(name, Moment::now()) + context.config.store_timeout.as_millis() as u64;
     let sent = context.waiters.fair(|fair| fair.return_to_place(waiter, fresh, not_after_ms));
     let Some(sent) = sent else { return Ok(()) };
     let (owner, mut copies) = (sent.owner.clone(), Copies::default());

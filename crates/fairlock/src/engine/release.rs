@@ -70,7 +70,7 @@ pub(crate) fn release_later(
     reporter: Option<Arc<TurnReporter>>,
 ) {
     let (in_flight, owned) = (InFlightCleanup::new(&context.in_flight), Arc::clone(context));
-    context.runtime.spawn(async move {
+    context.spawn(async move {
         let outcome = release(&owned, &hold, change).await;
         if let (Release::Unknown, Some(reporter)) = (outcome, reporter) {
             reporter.failed(unconfirmed());
@@ -141,7 +141,8 @@ async fn replicas_know(context: &Arc<Context>, hold: &Hold, op: &Op) -> bool {
         return true;
     }
     let until = Moment::now().plus(context.config.replicas_timeout);
-    let confirmed = confirm::confirmed(context, &hold.name, op, until).await;
+    // Boxed, because it is rare and large.
+    let confirmed = Box::pin(confirm::confirmed(context, &hold.name, op, until)).await;
     confirmed.is_ok_and(|confirmed| confirmed.missing.is_none())
 }
 
@@ -149,7 +150,7 @@ async fn replicas_know(context: &Arc<Context>, hold: &Hold, op: &Op) -> bool {
 pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<()> {
     let (in_flight, hold) = (InFlightCleanup::new(&context.in_flight), Arc::clone(hold));
     let owned = Arc::clone(context);
-    context.runtime.spawn(async move {
+    context.spawn(async move {
         let context = &owned;
         let op = release_op(&hold, hold.leave().0);
         let until = hold.valid_until().min(context.store_deadline());
@@ -208,7 +209,7 @@ pub(crate) fn bury_when_over(context: &Arc<Context>, hold: &Arc<Hold>) {
     // A renewal may be under way, and its TTL counts from its arrival.
     let over = hold.lease().whole() + context.config.response_timeout;
     let (context, hold) = (Arc::clone(context), Arc::clone(hold));
-    context.runtime.clone().spawn(async move {
+    context.clone().spawn(async move {
         tokio::time::sleep(over).await;
         bury_doubtful(&context, &hold);
     });
@@ -224,7 +225,7 @@ pub(crate) fn take_back(
 ) -> JoinHandle<()> {
     let (in_flight, context) = (InFlightCleanup::new(&context.in_flight), Arc::clone(context));
     let name = name.clone();
-    context.runtime.clone().spawn(async move {
+    context.clone().spawn(async move {
         // After `longest`, every copy is refused by its own not-after, and any hold that one obtained
         // has expired. Doubled, to allow for clocks and queues on the way.
         let longest = context.config.store_timeout + context.config.watchdog_lease;

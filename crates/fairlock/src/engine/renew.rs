@@ -16,11 +16,11 @@ pub(crate) async fn run(context: Arc<Context>) {
     loop {
         let (due, more) = context.watchdog.take_due();
         for hold in due {
-            look(&context, &hold);
+            context.survive(|| look(&context, &hold));
         }
         // One task each: a slow or broken key does not hold up the others.
         while let Some((hold, slot)) = context.watchdog.next_renewal() {
-            tokio::spawn(renew(Arc::clone(&context), hold, slot));
+            context.spawn(renew(Arc::clone(&context), hold, slot));
         }
         if more {
             tokio::task::yield_now().await;

@@ -33,12 +33,12 @@ pub(crate) fn again(context: &Arc<Context>, scope: &Scope) {
     // A shutdown waits for it.
     let in_flight = InFlightCleanup::new(&context.in_flight);
     let context = Arc::clone(context);
-    context.runtime.clone().spawn(async move {
+    context.clone().spawn(async move {
         let _in_flight = in_flight;
         for some in all.chunks(AT_ONCE) {
             let calls = some.iter().map(|(name, op)| {
                 let (context, name, op) = (Arc::clone(&context), name.clone(), op.clone());
-                tokio::spawn(async move {
+                context.clone().spawn(async move {
                     if !newer_hold_is_known(&context, &name, &op).await {
                         return;
                     }

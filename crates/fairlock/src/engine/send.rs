@@ -10,6 +10,19 @@ pub(crate) use fairlock_core::client::Copies;
 use fairlock_core::{LockName, Op};
 use std::sync::Arc;
 
+/// Sends one copy, for a caller that counts copies by itself.
+pub(crate) async fn call(
+    context: &Arc<Context>,
+    name: &LockName,
+    op: &Op,
+) -> Result<Reply, StoreError> {
+    let result = context.store.call(name, op).await;
+    if let Ok(reply) = &result {
+        context.note_reply(name, reply);
+    }
+    result
+}
+
 /// Sends one copy.
 pub(crate) async fn once(
     context: &Arc<Context>,
@@ -18,19 +31,11 @@ pub(crate) async fn once(
     copies: &mut Copies,
 ) -> Result<Reply, StoreError> {
     copies.send();
-    let result = context.store.call(name, op).await;
+    let result = call(context, name, op).await;
     match &result {
-        Ok(reply) => {
-            copies.answered();
-            context.note_time(reply);
-        }
+        Ok(_) => copies.answered(),
         Err(failure) if !failure.doubt => copies.refused(),
         Err(_) => {}
-    }
-    if let Ok(reply) = &result
-        && reply.answer.more
-    {
-        context.nudge(name);
     }
     result
 }
@@ -47,13 +52,7 @@ pub(crate) async fn until_answered(
     until: Moment,
     copies: &mut Copies,
 ) -> Result<Reply, Error> {
-    let freshen = |op: &mut Op| {
-        if let Op::Acquire(acquire) = op {
-            acquire.not_after_ms =
-                context.now_ms(name) + context.config.store_timeout.as_millis() as u64;
-        }
-    };
-    until_answered_with(context, name, op.clone(), until, copies, freshen).await
+    until_answered_with(context, name, op.clone(), until, copies, |_| {}).await
 }
 
 /// As [`until_answered`]; `freshen` brings each copy up to date before it is sent.
@@ -94,7 +93,7 @@ pub(crate) async fn until_answered_with(
     }
 }
 
-fn unreachable_in_time(in_doubt: bool, last: &Error) -> Error {
+pub(crate) fn unreachable_in_time(in_doubt: bool, last: &Error) -> Error {
     let kind = if in_doubt { ErrorKind::Unknown } else { ErrorKind::Unavailable };
     let message =
         format!("the store was not reachable in time ({last}); check the server and the network");

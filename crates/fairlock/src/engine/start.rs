@@ -80,7 +80,7 @@ pub(crate) fn start(config: Config) -> Result<(Started, FirstContact), Error> {
     drop(entered);
     // Set before the runtime runs: no event can come earlier.
     let _ = slot.set(Arc::downgrade(&context));
-    runtime.spawn(renew::run(Arc::clone(&context)));
+    context.spawn(renew::run(Arc::clone(&context)));
     let work = Arc::clone(&context);
     std::thread::Builder::new()
         .name("fairlock".into())
@@ -124,7 +124,7 @@ pub(crate) fn start_here(
     let context = Context::new(config, client_id, store, runtime.clone(), true);
     context.set_connection(ConnectionState::Connected);
     let (stop, stopped) = oneshot::channel::<()>();
-    let work = runtime.spawn(renew::run(Arc::clone(&context)));
+    let work = context.spawn(renew::run(Arc::clone(&context)));
     runtime.spawn(async move {
         // An error means that the last handle is gone, which is the same thing.
         let _ = stopped.await;

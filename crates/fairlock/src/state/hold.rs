@@ -46,11 +46,9 @@ impl Hold {
         name: LockName,
         acquisition: Acquisition,
         token: Token,
-        lease: Lease,
-        valid_until: Moment,
+        known: Known,
     ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let known = Known::new(lease, valid_until.nanos());
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             name,
@@ -371,7 +369,7 @@ mod tests {
         let (name, owner) = (LockName::new(b"x").unwrap(), OwnerId::parse(b"someone"));
         let request = RequestId::from_random(1);
         let acquisition = Acquisition::new(Kind::Fair, owner, Mode::Wait, 60_000, false, request);
-        Hold::new(name, acquisition, Token::new(1).unwrap(), lease, until)
+        Hold::new(name, acquisition, Token::new(1).unwrap(), Known::new(lease, until.nanos()))
     }
 
     #[test]

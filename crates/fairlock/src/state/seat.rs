@@ -3,11 +3,12 @@
 use crate::base::clock::lock;
 use crate::state::hold::Hold;
 use crate::state::standing::GuardState;
+use fairlock_core::client::acquiring::Progress;
 use fairlock_core::{LockName, OwnerId};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 /// What the requests of explicit owners share: one seat for each owner and lock with a request
 /// under way or a hold, and no others.
@@ -23,17 +24,17 @@ pub(crate) struct Seat {
     pub(crate) owner: OwnerId,
     /// The request that holds this may ask the store for the lock.
     pub(crate) turn: tokio::sync::Mutex<()>,
-    hold: Mutex<Weak<Hold>>,
-    /// The progress of the request whose turn it is, for those that wait for its outcome.
-    progress: AtomicU8,
+    state: Mutex<State>,
     /// Notified when that request is answered.
     answered: Notify,
 }
 
-/// The progress of the request whose turn it is.
-const NOT_ASKED: u8 = 0;
-const ASKED: u8 = 1;
-const ANSWERED: u8 = 2;
+#[derive(Default)]
+struct State {
+    hold: Weak<Hold>,
+    /// The progress of the request whose turn it is, for those that wait for its outcome.
+    progress: Progress,
+}
 
 impl Owners {
     pub(crate) fn seat(self: &Arc<Self>, name: &LockName, owner: &OwnerId) -> Arc<Seat> {
@@ -47,8 +48,7 @@ impl Owners {
             name: name.clone(),
             owner: owner.clone(),
             turn: tokio::sync::Mutex::default(),
-            hold: Mutex::default(),
-            progress: AtomicU8::new(NOT_ASKED),
+            state: Mutex::default(),
             answered: Notify::new(),
         });
         seats.insert(key, Arc::downgrade(&seat));
@@ -77,54 +77,47 @@ impl Drop for Seat {
 impl Seat {
     /// Notes that the request whose turn it is asks the store.
     pub(crate) fn asks(&self) {
-        let first = |progress| (progress == NOT_ASKED).then_some(ASKED);
+        let mut state = lock(&self.state);
         // An earlier answer counts for as long as the request has its turn.
-        let _ = self.progress.fetch_update(Ordering::Relaxed, Ordering::Relaxed, first);
+        if state.progress == Progress::NotAsked {
+            state.progress = Progress::Asked;
+        }
     }
 
     /// Notes that the store has answered it: from now on it waits for the lock.
     pub(crate) fn is_answered(&self) {
-        self.progress.store(ANSWERED, Ordering::Relaxed);
+        lock(&self.state).progress = Progress::Answered;
         self.answered.notify_waiters();
     }
 
-    pub(crate) fn was_answered(&self) -> bool {
-        self.progress.load(Ordering::Relaxed) == ANSWERED
+    pub(crate) fn progress(&self) -> Progress {
+        lock(&self.state).progress
     }
 
-    /// Resolves when the store has answered the request whose turn it is, or when nothing was asked
-    /// yet for a reason other than silence.
-    pub(crate) async fn says_something(&self, is_reached: impl Fn(&LockName) -> bool) {
-        loop {
-            let answered = self.answered.notified();
-            match self.progress.load(Ordering::Relaxed) {
-                ANSWERED => return,
-                NOT_ASKED if is_reached(&self.name) => return,
-                _ => answered.await,
-            }
-        }
+    /// Resolves when the request whose turn it is is answered, from now on, polled or not.
+    pub(crate) fn answered(&self) -> Notified<'_> {
+        self.answered.notified()
     }
 
     /// Notes that the request whose turn it is checks whether its owner has the lock by now; those
-    /// behind it wait for the store's answer to that. Returns whether the request before it was
-    /// answered.
-    pub(crate) fn looks_first(&self) -> bool {
-        self.progress.swap(ASKED, Ordering::Relaxed) == ANSWERED
+    /// behind it wait for the store's answer to that. Returns the progress of the request before it.
+    pub(crate) fn looks_first(&self) -> Progress {
+        std::mem::replace(&mut lock(&self.state).progress, Progress::Asked)
     }
 
     /// Notes that its owner does not have the lock, and that the request is about to ask for it.
     pub(crate) fn has_not_asked(&self) {
-        self.progress.store(NOT_ASKED, Ordering::Relaxed);
+        lock(&self.state).progress = Progress::NotAsked;
     }
 
     /// Notes the hold that the owner has acquired.
     pub(crate) fn set_hold(&self, hold: &Arc<Hold>) {
-        *lock(&self.hold) = Arc::downgrade(hold);
+        lock(&self.state).hold = Arc::downgrade(hold);
     }
 
     /// The hold that a request may enter, unless it is lost or left to the store.
     pub(crate) fn hold(&self) -> Option<Arc<Hold>> {
-        let hold = lock(&self.hold).upgrade()?;
+        let hold = lock(&self.state).hold.upgrade()?;
         let open = !hold.is_unattended() && !hold.is_being_left();
         (open && hold.state() != GuardState::Lost).then_some(hold)
     }

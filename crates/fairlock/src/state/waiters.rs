@@ -37,7 +37,7 @@ pub(crate) struct Heartbeat {
 /// The waiters of this client on one plain lock: one of them talks to the server at a time.
 #[derive(Default)]
 pub(crate) struct PlainQueue {
-    pub(crate) turn: tokio::sync::Mutex<()>,
+    pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
     pub(crate) wake: Notify,
 }
 
@@ -52,7 +52,17 @@ struct State {
     fair: client::Waiters<Caller>,
     // Ordered: what is woken first must not depend on chance (`random.rs`).
     heartbeats: BTreeMap<LockName, Arc<Heartbeat>>,
-    plain: BTreeMap<LockName, (Arc<PlainQueue>, usize)>,
+    plain: BTreeMap<LockName, Line>,
+}
+
+/// Who waits for a plain lock.
+#[derive(Default)]
+struct Line {
+    queue: Arc<PlainQueue>,
+    waiters: usize,
+    /// What was handed down: a subscription to the lock's topic, and until when the lease of the
+    /// waiter lasts that was granted last.
+    held_until_ns: Option<u64>,
 }
 
 impl Waiters {
@@ -177,27 +187,46 @@ impl Waiters {
     /// Joins the waiters of a plain lock.
     pub(crate) fn enter_plain(&self, name: &LockName) -> Arc<PlainQueue> {
         let mut state = lock(&self.state);
-        let (queue, users) = state.plain.entry(name.clone()).or_default();
-        *users += 1;
-        Arc::clone(queue)
+        let line = state.plain.entry(name.clone()).or_default();
+        line.waiters += 1;
+        Arc::clone(&line.queue)
     }
 
-    /// Leaves the waiters of a plain lock.
-    pub(crate) fn leave_plain(&self, name: &LockName) {
+    /// What the last one whose turn it was has handed down, with its subscription.
+    pub(crate) fn inherit_plain(&self, name: &LockName) -> Option<u64> {
+        lock(&self.state).plain.get_mut(name)?.held_until_ns.take()
+    }
+
+    /// Leaves the waiters of a plain lock. One that is `subscribed` and holds the lock until
+    /// `held_until_ns` hands that down, if others wait. Returns whether a subscription is left that
+    /// nobody needs.
+    pub(crate) fn leave_plain(
+        &self,
+        name: &LockName,
+        subscribed: bool,
+        held_until_ns: Option<u64>,
+    ) -> bool {
         let mut state = lock(&self.state);
-        if let Some((_, users)) = state.plain.get_mut(name) {
-            *users -= 1;
-            if *users == 0 {
-                state.plain.remove(name);
-            }
+        let Some(line) = state.plain.get_mut(name) else { return subscribed };
+        line.waiters -= 1;
+        if line.waiters == 0 {
+            // Those for whom something was handed down may have left without a turn.
+            let handed_down = line.held_until_ns.is_some();
+            state.plain.remove(name);
+            return subscribed || handed_down;
         }
+        let hands_down = subscribed && held_until_ns.is_some();
+        if hands_down {
+            line.held_until_ns = held_until_ns;
+        }
+        subscribed && !hands_down
     }
 
     /// Handles the message `0` on a topic.
     pub(crate) fn wake(&self, topic: &Topic) {
         match topic {
             Topic::Base(name) => {
-                let queue = lock(&self.state).plain.get(name).map(|(queue, _)| Arc::clone(queue));
+                let queue = lock(&self.state).plain.get(name).map(|line| Arc::clone(&line.queue));
                 if let Some(queue) = queue {
                     queue.wake.notify_one();
                 }
@@ -228,7 +257,7 @@ impl Waiters {
         }
         let plain: Vec<_> = {
             let state = lock(&self.state);
-            state.plain.iter().map(|(name, (queue, _))| (name.clone(), Arc::clone(queue))).collect()
+            state.plain.iter().map(|(name, line)| (name.clone(), Arc::clone(&line.queue))).collect()
         };
         for (_, queue) in plain.iter().filter(|(name, _)| scope.has(name)) {
             queue.wake.notify_one();
@@ -289,5 +318,24 @@ mod tests {
         crate::engine::heartbeat::begin(context, heartbeat.expect("the first waiter"));
         let outcome = tokio::time::timeout(Duration::from_secs(10), outcome).await;
         assert!(matches!(outcome, Ok(Ok(Outcome::Granted { .. }))), "{outcome:?}");
+    }
+
+    /// A subscription that was handed down belongs to the line, until the next one's turn.
+    #[test]
+    fn what_is_handed_down_ends_with_its_line() {
+        let (waiters, name) = (Waiters::default(), LockName::new(b"job").expect("a name"));
+        let enter = |count| (0..count).for_each(|_| drop(waiters.enter_plain(&name)));
+        enter(3);
+        assert!(!waiters.leave_plain(&name, true, Some(7)), "two are behind it");
+        assert_eq!(waiters.inherit_plain(&name), Some(7));
+        assert_eq!(waiters.inherit_plain(&name), None, "once");
+        assert!(waiters.leave_plain(&name, true, None), "it was not granted");
+        assert!(waiters.leave_plain(&name, true, Some(8)), "nobody is behind it");
+
+        enter(2);
+        assert!(!waiters.leave_plain(&name, true, Some(9)));
+        assert!(waiters.leave_plain(&name, false, None), "it leaves before its turn");
+        enter(1);
+        assert_eq!(waiters.inherit_plain(&name), None);
     }
 }

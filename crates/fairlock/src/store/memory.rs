@@ -11,7 +11,7 @@ use fairlock_core::{
     Answer, Body, Channel, ClientId, CoreError, Effect, Kind, LockName, LockState, Model, Op,
     OwnerId, Payload, Rules, World,
 };
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
@@ -33,9 +33,9 @@ pub(crate) struct MemoryStore {
 
 #[derive(Default)]
 struct State {
-    model: Model,
+    /// Each lock with its deadline, if it has one.
+    model: Model<Option<u64>>,
     deadlines: BTreeSet<(u64, LockName)>,
-    deadline_of: HashMap<LockName, u64>,
     listened: HashSet<Topic>,
     /// The clients that announce themselves.
     clients: BTreeMap<ClientId, ClientInfo>,
@@ -76,7 +76,7 @@ impl MemoryStore {
         let now_us = self.epoch_us + sent.nanos() / 1_000;
         let (answer, effects) = self.apply_at(now_us, name, op).map_err(refused)?;
         observe::answered(name, &answer);
-        self.deliver(name, effects);
+        self.deliver(name, effects, sent);
         Ok(Reply { sent, answer, clock: None })
     }
 
@@ -87,15 +87,18 @@ impl MemoryStore {
         op: &Op,
     ) -> Result<(Answer, Vec<Effect>), CoreError> {
         let mut state = lock(&self.state);
-        let deadline = |l: &LockState| {
+        let deadline = |l: &LockState, known: &mut Option<u64>| {
             // Without waiters nothing needs to be done when a lease ends.
-            (!l.snapshot().queue.is_empty())
+            let at = (!l.snapshot().queue.is_empty())
                 .then(|| l.next_deadline_ms(now_us / 1_000, &self.rules))
-                .flatten()
+                .flatten();
+            (std::mem::replace(known, at), at)
         };
-        let (answer, effects, waits) =
+        let (answer, effects, (known, at)) =
             state.model.apply_then(now_us, name, op, &self.rules, &Inside, deadline)?;
-        state.set_deadline(name, waits, &self.sooner);
+        if known != at {
+            state.move_deadline(name, known, at, &self.sooner);
+        }
         Ok((answer, effects))
     }
 
@@ -118,11 +121,10 @@ impl MemoryStore {
     }
 
     /// Outside the mutex: the receivers take locks of their own.
-    fn deliver(&self, name: &LockName, effects: Vec<Effect>) {
+    fn deliver(&self, name: &LockName, effects: Vec<Effect>, arrived: Moment) {
         for effect in effects {
             match (effect.channel, effect.payload) {
                 (Channel::Inbox(to), Payload::Grant { grant, at_ms }) => {
-                    let arrived = Moment::now();
                     (self.sink)(Some(to), Event::Granted { grant, at_ms, arrived, clock: None });
                 }
                 (Channel::Inbox(to), Payload::Forced { number, token }) => {
@@ -171,22 +173,19 @@ impl MemoryStore {
 }
 
 impl State {
-    fn set_deadline(&mut self, name: &LockName, at: Option<u64>, sooner: &Notify) {
-        if at.is_none() && self.deadline_of.is_empty() {
-            return;
-        }
-        let known = self.deadline_of.get(name).copied();
-        if known == at {
-            return;
-        }
+    fn move_deadline(
+        &mut self,
+        name: &LockName,
+        known: Option<u64>,
+        at: Option<u64>,
+        sooner: &Notify,
+    ) {
         if let Some(old) = known {
             self.deadlines.remove(&(old, name.clone()));
-            self.deadline_of.remove(name);
         }
         if let Some(at) = at {
             let first = self.deadlines.first().is_none_or(|(earliest, _)| at < *earliest);
             self.deadlines.insert((at, name.clone()));
-            self.deadline_of.insert(name.clone(), at);
             if first {
                 sooner.notify_one();
             }
@@ -200,7 +199,9 @@ impl State {
                 break;
             }
             self.deadlines.pop_first();
-            self.deadline_of.remove(&name);
+            if let Some(known) = self.model.note_mut(&name) {
+                *known = None;
+            }
             due.push(name);
         }
         due

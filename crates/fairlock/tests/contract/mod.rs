@@ -20,6 +20,7 @@ mod redisson;
 mod simple;
 mod turns;
 mod unordered;
+mod unpolled;
 mod with;
 
 use super::support::{At, run};
@@ -52,6 +53,7 @@ macro_rules! on {
                 the_shutdown_ends_them, positions, turns_of_one_owner,
                 no_runtime_is_needed,
             ];
+            unpolled: [a_shutdown_does_not_wait_for_one_that_nobody_polls];
             with: [
                 closures_of_both_forms, it_runs_in_a_task, the_lock_is_held_meanwhile,
                 a_loss_cancels_the_closure, a_value_outlives_a_loss, a_value_wins_over_a_loss, a_value_outlives_the_store,
@@ -124,8 +126,8 @@ macro_rules! on {
                 a_hold_keeps_its_lease, errors_name_lock_owner_and_holder,
             ];
             plain: [
-                exclusion, a_release_wakes, a_timed_wait_ends, zero_wait, reentry, expiry,
-                force_unlock, a_cancelled_wait_leaves_nothing,
+                exclusion, a_release_wakes, a_hand_over_takes_two_scripts, a_timed_wait_ends,
+                zero_wait, reentry, expiry, force_unlock, a_cancelled_wait_leaves_nothing,
             ];
             redisson: [
                 a_timed_wait_is_exact, time_to_live, a_wait_that_is_looked_away_from_goes_on,
@@ -133,9 +135,10 @@ macro_rules! on {
                 leases_that_nobody_ends, attempts_leave_no_trace, trying_is_not_delayed,
             ];
             simple: [
-                exclusion, a_release_wakes, a_timed_wait_ends, zero_wait, guards_are_counted,
-                a_lost_guard_counts_nothing, expiry, force_unlock, a_cancelled_wait_leaves_nothing,
-                the_watchdog_keeps_it, tokens_rise_across_kinds, kinds_do_not_mix, inspection,
+                exclusion, a_release_wakes, a_hand_over_takes_two_scripts, a_timed_wait_ends,
+                zero_wait, guards_are_counted, a_lost_guard_counts_nothing, expiry, force_unlock,
+                a_cancelled_wait_leaves_nothing, the_watchdog_keeps_it, tokens_rise_across_kinds,
+                kinds_do_not_mix, inspection,
             ];
             turns: [
                 exclusion, first_in_first_out, a_timed_wait_ends, zero_wait, no_barging,

@@ -32,6 +32,10 @@ pub(super) async fn a_release_wakes(store: Store) {
     is_free(&job(&client)).await;
 }
 
+pub(super) async fn a_hand_over_takes_two_scripts(store: Store) {
+    unordered::a_hand_over_takes_two_scripts(&store, job).await;
+}
+
 pub(super) async fn a_timed_wait_ends(store: Store) {
     unordered::a_timed_wait_ends(&store, job).await;
 }

@@ -49,6 +49,40 @@ pub(super) async fn a_release_wakes(store: &Store, of: Make) {
     }
 }
 
+/// Tasks of one client take turns, with as many scripts as if each were alone: two, and more where
+/// replicas confirm. The next in line used to ask while the lock was held as well.
+pub(super) async fn a_hand_over_takes_two_scripts(store: &Store, of: Make) {
+    const TASKS: u64 = 4;
+    const TURNS: u64 = 50;
+    let client = store.client_with(no_beats).await;
+    let Some(mut raw) = store.raw() else { return };
+    let mut scripts = async |tasks: u64| {
+        let before = raw.script_calls();
+        let tasks = (0..tasks).map(|_| {
+            let lock = of(&client);
+            tokio::spawn(async move {
+                for _ in 0..TURNS {
+                    lock.lock().await.unwrap().release().await.unwrap();
+                }
+            })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            soon("its turns", task).await.unwrap();
+        }
+        raw.script_calls() - before
+    };
+    let alone = scripts(1).await;
+    assert!(alone >= 2 * TURNS, "{alone}");
+    let together = scripts(TASKS).await;
+    // Each task may ask twice before it waits for the first time.
+    let most = alone * TASKS * 21 / 20 + 2 * TASKS;
+    assert!(
+        together <= most,
+        "{together} scripts for {} turns, {alone} for {TURNS}",
+        TASKS * TURNS
+    );
+}
+
 pub(super) async fn a_timed_wait_ends(store: &Store, of: Make) {
     let (lock, other) = (of(&store.client().await), of(&store.client().await));
     let guard = lock.lock().await.unwrap();

@@ -3,6 +3,7 @@
 use super::fixture::{
     D, Fixture, HB, LEASE, SLACK, client, config, eventually, key, measured, ms, steady, within,
 };
+use crate::support::tag;
 use fairlock::{Client, ErrorKind, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
 use std::time::Instant;
@@ -131,7 +132,7 @@ fn f57_old_requests_arrive_once_more() {
 
         let replies = proxy.replay(3);
         assert_eq!(proxy.counts().scripts, scripts + 4, "renewal, release, acquisition");
-        let tags: Vec<_> = replies.iter().map(|reply| reply.array()[2].text()).collect();
+        let tags: Vec<_> = replies.iter().map(tag).collect();
         assert_eq!(tags, ["nothold", "nothold", "granted"]);
         assert_eq!(fixture.holder("job"), holder);
         assert_eq!(fixture.call(&["HVALS", "job"]).array()[0].text(), "1");
@@ -157,7 +158,7 @@ fn a05_an_old_reentry_arrives_once_more() {
         }
         // In the second round the server knew both scripts: re-entry, partial release.
         let replies = proxy.replay(2);
-        let tags: Vec<_> = replies.iter().map(|reply| reply.array()[2].text()).collect();
+        let tags: Vec<_> = replies.iter().map(tag).collect();
         assert_eq!(tags, ["stale", "held"]);
         assert_eq!(fixture.call(&["HVALS", "job"]).array()[0].text(), "1");
         assert_eq!(held.release().await, Release::Released);

@@ -2,6 +2,7 @@
 //! own.
 
 use crate::faults::fixture::{Fixture, LEASE, SLACK, client, eventually, ms, steady, within};
+use crate::support::tag;
 use fairlock::{Client, ErrorKind, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
 use std::time::Duration;
@@ -122,7 +123,7 @@ fn f57_old_requests_arrive_once_more() {
         let (value, ttl) = (fixture.call(&["GET", "job"]), fixture.ttl("job"));
         let replies = proxy.replay(3);
         assert_eq!(proxy.counts().scripts, scripts + 4, "renewal, release, acquisition");
-        let tags: Vec<_> = replies.iter().map(|reply| reply.array()[2].text()).collect();
+        let tags: Vec<_> = replies.iter().map(tag).collect();
         assert_eq!(tags, ["nothold", "nothold", "granted"]);
         assert_eq!(fixture.call(&["GET", "job"]), value);
         assert!(fixture.ttl("job") <= ttl && fixture.ttl("job") > 9 * LEASE);

@@ -212,6 +212,13 @@ pub(crate) fn until(
     wait::until_async(what, SOON, condition)
 }
 
+/// The tag of a script's reply: the third word of its text, which owners may follow in an array.
+pub(crate) fn tag(reply: &fairlock_testkit::resp::Value) -> &str {
+    use fairlock_testkit::resp::Value;
+    let text = if let Value::Array(all) = reply { &all[0] } else { reply };
+    text.text().split(' ').nth(2).expect("server time, MORE, tag")
+}
+
 /// Polls a future once.
 pub(crate) async fn poll_once<T>(future: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
     std::future::poll_fn(|cx| {

@@ -302,6 +302,41 @@ async fn f40_what_replicas_have_survives_a_failover() {
     assert_eq!(held.release().await.unwrap(), Release::Released);
 }
 
+/// While replicas were asked, nobody who gave up was heard: the primary kept the lock for them for as
+/// long as that took, or for its whole lease.
+#[test]
+fn who_gives_up_before_the_replicas_answer_leaves_nothing() {
+    steady(|| async {
+        let Some(set) = Replicated::start(Generation::Redis70, 1) else { return };
+        let give_up = |how: &'static str| {
+            let set = &set;
+            async move {
+                let client = connect(strict(&set.primary().url(), Replicas::AtLeast(1))).await;
+                let lock = client.fair_lock(how);
+                let asked = tokio::spawn(async move { lock.lock().await });
+                eventually("the primary has it", SOON, || is_held(set.primary(), how));
+                assert!(!asked.is_finished(), "{how}");
+                (client, asked)
+            }
+        };
+        set.replica(0).stop();
+        let (_client, dropped) = give_up("dropped").await;
+        let (client, closed) = give_up("closed").await;
+        let began = Instant::now();
+        dropped.abort();
+        let (ended, _) = tokio::join!(closed, client.shutdown());
+        assert_eq!(ended.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+        for how in ["dropped", "closed"] {
+            eventually("the primary has given it up", SOON, || !is_held(set.primary(), how));
+        }
+        // The replicas would have had this long to answer.
+        let took = began.elapsed();
+        measured("nobody's lock", took);
+        assert!(took < SOON, "{took:?}");
+        set.replica(0).cont();
+    });
+}
+
 /// Many simultaneous locks share the waits for replicas.
 #[test]
 fn many_locks_wait_together() {

@@ -40,6 +40,9 @@ use plan::{Plan, Step};
 use release::{Outcome, in_doubt, release};
 use wait::Wait;
 
+/// Between two looks whether the lock has its whole lease.
+const WHOLE_LEASE_PAUSE: Duration = Duration::from_millis(10);
+
 /// Runs the command under the lock; on success the code is the command's own.
 pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
     if args.command.is_empty() && env::args_os().next_back().is_some_and(|last| last == "--") {
@@ -116,6 +119,10 @@ async fn run_with(
             return Err(hold::hold(client, args, guard, signals).await);
         }
         let hands_off = args.on_lost == OnLost::Ignore;
+        let mut plan = Plan::new(args.grace, guard.lease(), args.lease.map(|_| granted), hands_off);
+        while plan.is_early(clock::now(), guard.state(), guard.remaining()) {
+            time::sleep(WHOLE_LEASE_PAUSE).await;
+        }
         let mut child = match start(args, hidden, &outer, &guard).await {
             Ok(child) => child,
             Err(failure) => {
@@ -124,7 +131,6 @@ async fn run_with(
                 return Err(failure);
             }
         };
-        let mut plan = Plan::new(args.grace, guard.lease(), args.lease.is_some(), hands_off);
         // The grant may have been old when it was read, and this process slow. A command that would have to end at
         // once does not begin.
         let state = guard.state();

@@ -17,6 +17,10 @@ const TICK: Duration = Duration::from_millis(500);
 /// Least number of looks in a lease, which has three renewals.
 const LOOKS_IN_A_LEASE: u32 = 6;
 
+/// For how long the store may leave a hold without its whole lease. A hand-over gives a few seconds, and the
+/// holder asks for the rest at once.
+const WHOLE_WITHIN: Duration = Duration::from_secs(1);
+
 /// What to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -34,8 +38,9 @@ pub(super) struct Plan {
     grace: Duration,
     /// At most [`TICK`].
     tick: Duration,
-    /// The lease is not renewed, so a held lock has a deadline, too.
-    fixed_lease: bool,
+    /// If the lease is not renewed, a held lock has a deadline, too: after this moment. Before, what it has
+    /// may be what a hand-over gave.
+    fixed_from: Option<Duration>,
     /// The command is left alone, whatever happens.
     hands_off: bool,
     /// Local deadline at the last look, on the boot clock.
@@ -56,17 +61,18 @@ enum Phase {
 }
 
 impl Plan {
-    /// `grace` as requested; at most a third of the lease is used.
+    /// `grace` as requested; at most a third of the lease is used. If the lease is not renewed, `fixed_at` is
+    /// when the lock was acquired.
     pub(super) fn new(
         grace: Duration,
         lease: Duration,
-        fixed_lease: bool,
+        fixed_at: Option<Duration>,
         hands_off: bool,
     ) -> Self {
         Self {
             grace: grace.min(lease / 3),
             tick: TICK.min(lease / LOOKS_IN_A_LEASE),
-            fixed_lease,
+            fixed_from: fixed_at.map(|at| at + WHOLE_WITHIN.min(lease / 3)),
             hands_off,
             deadline: Duration::MAX,
             phase: Phase::Running,
@@ -115,8 +121,11 @@ impl Plan {
             return self.terminate(now + self.grace);
         }
         self.deadline = now + remaining;
-        if state == GuardState::Held && !self.fixed_lease {
+        if state == GuardState::Held && self.fixed_from.is_none() {
             return Step::Wait(self.tick);
+        }
+        if self.is_early(now, state, remaining) {
+            return Step::Wait(self.tick.min(remaining));
         }
         if remaining.is_zero() {
             self.kill(now)
@@ -125,6 +134,14 @@ impl Plan {
         } else {
             Step::Wait(self.tick.min(remaining - self.grace))
         }
+    }
+
+    /// Whether it may still be told that the lock has its whole lease, and would have to end otherwise.
+    pub(super) fn is_early(&self, now: Duration, state: GuardState, remaining: Duration) -> bool {
+        state == GuardState::Held
+            && self.fixed_from.is_some_and(|from| now < from)
+            && !remaining.is_zero()
+            && remaining <= self.grace
     }
 
     fn terminate(&mut self, kill_at: Duration) -> Step {
@@ -154,7 +171,7 @@ mod tests {
     }
 
     fn renewed() -> Plan {
-        Plan::new(ms(5_000), ms(30_000), false, false)
+        Plan::new(ms(5_000), ms(30_000), None, false)
     }
 
     fn ms(millis: u64) -> Duration {
@@ -177,7 +194,7 @@ mod tests {
     /// A renewed lease of 300 ms: the guardian, which only learns of renewals at these looks, ended the command.
     #[test]
     fn d26_a_short_lease_is_looked_at_more_often() {
-        let plan = Plan::new(ms(5_000), ms(300), false, false);
+        let plan = Plan::new(ms(5_000), ms(300), None, false);
         check(plan, &[(0, Held, 300, Wait(ms(50))), (50, Held, 250, Wait(ms(50)))]);
     }
 
@@ -234,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_fixed_lease_ends_the_command_in_time() {
-        let plan = Plan::new(ms(5_000), ms(3_000), true, false);
+        let plan = Plan::new(ms(5_000), ms(3_000), Some(ms(0)), false);
         check(
             plan,
             &[
@@ -247,15 +264,28 @@ mod tests {
         );
     }
 
+    /// After a hand-over, a lock with a lease of a minute had a few seconds at first, less than the grace. The
+    /// command was ended, or did not begin and went to the end of the queue.
+    #[test]
+    fn a_fixed_lease_may_come_a_moment_after_the_grant() {
+        let fixed = || Plan::new(ms(5_000), ms(60_000), Some(ms(0)), false);
+        assert!(fixed().is_early(ms(10), Held, ms(4_000)));
+        let told = [(10, Held, 4_000, Wait(TICK)), (510, Held, 59_000, Wait(TICK))];
+        assert_eq!(check(fixed(), &told).kill_at(), None);
+        check(fixed(), &[(10, Held, 300, Wait(ms(300))), (310, Held, 0, Kill)]);
+        check(fixed(), &[(999, Held, 4_000, Wait(TICK)), (1_000, Held, 3_999, Terminate)]);
+        check(fixed(), &[(10, Suspect, 4_000, Terminate)]);
+    }
+
     #[test]
     fn no_grace_kills_at_the_deadline() {
-        let plan = Plan::new(ms(0), ms(3_000), true, false);
+        let plan = Plan::new(ms(0), ms(3_000), Some(ms(0)), false);
         check(plan, &[(2_500, Held, 500, Wait(ms(500))), (3_000, Held, 0, Kill)]);
     }
 
     #[test]
     fn hands_off_means_never() {
-        let plan = Plan::new(ms(5_000), ms(3_000), true, true);
+        let plan = Plan::new(ms(5_000), ms(3_000), Some(ms(0)), true);
         let plan = check(plan, &[(0, Suspect, 1, Wait(TICK)), (10, Lost, 0, Wait(TICK))]);
         assert_eq!(plan.kill_at(), None);
     }

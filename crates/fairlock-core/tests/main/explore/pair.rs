@@ -1,6 +1,6 @@
 //! Two locks and clients that use both: each client has one inbox, one clock and one life.
 
-use super::{Budget, Move, SERVED_WITHIN, Scene, step};
+use super::{Budget, Move, SERVED_WITHIN, Scene, TICK, step};
 use crate::canon::fingerprint;
 use crate::client::Flaw;
 use crate::search::{End, Situation};
@@ -22,8 +22,7 @@ impl<'a> Pair<'a> {
     pub(crate) fn new(scene: &'a Scene) -> Self {
         let (first, mut second) = (scene.begin(), scene.begin());
         if scene.flaw != Flaw::RequestsPerLock {
-            let clients = second.clients.into_iter();
-            second.clients = clients.map(|client| client.numbered_from(500)).collect();
+            second.clients.iter_mut().for_each(|client| client.number_from(500));
         }
         let budgets = [scene.budget.clone(), scene.budget.clone()];
         let mut pair = Self { scene, sims: [first, second], budgets };
@@ -54,7 +53,12 @@ impl Situation for Pair<'_> {
         for at in 0..2 {
             self.scene.moves(&self.sims[at], &self.budgets[at], &mut here);
             // Moves that concern a client as a whole, or all of them, happen at both.
-            let once = |choice: &Move| !matches!(choice, Move::Pass(_) | Move::Deafen(_));
+            let once = |choice: &Move| {
+                !matches!(
+                    choice,
+                    Move::Pass(_) | Move::Deafen(_) | Move::Disconnect(_) | Move::Connect(_)
+                )
+            };
             out.extend(here.iter().filter(|m| at == 0 || once(m)).map(|m| (at, *m)));
         }
     }
@@ -73,6 +77,8 @@ impl Situation for Pair<'_> {
                 other.read_copy_of(&message.expect("cloned above"));
             }
             Move::Pass(ms) => other.now += ms,
+            Move::Disconnect(i) => other.disconnect(i),
+            Move::Connect(i) => other.connect(i),
             Move::Deafen(i) => other.subscribe(i, false),
             Move::Subscribe(i) => other.subscribe(i, true),
             _ => {}
@@ -99,10 +105,10 @@ impl Situation for Pair<'_> {
         }
         for _ in 0..SERVED_WITHIN {
             if sims.iter().all(Sim::is_served) {
-                return sims.iter().try_for_each(Sim::check);
+                return sims.into_iter().try_for_each(Sim::nothing_remains);
             }
             for sim in &mut sims {
-                sim.now += 1;
+                sim.now += TICK;
                 sim.calm_round(end.last_first);
                 sim.check()?;
             }

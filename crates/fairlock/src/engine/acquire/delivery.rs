@@ -1,20 +1,13 @@
-//! Passes a result from the driver to the caller.
+//! A hold on its way to the caller.
 
-use crate::base::error::Error;
 use crate::engine::context::Context;
 use crate::engine::release;
 use crate::state::hold::Hold;
 use crate::state::signals::TurnReporter;
 use std::sync::Arc;
-use tokio::sync::oneshot;
 
-pub(crate) type DeliverySender = oneshot::Sender<Result<Option<Delivery>, Error>>;
-
-/// Receives the driver's result. Dropping it gives the request up.
-pub(crate) type Requested = oneshot::Receiver<Result<Option<Delivery>, Error>>;
-
-/// A hold on its way from the driver to the caller. If the caller's future is dropped while the
-/// hold is in the channel, nobody ever sees it, and it is released here.
+/// A hold that its caller has not seen yet. If the caller has gone, nobody ever sees it, and it is
+/// released here.
 pub(crate) struct Delivery {
     hold: Option<Arc<Hold>>,
     context: Arc<Context>,
@@ -40,6 +33,7 @@ impl Drop for Delivery {
             std::mem::forget((hold, Arc::clone(&self.context)));
             return;
         }
+        let _closes = self.context.closes_on_panic();
         let (change, unattended) = hold.leave();
         if unattended {
             self.context.watchdog.forget(&hold);

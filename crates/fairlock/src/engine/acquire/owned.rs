@@ -1,135 +1,132 @@
-//! An acquisition by an explicit owner: enters the owner's hold, or asks the store when no other
-//! request of the owner does.
+//! Carries out what [`Owned`] says: an explicit owner's request enters the owner's hold, or asks the
+//! store when no other request of the owner does.
 
-use super::answers::silence;
-use super::ask::ask;
-use super::stop::{SILENCE_GRACE, Stop, stop};
-use super::{Delivery, DeliverySender, Request};
+use super::course::Asking;
+use super::drive::{Course, Driver, until};
+use super::{Delivery, errors};
 use crate::base::error::{Error, ErrorKind};
-use crate::engine::context::Context;
 use crate::engine::reenter;
 use crate::observe;
 use crate::state::seat::Seat;
-use std::pin::{Pin, pin};
+use fairlock_core::client::acquiring::{Acquiring, Entry, Owned, OwnedEnd, OwnedStep};
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::MutexGuard;
 
 /// How a request proceeds.
 enum Way<'a> {
-    Entered(Delivery),
-    /// It asks the store. `after_an_answer` says whether the request before it was answered.
-    Asks {
-        turn: MutexGuard<'a, ()>,
-        after_an_answer: bool,
-    },
-    /// Another request is under way, and this one does not wait.
-    Busy,
+    /// It has ended.
+    Ends(Option<Delivery>),
+    /// It asks the store, while it has the turn.
+    Asks(MutexGuard<'a, ()>),
 }
 
-/// As [`run`](super::run), for an explicit owner: enters the owner's hold, or acquires one when no
-/// other request of the owner is about to.
-pub(crate) async fn drive(
-    context: &Arc<Context>,
-    wanted: &Request,
-    seat: &Arc<Seat>,
-    caller: &mut DeliverySender,
-) -> Result<Option<Delivery>, Error> {
-    let way = {
-        let entering = AtomicBool::new(false);
-        let mut way = pin!(find_way(context, wanted, seat, &entering));
-        tokio::select! {
-            biased;
-            way = &mut way => way?,
-            why = stop(context, caller, wanted.until) => match why {
-                Stop::Late => late(context, wanted, seat, way, &entering).await?,
-                _ => Way::Busy,
-            },
-        }
+/// What takes time.
+enum Doing {
+    Enter,
+    Turn { now: bool },
+}
+
+/// What came of it.
+enum Done<'a> {
+    Entry(Entry<Error>, Option<Delivery>),
+    /// `None` if it is another request's turn.
+    Turn(Option<MutexGuard<'a, ()>>),
+}
+
+pub(super) async fn drive(asking: &Asking, seat: &Arc<Seat>) -> Result<Option<Delivery>, Error> {
+    let Asking { context, wanted, .. } = asking;
+    let _turn = match find_way(asking, seat).await? {
+        Way::Ends(entered) => return Ok(entered),
+        Way::Asks(turn) => turn,
     };
-    let _turn = match way {
-        Way::Entered(entered) => {
-            observe::asked_as(&wanted.asked, &seat.owner);
-            return Ok(Some(entered));
-        }
-        Way::Asks { turn, .. } => turn,
-        Way::Busy => return Ok(None),
-    };
-    let hold = ask(context, wanted, seat.owner.clone(), caller).await?;
+    let (owner, request) = (seat.owner.clone(), context.new_request()?);
+    let mut machine = Acquiring::new(wanted.wanted(context), owner, request);
+    let step = machine.start(wanted.at(context));
+    let hold = Driver::new(asking, Course::new(machine, step)).run().await?;
     if let Some(hold) = &hold {
         seat.set_hold(hold);
     }
     Ok(hold.map(|hold| Delivery::new(hold, context)))
 }
 
-/// Time is up. A store that has not answered has not said that the lock is taken: it gets some more
-/// time, and after that its silence is an error.
-async fn late<'a>(
-    context: &Arc<Context>,
-    wanted: &Request,
-    seat: &Seat,
-    way: Pin<&mut impl Future<Output = Result<Way<'a>, Error>>>,
-    entering: &AtomicBool,
-) -> Result<Way<'a>, Error> {
-    let entering = entering.load(Ordering::Relaxed);
-    let says_something = async {
-        if entering {
-            // Only the answer to this re-entry counts.
-            std::future::pending::<()>().await;
-        }
-        seat.says_something(|name| context.is_connected(name)).await;
-    };
-    let way = tokio::select! {
-        biased;
-        way = way => Some(way?),
-        () = says_something => return Ok(Way::Busy),
-        () = tokio::time::sleep(SILENCE_GRACE) => None,
-    };
-    match way {
-        Some(entered @ Way::Entered(_)) => Ok(entered),
-        // The re-entry was refused, or the other request is over; no time is left for a request of
-        // this caller.
-        Some(Way::Asks { after_an_answer, .. }) if entering || after_an_answer => Ok(Way::Busy),
-        _ => Err(silence(ErrorKind::Unknown, &wanted.name).by(&seat.owner)),
+async fn find_way<'a>(asking: &'a Asking, seat: &'a Arc<Seat>) -> Result<Way<'a>, Error> {
+    let Asking { context, wanted, .. } = asking;
+    let mut owned = Owned::new(wanted.try_once, wanted.until.map(|until| until.nanos()));
+    let mut closed = pin!(context.closed());
+    let (mut entered, mut its_turn) = (None, None);
+    let mut step = owned.start();
+    loop {
+        let doing = match (step, its_turn.take()) {
+            (OwnedStep::Ask, Some(turn)) => {
+                seat.has_not_asked();
+                return Ok(Way::Asks(turn));
+            }
+            (OwnedStep::Done(end), _) => {
+                return match end {
+                    OwnedEnd::Entered => {
+                        observe::asked_as(&wanted.asked, &seat.owner);
+                        Ok(Way::Ends(entered))
+                    }
+                    OwnedEnd::None => Ok(Way::Ends(None)),
+                    OwnedEnd::Failed(error) => Err(error),
+                    OwnedEnd::Silent => Err(errors::silence(true).by(&seat.owner)),
+                };
+            }
+            (OwnedStep::Turn { now }, _) => Doing::Turn { now },
+            (_, turn) => {
+                its_turn = turn;
+                Doing::Enter
+            }
+        };
+        let mut doing = pin!(carry_out(asking, seat, doing));
+        step = loop {
+            // Created before the look, so that no answer falls in between.
+            let answered = seat.answered();
+            let others = owned.others(wanted.at(context), seat.progress());
+            if !matches!(others, OwnedStep::Wait) {
+                break others;
+            }
+            let step = tokio::select! {
+                biased;
+                done = &mut doing => match done {
+                    Done::Entry(entry, delivery) => {
+                        entered = delivery;
+                        owned.entry(entry)
+                    }
+                    Done::Turn(None) => owned.busy(),
+                    Done::Turn(turn) => {
+                        its_turn = turn;
+                        owned.turn(seat.looks_first())
+                    }
+                },
+                () = asking.gone() => owned.gone(),
+                () = closed.as_mut() => owned.gone(),
+                () = answered => OwnedStep::Wait,
+                () = until(owned.deadline_ns()) => owned.time(wanted.at(context)),
+            };
+            if !matches!(step, OwnedStep::Wait) {
+                break step;
+            }
+        };
     }
 }
 
-async fn find_way<'a>(
-    context: &Arc<Context>,
-    wanted: &Request,
-    seat: &'a Arc<Seat>,
-    entering: &AtomicBool,
-) -> Result<Way<'a>, Error> {
-    // Re-entries need no turn: each names a count, so they may arrive in any order.
-    entering.store(true, Ordering::Relaxed);
-    if let Some(entered) = enter_hold(context, wanted, seat).await? {
-        return Ok(Way::Entered(entered));
+async fn carry_out<'a>(asking: &Asking, seat: &'a Seat, doing: Doing) -> Done<'a> {
+    match doing {
+        Doing::Enter => match enter_hold(asking, seat).await {
+            Ok(Some(entered)) => Done::Entry(Entry::Entered, Some(entered)),
+            Ok(None) => Done::Entry(Entry::NoHold, None),
+            Err(error) => Done::Entry(Entry::Failed(error), None),
+        },
+        Doing::Turn { now: true } => Done::Turn(seat.turn.try_lock().ok()),
+        Doing::Turn { now: false } => Done::Turn(Some(seat.turn.lock().await)),
     }
-    entering.store(false, Ordering::Relaxed);
-    let turn = if wanted.try_once {
-        let Ok(turn) = seat.turn.try_lock() else { return Ok(Way::Busy) };
-        turn
-    } else {
-        seat.turn.lock().await
-    };
-    let after_an_answer = seat.looks_first();
-    // The request that had the turn before may have acquired the lock.
-    entering.store(true, Ordering::Relaxed);
-    Ok(match enter_hold(context, wanted, seat).await? {
-        Some(entered) => Way::Entered(entered),
-        None => {
-            seat.has_not_asked();
-            Way::Asks { turn, after_an_answer }
-        }
-    })
 }
 
 /// Enters the owner's hold. `None` if it has none that can be entered.
-async fn enter_hold(
-    context: &Arc<Context>,
-    wanted: &Request,
-    seat: &Seat,
-) -> Result<Option<Delivery>, Error> {
+async fn enter_hold(asking: &Asking, seat: &Seat) -> Result<Option<Delivery>, Error> {
+    let Asking { context, wanted, .. } = asking;
     let Some(hold) = seat.hold() else { return Ok(None) };
     if hold.kind() != wanted.kind {
         let message = format!(

@@ -1,14 +1,14 @@
 //! A request for a lock, and the operation and the hold that are made from it.
 
 use crate::base::clock::Moment;
-use crate::base::error::Error;
 use crate::engine::context::Context;
 use crate::observe;
-use crate::state::hold::{Hold, Lease, valid_until};
+use crate::state::hold::Hold;
 use crate::state::seat::Seat;
 use crate::state::signals::TurnReporter;
-use fairlock_core::client::Acquisition;
-use fairlock_core::{Grant, Kind, LockName, Mode, OwnerId};
+use fairlock_core::client::Standing;
+use fairlock_core::client::acquiring::{At, Held, Wanted};
+use fairlock_core::{Kind, LockName, Mode};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,13 +33,13 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn lease_ms(&self, context: &Context) -> u64 {
+    fn lease_ms(&self, context: &Context) -> u64 {
         let lease = self.lease.unwrap_or(context.config.watchdog_lease);
         self.max_hold.map_or(lease, |most| most.min(lease)).as_millis() as u64
     }
 
     /// Whether the hold lasts for longer than one lease.
-    pub(super) fn is_renewed(&self, context: &Context) -> bool {
+    fn is_renewed(&self, context: &Context) -> bool {
         self.lease.is_none()
             && self.max_hold.is_none_or(|most| most > context.config.watchdog_lease)
     }
@@ -54,38 +54,49 @@ impl Request {
         }
     }
 
-    /// Begins an acquisition in the name of `owner`.
-    pub(super) fn begin(&self, context: &Context, owner: OwnerId) -> Result<Acquisition, Error> {
-        let mode = if self.try_once { Mode::Try } else { Mode::Wait };
-        let (lease_ms, is_shared) = (self.lease_ms(context), self.seat.is_some());
-        let request = context.new_request()?;
-        Ok(Acquisition::new(self.kind, owner, mode, lease_ms, is_shared, request))
+    /// What is asked for.
+    pub(super) fn wanted(&self, context: &Context) -> Wanted {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Wanted {
+            kind: self.kind,
+            mode: if self.try_once { Mode::Try } else { Mode::Wait },
+            lease_ms: self.lease_ms(context),
+            renewed: self.is_renewed(context),
+            max_hold: self.max_hold,
+            until_ns: self.until.map(Moment::nanos),
+            shared_owner: self.seat.is_some(),
+            replicas_ms: context.store.is_replicated().then(|| ms(context.config.replicas_timeout)),
+            at_once: context.store.is_synchronous(),
+            store_timeout_ms: ms(context.config.store_timeout),
+            period_ms: ms(context.beat_every(&self.name)),
+        }
     }
 
-    /// The hold for a grant whose TTL counts from `base`.
-    pub(crate) fn hold(
-        &self,
-        context: &Context,
-        acquisition: Acquisition,
-        grant: &Grant,
-        base: Moment,
-    ) -> Hold {
-        let ms = self.lease_ms(context);
-        let renewed = self.is_renewed(context);
-        let end = if renewed { self.max_hold } else { Some(Duration::from_millis(ms)) };
-        let lease = Lease {
-            ms,
-            renewed,
-            end_ns: end.map(|end| base.plus(end).nanos()),
-            ends_by_max_hold: end.is_some() && end == self.max_hold,
-        };
-        let until = valid_until(base, grant.ttl_ms);
-        let mut hold = Hold::new(self.name.clone(), acquisition, grant.token, lease, until);
+    /// Now, as far as it matters to an acquisition.
+    pub(super) fn at(&self, context: &Context) -> At {
+        At { ns: Moment::now().nanos(), connected: context.is_connected(&self.name) }
+    }
+
+    /// A new hold.
+    pub(super) fn hold(&self, context: &Context, held: Held) -> Hold {
+        let mut hold = Hold::new(self.name.clone(), held.acquisition, held.token, held.hold);
         hold.seat = self.seat.clone();
         // A fork copies a store that is inside the process.
         if !context.is_in_process {
             hold.stay_at(context.origin);
         }
+        hold
+    }
+
+    /// As [`hold`](Self::hold), for the caller, and watched from now on.
+    pub(super) fn held(&self, context: &Context, held: Held) -> Arc<Hold> {
+        let (standing, whole) = (held.hold.standing(), held.whole);
+        let hold = Arc::new(self.hold(context, held));
+        observe::held(&hold.told(), context.config.log_names, &self.asked);
+        if standing == Standing::Suspect {
+            hold.suspect();
+        }
+        context.watchdog.watch(&hold, whole);
         hold
     }
 }

@@ -11,7 +11,9 @@
 //!   afterwards. Otherwise it is refused.
 //! - Before each operation a user checks that the names still lead there (`views`), and fails if
 //!   they do not.
-//! - The last user, if it leaves properly, records that nothing is left.
+//! - The last user, if it leaves properly, records that nothing is left. If log and index are
+//!   still there, processes of an older version have them open, which record nothing. The last one
+//!   of those removes them, and the next one has others, so what is recorded would be wrong.
 //!
 //! Users enter and leave one at a time, through the gate: the kernel's lock on the clients' folder.
 
@@ -45,10 +47,13 @@ const RECORD_BYTES: usize = 160;
 /// Recorded by the last user that left properly: the log was written back to the file and removed.
 const NOTHING_LEFT: &str = "fairlock 1 nothing left";
 
+/// Recorded by the last user of a version that knows this file, if others went on without it.
+const UNKNOWN: &str = "fairlock 1 unknown";
+
 /// The contents of `FILE-users`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Record {
-    /// Empty, or not written by this version.
+    /// Empty, not written by this version, or given up to older ones.
     Unknown,
     /// The last user left properly.
     NothingLeft,
@@ -181,9 +186,9 @@ impl User {
             && is_at(&self.0, path)
             && flock(&self.0, FlockOperation::NonBlockingLockExclusive).is_ok()
         {
-            if Ids::gone(path) {
-                let _ = write(path, &self.0, Record::NothingLeft);
-            }
+            let gone = Ids::gone(path);
+            let left = if gone { Record::NothingLeft } else { Record::Unknown };
+            let _ = write(path, &self.0, left);
             let _ = flock(&self.0, FlockOperation::Unlock);
         }
     }
@@ -249,7 +254,8 @@ fn read(users: &File) -> Record {
 fn write(path: &Path, users: &File, record: Record) -> Result<(), StoreError> {
     let text = match record {
         Record::Used(ids) => ids.to_string(),
-        _ => NOTHING_LEFT.to_owned(),
+        Record::NothingLeft => NOTHING_LEFT.to_owned(),
+        Record::Unknown => UNKNOWN.to_owned(),
     };
     let text = format!("{text:<width$}\n", width = RECORD_BYTES - 1);
     users.write_all_at(text.as_bytes(), 0).map_err(|error| fault::of_io(path, "-users", &error))
@@ -291,9 +297,12 @@ mod tests {
         };
         assert_eq!(read(&open()), Record::Unknown);
         let longest = Ids::new([(u64::MAX, u64::MAX); 3]);
-        for record in
-            [Record::Used(longest), Record::NothingLeft, Record::Used(Ids::new([(1, 2); 3]))]
-        {
+        for record in [
+            Record::Used(longest),
+            Record::NothingLeft,
+            Record::Unknown,
+            Record::Used(Ids::new([(1, 2); 3])),
+        ] {
             write(&path, &open(), record).unwrap();
             assert_eq!(read(&open()), record);
         }

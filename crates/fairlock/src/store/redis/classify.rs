@@ -1,38 +1,39 @@
 //! What a failed call means: refused, passing, or in doubt. One match decides.
 
+use super::wire::CallError;
 use crate::base::error::{Error, ErrorKind};
 use crate::store::StoreError;
-use redis::{ErrorKind as Kind, RedisError, ServerErrorKind as Server};
 
 /// Longest part of a server's message that an error of ours repeats, in characters.
 const SHOWN_CHARS: usize = 200;
 
-pub(crate) fn is_noscript(error: &RedisError) -> bool {
-    error.kind() == Kind::Server(Server::NoScript)
+pub(crate) fn is_noscript(error: &CallError) -> bool {
+    error.code() == Some("NOSCRIPT")
 }
 
-pub(crate) fn is_wrong_type(error: &RedisError) -> bool {
+pub(crate) fn is_wrong_type(error: &CallError) -> bool {
     error.code() == Some("WRONGTYPE") || text(error).contains("WRONGTYPE")
 }
 
 /// The script's description of what is stored under the lock's name, if that is certainly not a
 /// lock.
-pub(crate) fn not_a_lock(error: &RedisError) -> Option<String> {
+pub(crate) fn not_a_lock(error: &CallError) -> Option<String> {
     let says = text(error);
     let (_, found) = says.split_once("FAIRLOCK_KIND")?;
-    // redis-rs quotes a code that it does not know.
+    // The notation of an error puts its code between quotes.
     Some(found.trim_start_matches(['"', ':', ' ']).to_owned())
 }
 
 /// Whether the server is a replica.
-pub(crate) fn is_read_only(error: &RedisError) -> bool {
-    error.kind() == Kind::Server(Server::ReadOnly) || text(error).contains("READONLY")
+pub(crate) fn is_read_only(error: &CallError) -> bool {
+    error.code() == Some("READONLY") || text(error).contains("READONLY")
 }
 
 /// Whether a permission is missing. Scripts report that without the code.
-pub(crate) fn is_permission(error: &RedisError) -> bool {
+pub(crate) fn is_permission(error: &CallError) -> bool {
     let says = text(error).to_ascii_lowercase();
-    error.kind() == Kind::Server(Server::NoPerm)
+    matches!(error, CallError::NoRight(_))
+        || error.code() == Some("NOPERM")
         || [
             "noperm",
             "no permissions",
@@ -45,37 +46,31 @@ pub(crate) fn is_permission(error: &RedisError) -> bool {
 }
 
 /// The server's message, bounded and without control characters.
-pub(super) fn text(error: &RedisError) -> String {
+pub(super) fn text(error: &CallError) -> String {
     let full = error.to_string();
     full.chars().take(SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-pub(crate) fn classify(error: &RedisError) -> StoreError {
+pub(crate) fn classify(error: &CallError) -> StoreError {
     let said = text(error);
     let failure = judge(error, said.clone());
     StoreError { error: failure.error.quoting(&said), ..failure }
 }
 
-fn judge(error: &RedisError, message: String) -> StoreError {
-    match error.kind() {
-        Kind::AuthenticationFailed => denied(message),
-        Kind::Io => StoreError::unavailable(format!("the connection failed: {message}"), true),
-        Kind::Server(kind) => match kind {
-            Server::NoPerm => denied(message),
-            Server::BusyLoading
-            | Server::TryAgain
-            | Server::ClusterDown
-            | Server::MasterDown
-            | Server::ReadOnly => StoreError::unavailable(message, false),
+fn judge(error: &CallError, message: String) -> StoreError {
+    match error {
+        CallError::Io(_) => {
+            StoreError::unavailable(format!("the connection failed: {message}"), true)
+        }
+        CallError::NoRight(_) => denied(message),
+        CallError::Server(server) => match server.code() {
+            "NOPERM" => denied(message),
+            "LOADING" | "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN" | "READONLY" => {
+                StoreError::unavailable(message, false)
+            }
             _ => by_code(error, message),
         },
-        Kind::Extension => by_code(error, message),
-        Kind::InvalidClientConfig => StoreError::refused(Error::misuse(message)),
-        // The connection ended in the middle of a reply.
-        Kind::Parse if message.to_lowercase().contains("unexpected end of") => {
-            StoreError::unavailable(message, true)
-        }
-        Kind::Parse | Kind::UnexpectedReturnType => StoreError {
+        CallError::Parse(_) | CallError::Unexpected(_) => StoreError {
             error: Error::new(
                 ErrorKind::Protocol,
                 format!(
@@ -86,11 +81,10 @@ fn judge(error: &RedisError, message: String) -> StoreError {
             doubt: true,
             passing: false,
         },
-        _ => StoreError::unavailable(message, true),
     }
 }
 
-fn by_code(error: &RedisError, message: String) -> StoreError {
+fn by_code(error: &CallError, message: String) -> StoreError {
     let code = error.code().unwrap_or("");
     // Older servers put errors of a script's commands inside a general error.
     let says = |word: &str| code == word || message.contains(word);
@@ -149,23 +143,4 @@ fn denied(message: String) -> StoreError {
         )
     };
     StoreError::refused(Error::new(ErrorKind::Denied, message))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A server that was killed in the middle of a reply ended a waiter for good, with "the
-    /// server's reply cannot be read".
-    #[test]
-    fn a_reply_that_is_cut_off_is_a_lost_connection() {
-        for cut in [&b"$5\r\nab"[..], b"*2\r\n:1\r\n", b"%1\r\n+a"] {
-            let error = redis::parse_redis_value(cut).expect_err("it is not whole");
-            let failure = classify(&error);
-            assert!(failure.passing && failure.doubt, "{error}: {:?}", failure.error);
-            assert_eq!(failure.error.kind(), ErrorKind::Unavailable, "{error}");
-        }
-        let error = redis::parse_redis_value(b"HTTP/1.1 400\r\n").expect_err("no RESP");
-        assert!(!classify(&error).passing, "{error}");
-    }
 }

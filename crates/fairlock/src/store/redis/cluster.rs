@@ -1,6 +1,6 @@
 //! A Cluster: a connection to each master, and which of them serves which slot.
 //!
-//! Routing is ours, not redis-rs': a guard's time counts from when the answered copy was sent,
+//! Routing is no part of a connection: a guard's time counts from when the answered copy was sent,
 //! every resend must be known, and the loss of a node must immediately put the holds of that node,
 //! and no others, in doubt.
 
@@ -13,12 +13,12 @@ use super::login::Login;
 use super::place::Place;
 use super::route::{self, Route};
 use super::slots::{Addr, SLOTS, SlotMap, SlotSet, slot_of};
+use super::wire::CallError;
 use crate::base::clock::{Moment, ServerClock, lock};
 use crate::base::error::{Error, ErrorKind};
 use crate::settings::config::{Address, Config};
 use crate::store::{Event, Events, Scope, StoreError};
 use fairlock_core::LockName;
-use redis::RedisError;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -93,8 +93,8 @@ pub(crate) enum Redirected {
 
 impl Redirected {
     /// `None` for other errors, and for redirections that lead nowhere.
-    pub(crate) fn read(error: &RedisError, by: &Addr) -> Option<Self> {
-        let (place, _) = error.redirect_node()?;
+    pub(crate) fn read(error: &CallError, by: &Addr) -> Option<Self> {
+        let place = error.redirect_node()?;
         let to = Addr::redirected(place, by)?;
         Some(if error.code() == Some("ASK") { Self::Ask(to) } else { Self::Moved(to) })
     }

@@ -23,6 +23,7 @@ use super::place::Place;
 use super::reply;
 use super::rights;
 use super::script::{self, By};
+use super::wire::{self, CallError, Pipeline, Value};
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::settings::config::Config;
@@ -30,7 +31,6 @@ use crate::settings::replicas::Replicas;
 use crate::settings::server_checks::Reactions;
 use crate::store::{Confirmed, Reply, StoreError};
 use fairlock_core::{LockName, Op, Rules};
-use redis::{Pipeline, RedisError, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -39,14 +39,13 @@ use tokio::task::AbortHandle;
 /// How many operations share a `WAIT` at most: about a millisecond of the server's time.
 const BATCH_MAX: usize = 128;
 
-/// How many operations may stand in line; more wait for room.
-const LINE_MAX: usize = 1_024;
-
 const TOUCH: &str = include_str!("lua/replicated.lua");
 
 /// Confirms operations on a server and its replicas. Its tasks end with it.
 pub(crate) struct Confirmer {
-    line: mpsc::Sender<Item>,
+    /// Without a bound: a caller that waits for room keeps it even if its future is not polled, and
+    /// then no renewal gets it.
+    line: mpsc::UnboundedSender<Item>,
     tasks: [AbortHandle; 2],
 }
 
@@ -99,7 +98,7 @@ impl Confirmer {
         settings.on = Reactions::ignoring();
         let link = Link::beside(Arc::clone(place), &settings);
         let keep = tokio::spawn(kept(Arc::clone(&link), Link::run));
-        let (line, items) = mpsc::channel(LINE_MAX);
+        let (line, items) = mpsc::unbounded_channel();
         let worker = Worker {
             link,
             wanted: config.replicas,
@@ -123,13 +122,13 @@ impl Confirmer {
         let gone = || StoreError::unavailable("the client has ended".into(), true);
         let (tell, told) = oneshot::channel();
         let item = Item { name: name.clone(), op: op.clone(), publishing, tell };
-        self.line.send(item).await.map_err(|_| gone())?;
+        self.line.send(item).map_err(|_| gone())?;
         told.await.map_err(|_| gone())?
     }
 }
 
 impl Worker {
-    async fn run(mut self, mut items: mpsc::Receiver<Item>) {
+    async fn run(mut self, mut items: mpsc::UnboundedReceiver<Item>) {
         let mut batch = Vec::new();
         while items.recv_many(&mut batch, BATCH_MAX).await > 0 {
             // Drops those that nobody waits for any more.
@@ -191,8 +190,8 @@ impl Worker {
         conn: &mut Connection,
         batch: &[Item],
         by: By,
-    ) -> Result<(Vec<Value>, Count), RedisError> {
-        let mut pipe = redis::pipe();
+    ) -> Result<(Vec<Value>, Count), CallError> {
+        let mut pipe = wire::pipe();
         for item in batch {
             pipe.add_command(script::call(by, &self.rules, item.publishing, &item.name, &item.op));
         }
@@ -205,11 +204,11 @@ impl Worker {
             .map(|item| Keys::new(&item.name).replicated());
         let mut replies = batch.len();
         if let Some(key) = &key {
-            pipe.cmd("EVAL").arg(TOUCH).arg(1).arg(key);
+            pipe.cmd("EVAL").arg(TOUCH).arg(1_u8).arg(key);
             replies += 1;
         }
         self.add_wait(&mut pipe, self.last_needed);
-        let mut values = conn.send_packed_commands(&pipe, 0, replies + WAIT_REPLIES).await?;
+        let mut values = conn.call_all(&pipe).await?;
         let waited = values.split_off(replies);
         if let Some(key) = &key
             && let Some(touched) = values.pop()
@@ -221,9 +220,9 @@ impl Worker {
         let mut count = self.count(waited)?;
         if count.acknowledged < count.needed && self.last_needed < count.needed {
             // There are more replicas than last time.
-            let mut pipe = redis::pipe();
+            let mut pipe = wire::pipe();
             self.add_wait(&mut pipe, count.needed);
-            count = self.count(conn.send_packed_commands(&pipe, 0, WAIT_REPLIES).await?)?;
+            count = self.count(conn.call_all(&pipe).await?)?;
         }
         self.last_needed = count.needed;
         Ok((values, count))
@@ -234,13 +233,12 @@ impl Worker {
         pipe.cmd("ROLE");
     }
 
-    fn count(&self, waited: Vec<Value>) -> Result<Count, RedisError> {
+    fn count(&self, waited: Vec<Value>) -> Result<Count, CallError> {
         let read = |waited: Vec<Value>| {
             let [acknowledged, role] = <[Value; WAIT_REPLIES]>::try_from(waited).ok()?;
             Some((acknowledged, role))
         };
-        let odd =
-            || RedisError::from((redis::ErrorKind::UnexpectedReturnType, "odd reply to WAIT"));
+        let odd = || CallError::Unexpected("odd reply to WAIT");
         let (acknowledged, role) = read(waited).ok_or_else(odd)?;
         let Value::Int(acknowledged) = acknowledged.extract_error()? else { return Err(odd()) };
         let connected = connected(&role.extract_error()?).ok_or_else(odd)?;
@@ -261,7 +259,7 @@ impl Worker {
 
 /// Classifies a failure when another server may be the primary by now: that one answers the next
 /// attempt.
-fn failure_of(error: &RedisError) -> StoreError {
+fn failure_of(error: &CallError) -> StoreError {
     let moved = matches!(error.code(), Some("MOVED" | "ASK" | "UNBLOCKED"))
         || error.to_string().contains("cannot be used with replica");
     if moved {

@@ -1,30 +1,27 @@
 //! Makes connections: the only place where a stream to a server is opened, in every topology.
 //!
-//! The streams are ours rather than redis-rs's, so that we decide what is sent before a stream is
-//! ready, and to which of a name's addresses it goes (`route.rs`).
+//! Nothing is sent before a stream is ready, and a name has one address for all connections of a
+//! client (`route.rs`).
 
 use super::classify::classify;
 use super::handshake;
-use super::limits::Heard;
 use super::link::made;
-use super::login::Login;
+use super::login::{Login, Logon};
 use super::route::Route;
 use super::tapped::{Listener, Tapped};
+pub(crate) use super::wire::Connection;
+use super::wire::{self, CallError, Settings, Value};
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::settings::config::Config;
 use crate::store::StoreError;
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisError, Value};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::task::AbortHandle;
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,40 +79,31 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     /// A new connection for commands, logged in. It chooses the address for all connections of the
     /// client: of several, the first that is not a replica. The caller bounds the time.
-    pub(crate) async fn lead(
-        &self,
-        config: AsyncConnectionConfig,
-    ) -> Result<Connection, StoreError> {
-        self.dial(&self.login.now().await?, config, true).await
+    pub(crate) async fn lead(&self, settings: Settings) -> Result<Connection, StoreError> {
+        self.dial(&self.login.now().await?, settings, true).await
     }
 
     /// A connection to the address that the command connection has chosen, or is about to choose.
     /// The caller bounds the time.
-    pub(crate) async fn follow(
-        &self,
-        config: AsyncConnectionConfig,
-    ) -> Result<Connection, StoreError> {
-        let Some((host, _)) = self.name() else { return self.connect(config).await };
+    pub(crate) async fn follow(&self, settings: Settings) -> Result<Connection, StoreError> {
+        let Some((host, _)) = self.name() else { return self.connect(settings).await };
         let addr = self.route.chosen().await;
-        self.at(host, addr, &self.login.now().await?, config).await
+        self.at(host, addr, &self.login.now().await?, settings).await
     }
 
     /// A connection to the first address that can be reached, logged in. The caller bounds the
     /// time.
-    pub(crate) async fn connect(
-        &self,
-        config: AsyncConnectionConfig,
-    ) -> Result<Connection, StoreError> {
-        self.connect_as(&self.login.now().await?, config).await
+    pub(crate) async fn connect(&self, settings: Settings) -> Result<Connection, StoreError> {
+        self.connect_as(&self.login.now().await?, settings).await
     }
 
     /// Like [`connect`](Self::connect), with a login that was looked up before.
     pub(crate) async fn connect_as(
         &self,
-        login: &RedisConnectionInfo,
-        config: AsyncConnectionConfig,
+        login: &Logon,
+        settings: Settings,
     ) -> Result<Connection, StoreError> {
-        self.dial(login, config, false).await
+        self.dial(login, settings, false).await
     }
 
     /// The name to look up; `None` for an address, which leaves no choice.
@@ -135,14 +123,14 @@ impl Endpoint {
 
     async fn dial(
         &self,
-        login: &RedisConnectionInfo,
-        config: AsyncConnectionConfig,
+        login: &Logon,
+        settings: Settings,
         leads: bool,
     ) -> Result<Connection, StoreError> {
         let (host, port) = match &self.target {
             Target::Unix(path) => {
-                let stream = unix(path).await.map_err(unreached)?;
-                return made(Connection::over(stream, login, config).await);
+                let stream = unix(path).await?;
+                return made(logged_in(stream, login, settings).await);
             }
             Target::Tcp(host, port) => (host, *port),
         };
@@ -150,11 +138,11 @@ impl Endpoint {
         #[cfg(test)]
         if let Some(stream) = super::simulation::stream_to(host) {
             let stream = stream.await.map_err(|error| unreached(error.into()))?;
-            return plain(stream, login, config).await;
+            return plain(stream, login, settings).await;
         }
         let addrs = self.route.addresses(host, port).await?;
         if let [only] = addrs[..] {
-            let conn = self.at(host, only, login, config).await?;
+            let conn = self.at(host, only, login, settings).await?;
             if leads {
                 self.route.choose(only);
             }
@@ -164,7 +152,7 @@ impl Endpoint {
         let (mut replica, mut failure) = (None, None);
         for (addr, left) in addrs.iter().zip((1..=addrs.len() as u32).rev()) {
             let attempt = async {
-                let mut conn = self.at(host, *addr, login, config.clone()).await?;
+                let mut conn = self.at(host, *addr, login, settings.clone()).await?;
                 let is_replica = leads && is_replica(&mut conn).await?;
                 Ok((conn, is_replica))
             };
@@ -199,13 +187,13 @@ impl Endpoint {
         &self,
         host: &str,
         addr: SocketAddr,
-        login: &RedisConnectionInfo,
-        config: AsyncConnectionConfig,
+        login: &Logon,
+        settings: Settings,
     ) -> Result<Connection, StoreError> {
         let stream = tcp(addr).await.map_err(unreached)?;
         match &self.tls {
-            None => plain(stream, login, config).await,
-            Some(tls) => encrypted(tls, host, stream, login, config).await,
+            None => plain(stream, login, settings).await,
+            Some(tls) => encrypted(tls, host, stream, login, settings).await,
         }
     }
 }
@@ -217,22 +205,18 @@ fn at_address(addr: &SocketAddr, failure: StoreError) -> StoreError {
 
 /// `HELLO` needs no permission. A server that does not report its role is not a replica.
 async fn is_replica(conn: &mut Connection) -> Result<bool, StoreError> {
-    let hello = made(conn.send_packed_command(&redis::cmd("HELLO")).await)?;
+    let hello = made(conn.call(&wire::cmd("HELLO")).await)?;
     let hello = hello.extract_error().unwrap_or(Value::Nil);
     Ok(handshake::field(&hello, "role").is_some_and(|role| role != "master"))
 }
 
-async fn plain<S>(
-    stream: S,
-    login: &RedisConnectionInfo,
-    config: AsyncConnectionConfig,
-) -> Result<Connection, StoreError>
+async fn plain<S>(stream: S, login: &Logon, settings: Settings) -> Result<Connection, StoreError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let opening = Arc::new(Opening::default());
     let stream = Tapped::new(stream, Sniffer::new(&opening));
-    let connected = Connection::over(stream, login, config).await;
+    let connected = logged_in(stream, login, settings).await;
     opening.judge(connected, made)
 }
 
@@ -241,13 +225,13 @@ async fn encrypted(
     tls: &Tls,
     host: &str,
     stream: TcpStream,
-    login: &RedisConnectionInfo,
-    config: AsyncConnectionConfig,
+    login: &Logon,
+    settings: Settings,
 ) -> Result<Connection, StoreError> {
     let (stream, ends) = tls.over(host, stream).await?;
     let opening = Arc::new(Opening::default());
     let stream = Tapped::new(stream, Sniffer::new(&opening));
-    let connected = Connection::over(stream, login, config).await;
+    let connected = logged_in(stream, login, settings).await;
     opening.judge(connected, |connected| connected.map_err(|error| ends.of_login(error)))
 }
 
@@ -256,8 +240,8 @@ async fn encrypted(
     tls: &Tls,
     _: &str,
     _: TcpStream,
-    _: &RedisConnectionInfo,
-    _: AsyncConnectionConfig,
+    _: &Logon,
+    _: Settings,
 ) -> Result<Connection, StoreError> {
     match *tls {}
 }
@@ -280,11 +264,11 @@ pub(super) fn own(failure: StoreError) -> StoreError {
 }
 
 /// Nobody was reached, so nothing was sent.
-fn unreached(error: RedisError) -> StoreError {
+fn unreached(error: CallError) -> StoreError {
     StoreError { doubt: false, ..classify(&error) }
 }
 
-async fn tcp(addr: SocketAddr) -> Result<TcpStream, RedisError> {
+async fn tcp(addr: SocketAddr) -> Result<TcpStream, CallError> {
     let stream = TcpStream::connect(addr).await?;
     // Small messages must not wait for each other's acknowledgement.
     stream.set_nodelay(true)?;
@@ -292,13 +276,13 @@ async fn tcp(addr: SocketAddr) -> Result<TcpStream, RedisError> {
 }
 
 #[cfg(unix)]
-async fn unix(path: &std::path::Path) -> Result<tokio::net::UnixStream, RedisError> {
-    Ok(tokio::net::UnixStream::connect(path).await?)
+async fn unix(path: &std::path::Path) -> Result<tokio::net::UnixStream, StoreError> {
+    tokio::net::UnixStream::connect(path).await.map_err(|error| unreached(error.into()))
 }
 
 #[cfg(not(unix))]
-async fn unix(_: &std::path::Path) -> Result<TcpStream, RedisError> {
-    Err((redis::ErrorKind::InvalidClientConfig, "this system has no Unix sockets").into())
+async fn unix(_: &std::path::Path) -> Result<TcpStream, StoreError> {
+    Err(StoreError::refused(Error::misuse("this system has no Unix sockets")))
 }
 
 /// The first bytes from a stream: enough to tell what is there, if it is not a Redis or Valkey
@@ -316,8 +300,8 @@ impl Opening {
     /// Why there is no connection. Recognizes answers that no Redis or Valkey server gives.
     fn judge<T>(
         &self,
-        connected: Result<T, RedisError>,
-        otherwise: impl FnOnce(Result<T, RedisError>) -> Result<T, StoreError>,
+        connected: Result<T, CallError>,
+        otherwise: impl FnOnce(Result<T, CallError>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let heard = self.0.get().map_or(&[][..], Vec::as_slice);
         let refused = |kind, message: &str, said: &str| {
@@ -375,51 +359,24 @@ impl Listener for Sniffer {
     }
 }
 
-/// A connection of redis-rs, with the task that moves its bytes; both end with the last clone.
-#[derive(Clone)]
-pub(crate) struct Connection {
-    calls: MultiplexedConnection,
-    _driver: Arc<Driver>,
-}
-
-struct Driver(AbortHandle);
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.0.abort();
+/// Asks for RESP3 and logs in, on a stream on which nothing was sent. The caller bounds the time.
+async fn logged_in<S>(stream: S, login: &Logon, settings: Settings) -> Result<Connection, CallError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let conn = Connection::over(stream, settings);
+    let mut both = wire::pipe();
+    let hello = both.cmd("HELLO").arg(3_u8);
+    if let Some((user, password)) = &login.credentials {
+        hello.arg("AUTH").arg(user).arg(&password.0);
     }
-}
-
-impl Connection {
-    /// Sends `HELLO` and logs in, on a stream on which nothing was sent.
-    async fn over<S>(
-        stream: S,
-        login: &RedisConnectionInfo,
-        config: AsyncConnectionConfig,
-    ) -> Result<Self, RedisError>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        // No server can make us keep more than we asked for.
-        let stream = Tapped::new(stream, Heard::default());
-        let (calls, driver) = MultiplexedConnection::new_with_config(login, stream, config).await?;
-        let driver = Driver(tokio::spawn(driver).abort_handle());
-        Ok(Self { calls, _driver: Arc::new(driver) })
+    if login.database != 0 {
+        both.cmd("SELECT").arg(login.database);
     }
-}
-
-impl Deref for Connection {
-    type Target = MultiplexedConnection;
-
-    fn deref(&self) -> &MultiplexedConnection {
-        &self.calls
+    for reply in conn.call_all(&both).await? {
+        reply.extract_error()?;
     }
-}
-
-impl DerefMut for Connection {
-    fn deref_mut(&mut self) -> &mut MultiplexedConnection {
-        &mut self.calls
-    }
+    Ok(conn)
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@ use super::link;
 use super::reply;
 use super::rights;
 use super::script::{self, By};
+use super::wire::{self, CallError, Value};
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use fairlock_core::{Answer, LockName, Op, Rules};
-use redis::{RedisError, RedisResult, Value};
 
 /// An operation to carry out, and how its messages are published.
 #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ impl Call<'_> {
         &self,
         conn: &mut Connection,
         asking: bool,
-    ) -> (Moment, RedisResult<Value>) {
+    ) -> (Moment, Result<Value, CallError>) {
         let mut sent = Moment::now();
         let mut result = self.copy(conn, By::Hash, asking).await;
         if result.as_ref().is_err_and(classify::is_noscript) {
@@ -40,15 +40,15 @@ impl Call<'_> {
         (sent, result)
     }
 
-    async fn copy(&self, conn: &mut Connection, by: By, asking: bool) -> RedisResult<Value> {
+    async fn copy(&self, conn: &mut Connection, by: By, asking: bool) -> Result<Value, CallError> {
         let cmd = script::call(by, self.rules, self.publishing, self.name, self.op);
         if !asking {
-            return conn.send_packed_command(&cmd).await?.extract_error();
+            return conn.call(&cmd).await?.extract_error();
         }
-        let mut both = redis::Pipeline::with_capacity(2);
+        let mut both = wire::Pipeline::with_capacity(2);
         both.cmd("ASKING");
         both.add_command(cmd);
-        let mut replies = conn.send_packed_commands(&both, 0, 2).await?;
+        let mut replies = conn.call_all(&both).await?;
         let reply = replies.pop().unwrap_or(Value::Nil);
         // Without permission for `ASKING`, the node only names the other one again.
         if let Some(asked) = replies.pop() {
@@ -66,7 +66,7 @@ impl Call<'_> {
     }
 
     /// The failure of a call on this connection.
-    pub(crate) async fn failed(&self, conn: &mut Connection, error: &RedisError) -> StoreError {
+    pub(crate) async fn failed(&self, conn: &mut Connection, error: &CallError) -> StoreError {
         let failure = classify(error);
         if classify::is_wrong_type(error) {
             return link::name_wrong_type(conn, self.name, self.op).await.unwrap_or(failure);

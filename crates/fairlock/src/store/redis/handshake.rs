@@ -6,12 +6,12 @@ use super::dial::Connection;
 use super::link;
 use super::record::Record;
 use super::rights;
+use super::wire::{CallError, Pipeline, Value};
 use crate::base::error::{Error, ErrorKind};
 use crate::settings::config::{Address, Config, ShardedPubSub};
 use crate::settings::replicas::Replicas;
 use crate::settings::server_checks::{Check, Reaction, Reactions, Warning};
 use crate::store::StoreError;
-use redis::{Pipeline, RedisError, Value};
 
 /// The oldest server that knows all commands of the scripts: `SET ... PXAT`.
 const OLDEST: (u32, u32) = (6, 2);
@@ -66,7 +66,7 @@ impl Handshake {
         conn: &mut Connection,
         record: Option<&Record>,
     ) -> Result<Vec<Warning>, StoreError> {
-        let mut ask = Pipeline::new();
+        let mut ask = Pipeline::default();
         ask.add_command(link::set_name(&self.name));
         ask.cmd("HELLO");
         let time = record.is_some_and(Record::connected);
@@ -94,11 +94,8 @@ impl Handshake {
             }
             ask.add_command(rights::by_hash()).add_command(rights::commands(self.publish));
         }
-        let asked = [time, memory, replication, rights, rights];
-        let count = 2 + asked.into_iter().filter(|asked| *asked).count() + outright.len();
-        let failed = |error: RedisError| StoreError { doubt: false, ..classify(&error) };
-        let mut replies =
-            conn.send_packed_commands(&ask, 0, count).await.map_err(failed)?.into_iter();
+        let failed = |error: CallError| StoreError { doubt: false, ..classify(&error) };
+        let mut replies = conn.call_all(&ask).await.map_err(failed)?.into_iter();
         let mut reply = || replies.next().unwrap_or(Value::Nil);
 
         link::named(reply()).map_err(failed)?;
@@ -224,7 +221,7 @@ fn is_no_sentinel(hello: &Value) -> Result<(), StoreError> {
 /// if they require some.
 fn of_replication(info: Value) -> Option<Finding> {
     let info = match info.extract_error().ok()? {
-        Value::VerbatimString { text, .. } => text,
+        Value::VerbatimString(text) => text,
         Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         _ => return None,
     };
@@ -243,7 +240,7 @@ pub(super) fn of_memory(info: Value) -> Option<Finding> {
         Some(Finding { check: Check::Eviction, message, kind: ErrorKind::Misuse, blind })
     };
     let info = match info.extract_error() {
-        Ok(Value::VerbatimString { text, .. }) => text,
+        Ok(Value::VerbatimString(text)) => text,
         Ok(Value::BulkString(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
         _ => String::new(),
     };
@@ -274,7 +271,7 @@ fn of_rights(
     outright: &[&str],
     by_hash: Value,
     commands: Value,
-) -> Result<Option<Finding>, RedisError> {
+) -> Result<Option<Finding>, CallError> {
     let mut denied: Vec<String> = outright.iter().map(|name| (*name).to_owned()).collect();
     match by_hash.extract_error() {
         Err(error) if is_permission(&error) => denied.push("EVALSHA".to_owned()),

@@ -7,6 +7,7 @@ use super::classify::is_permission;
 use super::dial::Connection;
 use super::link::made;
 use super::place::{Moves, Part, Place};
+use super::wire::{self, CallError, Cmd, Pipeline, Push, PushKind, Settings, Value};
 use super::{keys, link, reply, rights};
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Moment, lock};
@@ -14,7 +15,6 @@ use crate::base::error::Error;
 use crate::settings::config::Config;
 use crate::store::{Boxed, Event, Events, Scope, StoreError, Topic};
 use fairlock_core::ClientId;
-use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError, Value};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,6 +23,10 @@ use tokio::sync::{Notify, watch};
 
 /// Between two pings of the idle inbox: often enough for NAT and half-open connections.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
+
+/// Channels that a new connection subscribes to in one round trip. One after the other, a client with
+/// many plain locks and a long way to the server never came to the end before its time was up.
+const AT_ONCE: usize = 100;
 
 /// The inbox connection and the task that keeps it.
 pub(crate) struct Inbox {
@@ -210,13 +214,9 @@ impl Inbox {
     ) -> Result<(Line, Vec<Vec<u8>>), StoreError> {
         let broken = Arc::new(Notify::new());
         let (hear, ends) = (Arc::clone(self), Arc::clone(&broken));
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_timeout))
-            .set_response_timeout(Some(self.ping_timeout))
-            .set_push_sender(move |push| {
-                hear.hear(push, &ends);
-                Ok::<(), std::convert::Infallible>(())
-            });
+        let config = Settings::default().response_timeout(self.ping_timeout).on_push(move |push| {
+            hear.hear(push, &ends);
+        });
         let connect = async {
             let mut conn = self.place.connect(Part::Follows, config, moves).await?;
             let channels = self.subscribe(&mut conn).await?;
@@ -229,22 +229,30 @@ impl Inbox {
     /// Subscribes to the channels that are wanted now, and returns them.
     async fn subscribe(&self, conn: &mut Connection) -> Result<Vec<Vec<u8>>, StoreError> {
         made(link::name_connection(conn, &self.name).await)?;
-        let denied = |channel: &[u8], error: RedisError| StoreError {
+        let denied = |channel: &[u8], error: CallError| StoreError {
             doubt: false,
             ..rights::channel(channel, &error)
         };
         // Also tries the permission to unsubscribe: nobody would notice later that it is missing.
-        let mut other = conn.clone();
-        let (subscribed, unsubscribed) =
-            tokio::join!(conn.subscribe(&self.channel), other.unsubscribe(keys::INBOX_PREFIX));
+        let other = conn.clone();
+        let (subscribed, unsubscribed) = tokio::join!(
+            conn.subscribe(&self.channel),
+            other.unsubscribe(keys::INBOX_PREFIX.as_bytes())
+        );
         subscribed.map_err(|error| denied(&self.channel, error))?;
         unsubscribed.map_err(|error| denied(&self.channel, error))?;
         let wanted: Vec<Vec<u8>> = lock(&self.topics).keys().cloned().collect();
-        for channel in &wanted {
-            match conn.subscribe(channel).await {
-                // Its waiters look by themselves now and then; the others must not pay for it.
-                Err(error) if is_permission(&error) => {}
-                subscribed => made(subscribed)?,
+        for some in wanted.chunks(AT_ONCE) {
+            let mut subscriptions = Pipeline::with_capacity(some.len());
+            for channel in some {
+                subscriptions.add_command(Cmd::subscription(PushKind::Subscribe, channel));
+            }
+            for subscribed in made(conn.call_all(&subscriptions).await)? {
+                match subscribed.extract_error() {
+                    // Its waiters look by themselves now and then; the others must not pay for it.
+                    Err(error) if is_permission(&error) => {}
+                    subscribed => drop(made(subscribed)?),
+                }
             }
         }
         Ok(wanted)
@@ -253,29 +261,23 @@ impl Inbox {
     /// While `channels` were subscribed one after the other, there was no connection for topics
     /// that came and went. This catches up with them; from now on there is one.
     async fn catch_up(&self, line: Line, channels: Vec<Vec<u8>>) {
-        let Line { mut conn, broken } = line;
+        let Line { conn, broken } = line;
         let mut missing: Vec<_> = lock(&self.topics).keys().cloned().collect();
         missing.retain(|channel| !channels.contains(channel));
         let mut outcome = Ok(());
         for channel in missing {
-            outcome = outcome.and(conn.subscribe(channel).await);
+            outcome = outcome.and(self.subscribe_if_wanted(&conn, &channel).await);
         }
         for channel in channels {
-            if !self.wants(&channel) {
-                outcome = outcome.and(conn.unsubscribe(channel).await);
-            }
+            outcome = outcome.and(self.unsubscribe_if_unwanted(&conn, &channel).await);
         }
         if outcome.is_err_and(|error| !is_permission(&error)) {
             broken.notify_one();
         }
     }
 
-    fn wants(&self, channel: &[u8]) -> bool {
-        lock(&self.topics).contains_key(channel)
-    }
-
     async fn watch(&self, line: Line, moves: &mut Moves) -> End {
-        let Line { mut conn, broken } = line;
+        let Line { conn, broken } = line;
         loop {
             tokio::select! {
                 biased;
@@ -284,8 +286,8 @@ impl Inbox {
                 () = self.doubted.notified() => {}
                 () = tokio::time::sleep(PING_INTERVAL) => {}
             }
-            let ping = redis::cmd("PING");
-            let answer = tokio::time::timeout(self.ping_timeout, conn.send_packed_command(&ping));
+            let ping = wire::cmd("PING");
+            let answer = tokio::time::timeout(self.ping_timeout, conn.call(&ping));
             match answer.await {
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) if !error.is_timeout() => return End::Lost,
@@ -295,7 +297,7 @@ impl Inbox {
     }
 
     /// Called by the connection's own task for every push message, so it must not block.
-    fn hear(&self, push: PushInfo, broken: &Notify) {
+    fn hear(&self, push: Push, broken: &Notify) {
         match push.kind {
             PushKind::Disconnection => broken.notify_one(),
             PushKind::Message => self.hear_message(&push.data),
@@ -322,29 +324,27 @@ impl Inbox {
         (self.events)(event);
     }
 
+    /// Commands that follow from what is wanted are sent while it is locked: threads that begin and
+    /// cease to listen tell the server in the same order.
     pub(crate) fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
         let channel = keys::topic(&topic);
-        let first = {
+        let subscribing = {
             let mut topics = lock(&self.topics);
             let subscription =
                 topics.entry(channel.clone()).or_insert(Subscription { topic, users: 0 });
             subscription.users += 1;
-            subscription.users == 1
+            let line = if subscription.users == 1 { self.current.borrow().clone() } else { None };
+            line.map(|Line { conn, broken }| (conn.subscribe(&channel), broken))
         };
         Box::pin(async move {
-            if !first {
-                return Ok(());
-            }
-            let line = self.current.borrow().clone();
-            if let Some(Line { mut conn, broken }) = line {
-                match conn.subscribe(&channel).await {
-                    Ok(()) => {}
-                    Err(error) if is_permission(&error) => {
-                        return Err(rights::channel(&channel, &error));
-                    }
-                    // Without an answer the connection is dead, and the next one subscribes.
-                    Err(_) => broken.notify_one(),
+            let Some((subscribing, broken)) = subscribing else { return Ok(()) };
+            match subscribing.await {
+                Ok(()) => {}
+                Err(error) if is_permission(&error) => {
+                    return Err(rights::channel(&channel, &error));
                 }
+                // Without an answer the connection is dead, and the next one subscribes.
+                Err(_) => broken.notify_one(),
             }
             Ok(())
         })
@@ -362,17 +362,46 @@ impl Inbox {
             topics.remove(&channel);
         }
         let line = self.current.borrow().clone();
-        if let (Some(Line { mut conn, .. }), Ok(runtime)) =
+        if let (Some(Line { conn, .. }), Ok(runtime)) =
             (line, tokio::runtime::Handle::try_current())
         {
             let this = Arc::clone(self);
             runtime.spawn(async move {
-                // Somebody may want the channel again by now, and have subscribed.
-                if !this.wants(&channel) {
-                    // A failure means that the connection, and so the subscription, is gone.
-                    let _ = conn.unsubscribe(channel).await;
-                }
+                // A failure means that the connection, and so the subscription, is gone.
+                let _ = this.unsubscribe_if_unwanted(&conn, &channel).await;
             });
+        }
+    }
+
+    /// Unsubscribes, unless somebody wants the channel again by now, and has subscribed.
+    async fn unsubscribe_if_unwanted(
+        &self,
+        conn: &Connection,
+        channel: &[u8],
+    ) -> Result<(), CallError> {
+        let unsubscribing = {
+            let topics = lock(&self.topics);
+            (!topics.contains_key(channel)).then(|| conn.unsubscribe(channel))
+        };
+        match unsubscribing {
+            Some(unsubscribing) => unsubscribing.await,
+            None => Ok(()),
+        }
+    }
+
+    /// Subscribes, unless nobody wants the channel any more.
+    async fn subscribe_if_wanted(
+        &self,
+        conn: &Connection,
+        channel: &[u8],
+    ) -> Result<(), CallError> {
+        let subscribing = {
+            let topics = lock(&self.topics);
+            topics.contains_key(channel).then(|| conn.subscribe(channel))
+        };
+        match subscribing {
+            Some(subscribing) => subscribing.await,
+            None => Ok(()),
         }
     }
 }

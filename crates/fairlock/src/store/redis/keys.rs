@@ -26,61 +26,58 @@ impl Publishing {
 
     /// The prefix of inbox channels for grants of this lock.
     pub(crate) fn inbox_prefix(self, name: &LockName) -> Vec<u8> {
-        let mut prefix = INBOX_PREFIX.as_bytes().to_vec();
-        if self == Self::Sharded {
-            prefix.push(b'{');
-            prefix.extend_from_slice(slots::tag(name.as_bytes()));
-            prefix.extend_from_slice(b"}:");
+        self.inbox_prefix_parts(name).concat()
+    }
+
+    /// The same in parts.
+    pub(crate) fn inbox_prefix_parts(self, name: &LockName) -> Parts<'_> {
+        let prefix = INBOX_PREFIX.as_bytes();
+        match self {
+            Self::Whole => [prefix, b"", b"", b""],
+            Self::Sharded => [prefix, b"{", slots::tag(name.as_bytes()), b"}:"],
         }
-        prefix
     }
 }
+
+/// Of a key or a channel. A call is encoded from them, so that its keys are no allocations.
+pub(crate) type Parts<'a> = [&'a [u8]; 4];
 
 /// The seven keys of a lock, in the order in which every script takes them.
 pub(crate) struct Keys {
     name: LockName,
-    /// The name as it is used in derived keys: in braces, unless it has its own.
-    tagged: Vec<u8>,
+    /// Derived keys have the name in braces, unless it has its own.
+    is_wrapped: bool,
 }
 
 impl Keys {
     pub(crate) fn new(name: &LockName) -> Self {
-        let bytes = name.as_bytes();
-        let mut tagged = Vec::with_capacity(bytes.len() + 2);
-        if bytes.contains(&b'{') {
-            tagged.extend_from_slice(bytes);
-        } else {
-            tagged.push(b'{');
-            tagged.extend_from_slice(bytes);
-            tagged.push(b'}');
-        }
-        Self { name: name.clone(), tagged }
+        Self { name: name.clone(), is_wrapped: !name.as_bytes().contains(&b'{') }
     }
 
-    fn with(&self, prefix: &str) -> Vec<u8> {
-        let mut key = Vec::with_capacity(prefix.len() + 1 + self.tagged.len());
-        key.extend_from_slice(prefix.as_bytes());
-        key.push(b':');
-        key.extend_from_slice(&self.tagged);
-        key
+    fn with<'a>(&'a self, prefix: &'static str) -> Parts<'a> {
+        match self.is_wrapped {
+            true => [prefix.as_bytes(), b":{", self.name.as_bytes(), b"}"],
+            false => [prefix.as_bytes(), b":", self.name.as_bytes(), b""],
+        }
     }
 
     /// A key of ours. Redisson derives the same keys for the locks `a` and `{a}`. Ours differ, so
     /// that no hand-over of one goes to a waiter of the other, which has no record there.
-    fn with_ours(&self, prefix: &str) -> Vec<u8> {
-        let mut key = Vec::with_capacity(prefix.len() + 2 + self.tagged.len());
-        key.extend_from_slice(prefix.as_bytes());
-        key.push(b':');
-        if self.tagged == self.name.as_bytes() {
-            key.push(b':');
+    fn with_ours<'a>(&'a self, prefix: &'static str) -> Parts<'a> {
+        match self.is_wrapped {
+            true => self.with(prefix),
+            false => [prefix.as_bytes(), b"::", self.name.as_bytes(), b""],
         }
-        key.extend_from_slice(&self.tagged);
-        key
     }
 
     pub(crate) fn all(&self) -> [Vec<u8>; 7] {
+        self.all_parts().map(|parts| parts.concat())
+    }
+
+    /// The same in parts.
+    pub(crate) fn all_parts(&self) -> [Parts<'_>; 7] {
         [
-            self.name.as_bytes().to_vec(),
+            [self.name.as_bytes(), b"", b"", b""],
             self.with("redisson_lock_queue"),
             self.with("redisson_lock_timeout"),
             self.with("redisson_lock_token"),
@@ -92,19 +89,23 @@ impl Keys {
 
     /// Marks a request that was given up while a copy of it was under way.
     pub(crate) fn buried(&self, request: RequestId) -> Vec<u8> {
-        let mut key = self.with_ours("fairlock_buried");
-        key.extend_from_slice(format!(":{request}").as_bytes());
-        key
+        self.buried_parts(&request.to_text()).concat()
+    }
+
+    /// The same in parts; `request` is the text of its id.
+    pub(crate) fn buried_parts<'a>(&'a self, request: &'a [u8]) -> [&'a [u8]; 6] {
+        let [prefix, between, name, end] = self.with_ours("fairlock_buried");
+        [prefix, between, name, end, b":", request]
     }
 
     /// Written and removed, so that there is something for replicas to acknowledge.
     pub(crate) fn replicated(&self) -> Vec<u8> {
-        self.with_ours("fairlock_replicated")
+        self.with_ours("fairlock_replicated").concat()
     }
 
     /// The base channel.
     pub(crate) fn base(&self) -> Vec<u8> {
-        self.with("redisson_lock__channel")
+        self.with("redisson_lock__channel").concat()
     }
 
     /// The channel of one waiter.
@@ -168,7 +169,7 @@ pub(crate) struct Family {
 impl Family {
     /// The key of their queue.
     pub(crate) fn queue(&self) -> Vec<u8> {
-        Keys::new(&self.name).with("redisson_lock_queue")
+        Keys::new(&self.name).with("redisson_lock_queue").concat()
     }
 }
 

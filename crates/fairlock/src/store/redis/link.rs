@@ -7,13 +7,13 @@ use super::handshake::Handshake;
 use super::keys::Keys;
 use super::place::{Moves, Part, Place};
 use super::record::Record;
+use super::wire::{self, CallError, Settings, Value};
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Moment, lock};
 use crate::base::error::{Error, ErrorKind};
 use crate::settings::config::Config;
 use crate::store::{Event, Events, Scope, StoreError};
 use fairlock_core::{LockName, Op};
-use redis::{AsyncConnectionConfig, RedisError, Value};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -141,7 +141,7 @@ impl Link {
         *lock(&self.last_answer) = Moment::now();
     }
 
-    pub(crate) fn note_failure(&self, error: &RedisError) {
+    pub(crate) fn note_failure(&self, error: &CallError) {
         if error.is_connection_dropped()
             || error.is_unrecoverable_error()
             || self.place.is_over(error)
@@ -193,9 +193,7 @@ impl Link {
     }
 
     async fn connect(&self, moves: &mut Moves) -> Result<Connection, StoreError> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_timeout))
-            .set_response_timeout(Some(self.response_timeout));
+        let config = Settings::default().response_timeout(self.response_timeout);
         let connect = async {
             let mut conn = self.place.connect(self.part, config, moves).await?;
             self.introduce(&mut conn).await?;
@@ -208,9 +206,7 @@ impl Link {
     /// Another connection to the server, for the caller alone and on its runtime.
     #[cfg(feature = "yardstick")]
     pub(crate) async fn another(&self) -> Result<Connection, StoreError> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_timeout))
-            .set_response_timeout(Some(self.response_timeout));
+        let config = Settings::default().response_timeout(self.response_timeout);
         let connect = async {
             let mut moves = self.place.moves(Part::Follows);
             let mut conn = self.place.connect(Part::Follows, config, &mut moves).await?;
@@ -238,7 +234,7 @@ impl Link {
 
     /// Returns when the connection is dead: a call failed on it, a ping was not answered, or
     /// another server is now the master.
-    async fn watch(&self, mut conn: Connection, moves: &mut Moves) {
+    async fn watch(&self, conn: Connection, moves: &mut Moves) {
         loop {
             let idle = Moment::now().since(*lock(&self.last_answer));
             let wait = self.ping_interval.saturating_sub(idle);
@@ -250,8 +246,8 @@ impl Link {
                     () = tokio::time::sleep(wait) => continue,
                 }
             }
-            let ping = redis::cmd("PING");
-            let answer = tokio::time::timeout(self.ping_timeout, conn.send_packed_command(&ping));
+            let ping = wire::cmd("PING");
+            let answer = tokio::time::timeout(self.ping_timeout, conn.call(&ping));
             tokio::select! {
                 biased;
                 () = self.broken.notified() => return,
@@ -278,27 +274,27 @@ pub(crate) async fn keep_record(link: Arc<Link>, record: Arc<Record>, period: Du
     }
 }
 
-pub(super) async fn announce(conn: &mut Connection, record: &Record) -> Result<(), RedisError> {
+pub(super) async fn announce(conn: &mut Connection, record: &Record) -> Result<(), CallError> {
     if let Some(write) = record.write() {
-        record.note(conn.send_packed_command(&write).await?);
+        record.note(conn.call(&write).await?);
     }
     Ok(())
 }
 
 /// Names the connection, for operators.
-pub(crate) async fn name_connection(conn: &mut Connection, name: &str) -> Result<(), RedisError> {
-    named(conn.send_packed_command(&set_name(name)).await?)
+pub(crate) async fn name_connection(conn: &mut Connection, name: &str) -> Result<(), CallError> {
+    named(conn.call(&set_name(name)).await?)
 }
 
-pub(super) fn set_name(name: &str) -> redis::Cmd {
-    let mut cmd = redis::cmd("CLIENT");
+pub(super) fn set_name(name: &str) -> wire::Cmd {
+    let mut cmd = wire::cmd("CLIENT");
     cmd.arg("SETNAME").arg(name);
     cmd
 }
 
 /// The reply to `CLIENT SETNAME`. The name is a courtesy to operators: without the permission the
 /// connection has none.
-pub(super) fn named(reply: Value) -> Result<(), RedisError> {
+pub(super) fn named(reply: Value) -> Result<(), CallError> {
     match reply.extract_error() {
         Err(error) if !is_permission(&error) => Err(error),
         _ => Ok(()),
@@ -306,7 +302,7 @@ pub(super) fn named(reply: Value) -> Result<(), RedisError> {
 }
 
 /// A failure while a connection is made has no effect on locks.
-pub(super) fn made<T>(result: Result<T, RedisError>) -> Result<T, StoreError> {
+pub(super) fn made<T>(result: Result<T, CallError>) -> Result<T, StoreError> {
     result.map_err(|error| {
         if error.is_connection_dropped() {
             // A server without a free connection says so and closes, and the close may be noticed
@@ -323,7 +319,7 @@ pub(super) fn made<T>(result: Result<T, RedisError>) -> Result<T, StoreError> {
     })
 }
 
-fn is_dead(error: &RedisError) -> bool {
+fn is_dead(error: &CallError) -> bool {
     error.is_io_error() || error.is_connection_dropped() || error.is_timeout()
 }
 
@@ -346,7 +342,7 @@ pub(crate) async fn name_wrong_type(
     let lock = if op.is_simple() { "string" } else { "hash" };
     let types = [lock, "list", "zset", "string", "zset", "hash", "zset"];
     for (at, (key, wanted)) in Keys::new(name).all().iter().zip(types).enumerate() {
-        let found = conn.send_packed_command(redis::cmd("TYPE").arg(key)).await.ok()?;
+        let found = conn.call(wire::cmd("TYPE").arg(key)).await.ok()?;
         let Value::SimpleString(found) = found else { return None };
         if found != wanted && found != "none" {
             // The first is the lock's own key: what other kinds keep there may be a lock that somebody holds.

@@ -7,15 +7,22 @@ use crate::settings::config::Config;
 use crate::settings::credentials::{Credentials, Found, Password, Secret, no_login};
 use crate::settings::server_checks::{Check, Reaction, Warning};
 use crate::store::StoreError;
-use redis::{ProtocolVersion, RedisConnectionInfo};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+/// What a connection begins with.
+#[derive(Clone)]
+pub(crate) struct Logon {
+    /// User and password.
+    pub(super) credentials: Option<(String, Secret)>,
+    pub(super) database: u32,
+}
 
 /// Where logins come from.
 pub(crate) struct Login {
     username: Option<String>,
     password: Password,
-    database: i64,
+    database: u32,
     /// Asks one file or callback at a time: if one hangs, it costs one thread, not one for each
     /// attempt to connect.
     looks: Arc<Aside>,
@@ -34,7 +41,7 @@ impl Login {
         Self {
             username: user.cloned(),
             password: password.clone(),
-            database: database.into(),
+            database,
             looks: Aside::new("fairlock-login", 1),
             // The other half is for the connection itself.
             patience: config.connect_timeout / 2,
@@ -58,7 +65,7 @@ impl Login {
     ///
     /// # Errors
     /// [`ErrorKind::Denied`]; the next attempt may find a password.
-    pub(crate) async fn now(&self) -> Result<RedisConnectionInfo, StoreError> {
+    pub(crate) async fn now(&self) -> Result<Logon, StoreError> {
         let found = if self.password.may_change() {
             let late = |_| Err(no_login("who is asked for it has not answered in time".into()));
             tokio::time::timeout(self.patience, self.ask()).await.unwrap_or_else(late)
@@ -69,19 +76,11 @@ impl Login {
         let passing = |error| StoreError { error, doubt: false, passing: true };
         let Found { login: found, exposed } = found.map_err(passing)?;
         self.look_at(exposed).map_err(passing)?;
-        let mut login = RedisConnectionInfo::default()
-            .set_protocol(ProtocolVersion::RESP3)
-            // Nobody needs the library's name, and servers would log that it is denied.
-            .set_skip_set_lib_name()
-            .set_db(self.database);
-        if let Some(Credentials { username, password }) = found {
-            if let Some(name) = username {
-                login = login.set_username(name);
-            }
-            login = login.set_password(&password.0);
-            *lock(&self.last) = Some(password);
-        }
-        Ok(login)
+        let credentials = found.map(|Credentials { username, password }| {
+            *lock(&self.last) = Some(password.clone());
+            (username.unwrap_or_else(|| "default".into()), password)
+        });
+        Ok(Logon { credentials, database: self.database })
     }
 
     fn look_at(&self, exposed: Option<String>) -> Result<(), Error> {

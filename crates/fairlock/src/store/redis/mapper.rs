@@ -7,13 +7,13 @@ use super::dial::{self, Connection};
 use super::keys;
 use super::link::made;
 use super::slots::{Addr, SlotMap, slot};
+use super::wire::{self, CallError, Cmd, PushKind, Settings, Value};
 use crate::base::backoff::Backoff;
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::settings::config::ShardedPubSub;
 use crate::store::StoreError;
 use fairlock_core::ClientId;
-use redis::{AsyncConnectionConfig, RedisError, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -138,17 +138,15 @@ async fn view_of(cluster: Arc<Cluster>, addr: Addr) -> Result<View, StoreError> 
 
 async fn connect(cluster: &Cluster, addr: &Addr) -> Result<Connection, StoreError> {
     let patience = cluster.config.connect_timeout;
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(patience))
-        .set_response_timeout(Some(patience));
+    let config = Settings::default().response_timeout(patience);
     cluster.endpoint(addr).connect(config).await.map_err(|failure| cluster.login.judge(failure))
 }
 
 async fn view(conn: &mut Connection, addr: &Addr) -> Result<View, StoreError> {
-    let mut both = redis::pipe();
+    let mut both = wire::pipe();
     both.cmd("CLUSTER").arg("INFO");
     both.cmd("CLUSTER").arg("SLOTS");
-    let replies = made(conn.send_packed_commands(&both, 0, 2).await)?;
+    let replies = made(conn.call_all(&both).await)?;
     let mut read = Vec::new();
     for reply in replies {
         read.push(reply.extract_error().map_err(|error| no_node(&error))?);
@@ -176,7 +174,7 @@ async fn view(conn: &mut Connection, addr: &Addr) -> Result<View, StoreError> {
     })
 }
 
-fn no_node(error: &RedisError) -> StoreError {
+fn no_node(error: &CallError) -> StoreError {
     if error.to_string().contains("cluster support disabled") {
         let message = "the server is no node of a Cluster; use `redis://` for a single server";
         return StoreError::refused(Error::misuse(message));
@@ -187,7 +185,7 @@ fn no_node(error: &RedisError) -> StoreError {
 fn text(value: Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => String::from_utf8(bytes).ok(),
-        Value::VerbatimString { text, .. } => Some(text),
+        Value::VerbatimString(text) => Some(text),
         _ => None,
     }
 }
@@ -202,10 +200,10 @@ pub(super) async fn is_sharded(cluster: &Cluster) -> Result<bool, StoreError> {
     }
     let mut asked = JoinSet::new();
     for node in cluster.nodes() {
-        let Some(mut conn) = node.link.connection() else { continue };
+        let Some(conn) = node.link.connection() else { continue };
         asked.spawn(async move {
-            let ask = redis::cmd("PUBSUB").arg("SHARDNUMSUB").clone();
-            let reply = conn.send_packed_command(&ask).await.and_then(Value::extract_error);
+            let ask = wire::cmd("PUBSUB").arg("SHARDNUMSUB").clone();
+            let reply = conn.call(&ask).await.and_then(Value::extract_error);
             (node.addr.clone(), reply)
         });
     }
@@ -268,10 +266,9 @@ async fn try_to_listen_at(
         ..failure
     };
     let listen = async {
-        let mut conn = connect(cluster, &node.addr).await?;
-        let mut cmd = redis::cmd("SSUBSCRIBE");
-        cmd.arg(channel);
-        match conn.send_packed_command(&cmd).await.and_then(Value::extract_error) {
+        let conn = connect(cluster, &node.addr).await?;
+        let cmd = Cmd::subscription(PushKind::SSubscribe, channel);
+        match conn.call(&cmd).await.and_then(Value::extract_error) {
             Ok(_) => Ok(()),
             // The channel is elsewhere. A missing permission would have been reported first.
             Err(error) if error.redirect_node().is_some() => Ok(()),

@@ -25,7 +25,6 @@ mod handshake;
 mod inbox;
 mod kept;
 mod keys;
-mod limits;
 mod link;
 mod login;
 mod mapper;
@@ -56,6 +55,7 @@ mod tests;
 #[cfg(feature = "tls")]
 mod tls;
 mod walk;
+mod wire;
 
 use super::{Boxed, Confirmed, Cursor, Event, Events, Page, Reply, Store, StoreError, Topic};
 use crate::base::clock::{Moment, ServerClock};
@@ -72,13 +72,13 @@ use keys::Publishing;
 use link::Link;
 use place::Place;
 use record::Record;
-use redis::{Cmd, Value};
 use routes::Routes;
 use sight::Sight;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::sync::Notify;
+use wire::{Cmd, Value};
 
 #[cfg(feature = "yardstick")]
 pub(crate) use raw::Raw;
@@ -234,7 +234,8 @@ impl One {
                 Ok(Reply { sent, answer, clock: None })
             }
             Err(error) => {
-                let failure = call.failed(&mut conn, &error).await;
+                // Boxed, because it is rare and large.
+                let failure = Box::pin(call.failed(&mut conn, &error)).await;
                 self.link.note_failure(&error);
                 Err(failure)
             }
@@ -242,16 +243,16 @@ impl One {
     }
 
     async fn ping(&self) -> Result<(), StoreError> {
-        let Some(mut conn) = self.link.connection() else {
+        let Some(conn) = self.link.connection() else {
             return Err(self.link.not_connected());
         };
-        let reply = conn.send_packed_command(&redis::cmd("PING")).await;
+        let reply = conn.call(&wire::cmd("PING")).await;
         reply.and_then(Value::extract_error).map(drop).map_err(|error| classify(&error))
     }
 
     async fn clients(&self, ids: &[ClientId]) -> BTreeMap<ClientId, ClientInfo> {
-        let Some(mut conn) = self.link.connection() else { return BTreeMap::new() };
-        let asked = conn.send_packed_commands(&record::read(ids), 0, ids.len()).await;
+        let Some(conn) = self.link.connection() else { return BTreeMap::new() };
+        let asked = conn.call_all(&record::read(ids)).await;
         // Without an answer they are unknown, like clients without a record.
         let replies = asked.unwrap_or_default();
         let known = ids.iter().zip(replies);
@@ -284,9 +285,9 @@ impl One {
     }
 
     async fn farewell(&self, remove: Cmd) {
-        if let Some(mut conn) = self.link.connection() {
+        if let Some(conn) = self.link.connection() {
             // A record that stays ends with its TTL.
-            let _ = conn.send_packed_command(&remove).await;
+            let _ = conn.call(&remove).await;
         }
     }
 }

@@ -4,11 +4,11 @@ use super::dial::{Connection, Endpoint};
 use super::link::{self, made};
 use super::shards::Shards;
 use super::slots::Addr;
+use super::wire::{self, CallError, Cmd, Pipeline, Push, PushKind, Settings, Value};
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Moment, lock};
 use crate::settings::config::Config;
 use crate::store::StoreError;
-use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError, Value};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -30,9 +30,6 @@ const AT_ONCE: usize = 100;
 /// it is elsewhere.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// How often to check that replies belong to their commands again, with growing pauses from 5 ms.
-const SYNC_TRIES: u32 = 6;
-
 pub(super) struct NodeSubscription {
     config: Config,
     endpoint: Endpoint,
@@ -43,10 +40,6 @@ pub(super) struct NodeSubscription {
     todo: Notify,
     broken: Notify,
     stopped: AtomicBool,
-    /// How often the server has ended a subscription by itself. redis-rs takes such a message for
-    /// the reply to a command that is under way, so that the replies after it belong to other
-    /// commands.
-    strays: AtomicU64,
     /// The number of the current connection: late messages on a former one are ignored.
     number: AtomicU64,
 }
@@ -77,7 +70,6 @@ impl NodeSubscription {
             todo: Notify::new(),
             broken: Notify::new(),
             stopped: AtomicBool::new(false),
-            strays: AtomicU64::new(0),
             number: AtomicU64::new(0),
         });
         // Without a runtime, the client has ended.
@@ -132,16 +124,13 @@ impl NodeSubscription {
         let hear = Arc::downgrade(self);
         let number = self.number.fetch_add(1, Ordering::AcqRel) + 1;
         let patience = self.config.connect_timeout;
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(patience))
-            .set_response_timeout(Some(self.config.ping_timeout))
-            .set_push_sender(move |push| {
+        let config =
+            Settings::default().response_timeout(self.config.ping_timeout).on_push(move |push| {
                 if let Some(subscription) = hear.upgrade()
                     && subscription.number.load(Ordering::Acquire) == number
                 {
                     subscription.hear(push);
                 }
-                Ok::<(), std::convert::Infallible>(())
             });
         let connect = async {
             let mut conn = self.endpoint.connect(config).await?;
@@ -178,7 +167,7 @@ impl NodeSubscription {
             if Moment::now().since(pinged) >= PING_INTERVAL {
                 pinged = Moment::now();
                 // A connection that nobody needs is closed.
-                if !self.is_needed() || self.send(&mut conn, &[ping("")]).await.is_err() {
+                if !self.is_needed() || conn.call(&wire::cmd("PING")).await.is_err() {
                     return;
                 }
             }
@@ -186,7 +175,7 @@ impl NodeSubscription {
     }
 
     /// Brings the subscriptions in line with what is wanted. Returns those that the server refuses.
-    async fn align(&self, conn: &mut Connection) -> Result<Vec<Vec<u8>>, RedisError> {
+    async fn align(&self, conn: &mut Connection) -> Result<Vec<Vec<u8>>, CallError> {
         let mut refused = Vec::new();
         loop {
             let Some(shards) = self.shards.upgrade() else { return Ok(refused) };
@@ -210,10 +199,16 @@ impl NodeSubscription {
             if join.is_empty() && leave.is_empty() {
                 return Ok(refused);
             }
-            let commands: Vec<redis::Cmd> = (join.iter().map(|channel| one("SSUBSCRIBE", channel)))
-                .chain(leave.iter().map(|channel| one("SUNSUBSCRIBE", channel)))
-                .collect();
-            self.send(conn, &commands).await?;
+            let mut commands = Pipeline::with_capacity(join.len() + leave.len());
+            for (kind, channels) in
+                [(PushKind::SSubscribe, &join), (PushKind::SUnsubscribe, &leave)]
+            {
+                for channel in channels {
+                    commands.add_command(Cmd::subscription(kind, channel));
+                }
+            }
+            // The results are in the server's messages.
+            conn.call_all(&commands).await?;
             let (joined, not): (Vec<_>, Vec<_>) = {
                 let state = lock(&self.state);
                 join.into_iter().partition(|channel| state.subscribed.contains(channel))
@@ -226,42 +221,8 @@ impl NodeSubscription {
         }
     }
 
-    /// Sends commands and waits until all are carried out. Their results are in the server's
-    /// messages, not in what redis-rs takes for the replies.
-    async fn send(&self, conn: &mut Connection, commands: &[redis::Cmd]) -> Result<(), RedisError> {
-        let before = self.strays.load(Ordering::Acquire);
-        let mut pipeline = redis::Pipeline::with_capacity(commands.len());
-        for command in commands {
-            pipeline.add_command(command.clone());
-        }
-        conn.send_packed_commands(&pipeline, 0, commands.len()).await?;
-        if self.strays.load(Ordering::Acquire) == before {
-            return Ok(());
-        }
-        self.synchronise(conn).await
-    }
-
-    /// Waits until replies belong to their commands again. What arrives while nothing is under way
-    /// is dropped, so pauses help.
-    async fn synchronise(&self, conn: &mut Connection) -> Result<(), RedisError> {
-        let mut pause = Duration::from_millis(5);
-        for number in 0..SYNC_TRIES {
-            tokio::time::sleep(pause).await;
-            pause *= 2;
-            let text = format!("in step {number}");
-            let mut pipeline = redis::Pipeline::with_capacity(1);
-            pipeline.add_command(ping(&text));
-            let replies = conn.send_packed_commands(&pipeline, 0, 1).await?;
-            if matches!(&replies[..], [Value::BulkString(said)] if *said == text.as_bytes()) {
-                return Ok(());
-            }
-        }
-        // The next connection begins anew.
-        Err(RedisError::from(std::io::Error::other("replies do not belong to their commands")))
-    }
-
     /// Called by the connection's own task for every push message, so it must not block.
-    fn hear(&self, push: PushInfo) {
+    fn hear(&self, push: Push) {
         let channel = match push.data.first() {
             Some(Value::BulkString(channel)) => channel,
             _ if push.kind == PushKind::Disconnection => return self.broken.notify_one(),
@@ -294,25 +255,10 @@ impl NodeSubscription {
 
     /// The server ended the subscription: the slot has moved.
     fn taken_away(&self, channel: &[u8]) {
-        self.strays.fetch_add(1, Ordering::AcqRel);
         if let Some(shards) = self.shards.upgrade() {
             shards.dropped([channel.to_vec()], &self.addr);
             shards.want_map();
         }
         self.look_at(channel.to_vec());
     }
-}
-
-fn one(command: &str, channel: &[u8]) -> redis::Cmd {
-    let mut cmd = redis::cmd(command);
-    cmd.arg(channel);
-    cmd
-}
-
-fn ping(text: &str) -> redis::Cmd {
-    let mut cmd = redis::cmd("PING");
-    if !text.is_empty() {
-        cmd.arg(text);
-    }
-    cmd
 }

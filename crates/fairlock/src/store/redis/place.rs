@@ -5,11 +5,11 @@ use super::dial::{self, Connection, Endpoint, Target, Tls};
 use super::login::Login;
 use super::route::{self, Route};
 use super::sentinels::{Moved, Sentinels};
+use super::wire::{self, CallError, Settings, Value};
 use crate::base::error::Error;
 use crate::settings::config::{Address, Config, SentinelPlace};
 use crate::settings::server_checks::{Check, Warning};
 use crate::store::{Events, StoreError};
-use redis::{AsyncConnectionConfig, RedisError, Value};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -66,7 +66,7 @@ impl Place {
     pub(crate) async fn connect(
         &self,
         part: Part,
-        config: AsyncConnectionConfig,
+        config: Settings,
         moves: &mut Moves,
     ) -> Result<Connection, StoreError> {
         let (mut conn, target) = match self {
@@ -97,7 +97,7 @@ impl Place {
         if !matches!(self, Self::Sentinels(_)) {
             return Ok(());
         }
-        let role = conn.send_packed_command(&redis::cmd("ROLE")).await;
+        let role = conn.call(&wire::cmd("ROLE")).await;
         let role = role.and_then(Value::extract_error);
         match role.map_err(|error| super::classify::classify(&error))? {
             Value::Array(words) if words.first().is_some_and(|word| says(word, b"master")) => {
@@ -160,7 +160,7 @@ impl Place {
 
     /// Whether a server's refusal means that it is no longer the master, and there may be another.
     /// A server with one address may become a master again.
-    pub(crate) fn is_over(&self, error: &RedisError) -> bool {
+    pub(crate) fn is_over(&self, error: &CallError) -> bool {
         let has_others = match self {
             Self::Sentinels(_) => true,
             Self::Fixed(endpoint) => endpoint.route.has_several(),

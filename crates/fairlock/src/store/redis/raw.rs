@@ -8,12 +8,12 @@ use super::keys::{Keys, Publishing};
 use super::link::Link;
 use super::reply;
 use super::script::{self, By};
+use super::wire::{self, Pipeline, Value};
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::random::Requests;
 use crate::store::StoreError;
 use fairlock_core::{Acquire, Body, Kind, LockName, Mode, Op, OwnerId, Rules, Token};
-use redis::{Pipeline, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -55,7 +55,7 @@ impl Raw {
     /// A round trip to the server of the first lock.
     pub(crate) async fn ping(&self) -> Result<(), StoreError> {
         let Some(part) = self.0.first() else { return Err(no_locks()) };
-        let pong = part.conn.clone().send_packed_command(&redis::cmd("PING")).await;
+        let pong = part.conn.clone().call(&wire::cmd("PING")).await;
         pong.and_then(Value::extract_error).map(drop).map_err(|error| classify(&error))
     }
 
@@ -117,7 +117,7 @@ impl Part {
         for (name, op) in calls {
             pipe.add_command(script::call(By::Hash, rules, *publishing, name, op));
         }
-        let replies = self.conn.send_packed_commands(&pipe, 0, calls.len()).await;
+        let replies = self.conn.call_all(&pipe).await;
         let mut bodies = Vec::with_capacity(calls.len());
         for ((name, op), value) in calls.iter().zip(replies.map_err(|error| classify(&error))?) {
             let mut result = value.extract_error();
@@ -137,13 +137,13 @@ impl Part {
 /// Removes all keys of these locks, whoever holds them.
 pub(crate) async fn erase(groups: Vec<Group>) -> Result<(), StoreError> {
     for Group { link, names, .. } in groups {
-        let Some(mut conn) = link.connection() else { return Err(link.not_connected()) };
+        let Some(conn) = link.connection() else { return Err(link.not_connected()) };
         for names in names.chunks(ERASED_AT_ONCE) {
             let mut pipe = Pipeline::with_capacity(names.len());
             for name in names {
-                pipe.cmd("DEL").arg(&Keys::new(name).all()[..]);
+                pipe.cmd("DEL").args(&Keys::new(name).all());
             }
-            let replies = conn.send_packed_commands(&pipe, 0, names.len()).await;
+            let replies = conn.call_all(&pipe).await;
             for reply in replies.map_err(|error| classify(&error))? {
                 reply.extract_error().map_err(|error| classify(&error))?;
             }

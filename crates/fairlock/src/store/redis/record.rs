@@ -5,12 +5,12 @@
 
 use super::classify::classify;
 use super::keys;
+use super::wire::{self, Cmd, Pipeline, Value};
 use crate::base::clock::Moment;
 use crate::base::error::ErrorKind;
 use crate::settings::client_info::ClientInfo;
 use crate::settings::text::{VALUE_BYTES_MAX, is_printable};
 use fairlock_core::{ClientId, TOKEN_LIMIT};
-use redis::{Cmd, Pipeline, Value};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
@@ -89,8 +89,8 @@ impl Record {
             return None;
         }
         let since_ms = self.since_ms.get()?;
-        let mut cmd = redis::cmd("EVAL");
-        cmd.arg(RECORD).arg(1).arg(&self.key).arg(TTL.as_millis() as u64);
+        let mut cmd = wire::cmd("EVAL");
+        cmd.arg(RECORD).arg(1_u8).arg(&self.key).arg(TTL.as_millis() as u64);
         cmd.arg("since").arg(since_ms);
         for (field, value) in &self.values {
             cmd.arg(*field).arg(value);
@@ -110,7 +110,7 @@ impl Record {
     pub(crate) fn remove(&self) -> Option<Cmd> {
         let first = !self.gone.swap(true, Ordering::AcqRel);
         first.then(|| {
-            let mut cmd = redis::cmd("DEL");
+            let mut cmd = wire::cmd("DEL");
             cmd.arg(&self.key);
             cmd
         })
@@ -121,8 +121,8 @@ impl Record {
 pub(crate) fn read(clients: &[ClientId]) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(clients.len());
     for client in clients {
-        let cmd = pipeline.cmd("EVAL").arg(CLIENT).arg(1).arg(keys::client(*client));
-        cmd.arg(VALUE_BYTES_MAX).arg(&FIELDS);
+        let cmd = pipeline.cmd("EVAL").arg(CLIENT).arg(1_u8).arg(keys::client(*client));
+        cmd.arg(VALUE_BYTES_MAX).args(&FIELDS);
     }
     pipeline
 }

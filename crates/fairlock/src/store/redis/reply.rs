@@ -1,11 +1,11 @@
 //! Strict decoding: a reply or message that fits no form is an error, never a default.
 
+use super::wire::Value;
 use crate::base::clock::{Moment, ServerClock};
 use crate::store::Event;
 use fairlock_core::{
     Answer, Body, Grant, HeldBy, Inspection, LOOKED_AT_MAX, OwnerId, RequestId, Token, WaiterView,
 };
-use redis::Value;
 use std::sync::Arc;
 
 /// Decodes the reply of a script.
@@ -18,15 +18,22 @@ pub(crate) fn answer(value: Value) -> Result<Answer, String> {
 }
 
 fn decode(value: Value) -> Option<Answer> {
-    let Value::Array(items) = value else { return None };
-    let mut r = Reader(items.into_iter());
+    let (text, rest) = match value {
+        Value::BulkString(text) => (text, Vec::new()),
+        Value::Array(items) => {
+            let mut items = items.into_iter();
+            let Value::BulkString(text) = items.next()? else { return None };
+            (text, items.collect())
+        }
+        _ => return None,
+    };
+    let mut r = Reader { words: text.split(|byte| *byte == b' '), rest: rest.into_iter() };
     let now_ms = r.count()?;
     let (more, removed) = r.more()?;
-    let tag = r.bytes()?;
-    let body = match tag.as_slice() {
+    let body = match r.words.next()? {
         b"granted" => Body::Granted { token: r.token()?, ttl_ms: r.count()? },
         b"queued" => {
-            let (order, retry_ms, foreign) = (r.decimal()?, r.maybe_count()?, r.flag()?);
+            let (order, retry_ms, foreign) = (r.count()?, r.maybe_count()?, r.flag()?);
             Body::Queued { order, retry_ms, foreign, length: r.count()? }
         }
         b"busy" => Body::Busy { ttl_ms: r.maybe_count()? },
@@ -45,83 +52,64 @@ fn decode(value: Value) -> Option<Answer> {
         b"nudged" => Body::Nudged,
         b"forced" => Body::Forced { holder: r.maybe_owner()? },
         b"beat" => {
-            let retry_ms = r.maybe_count()?;
-            let foreign = r.flag()?;
-            let held = match (r.value()?, r.value()?, r.value()?) {
-                (Value::Nil, Value::Nil, Value::Nil) => None,
-                (Value::BulkString(request), Value::BulkString(token), Value::Int(ttl)) => {
-                    Some(Grant {
-                        request: RequestId::parse(&request).ok()?,
-                        token: token_of(&token)?,
-                        ttl_ms: u64::try_from(ttl).ok()?,
-                    })
-                }
-                _ => return None,
+            let (retry_ms, foreign) = (r.maybe_count()?, r.flag()?);
+            let held = match (r.words.next()?, r.words.next()?, r.words.next()?) {
+                (b"-", b"-", b"-") => None,
+                (request, token, ttl) => Some(Grant {
+                    request: RequestId::parse(request).ok()?,
+                    token: token_of(token)?,
+                    ttl_ms: decimal(ttl)?,
+                }),
             };
-            let mut queued = Vec::new();
-            for item in r.0.by_ref() {
-                queued.push(flag(&item)?);
-            }
+            let queued = r.words.by_ref().map(flag).collect::<Option<_>>()?;
             Body::Beaten { held, queued, retry_ms, foreign }
         }
         b"place" => Body::Place { ahead: r.maybe_count()? },
         b"inspected" => Body::Inspected(inspection(&mut r)?),
         _ => return None,
     };
-    r.0.next().is_none().then_some(Answer { now_ms, more, removed, body })
+    r.is_read().then_some(Answer { now_ms, more, removed, body })
 }
 
-fn inspection(r: &mut Reader) -> Option<Inspection> {
-    let owner = r.maybe_owner()?;
-    let count = r.maybe_count()?;
-    let ttl_ms = r.maybe_count()?;
-    let token = match r.value()? {
-        Value::Nil => None,
-        // An operator may have written 0, which is not a token.
-        Value::BulkString(text) => token_of(&text),
-        _ => return None,
-    };
+fn inspection<'a>(r: &mut Reader<'a, impl Iterator<Item = &'a [u8]>>) -> Option<Inspection> {
+    let (count, ttl_ms) = (r.maybe_count()?, r.maybe_count()?);
+    // An operator may have written 0, which is not a token.
+    let token = r.maybe_count()?.and_then(Token::new);
     let queue_len = r.count()?;
-    let Value::Array(listed) = r.value()? else { return None };
-    let mut queue = Vec::with_capacity(listed.len());
-    for waiter in listed {
-        let Value::Array(fields) = waiter else { return None };
-        let mut f = Reader(fields.into_iter());
-        let owner = OwnerId::parse(&f.bytes()?);
-        let (beat_age_ms, order) = (f.maybe_count()?, f.maybe_decimal()?);
-        if f.0.next().is_some() || queue.len() as u64 == queue_len {
+    let holder = match count {
+        Some(count) => Some(HeldBy { owner: r.maybe_owner()??, count }),
+        None => None,
+    };
+    let mut queue = Vec::new();
+    while let Some(owner) = r.maybe_owner()? {
+        if queue.len() as u64 == queue_len {
             return None;
         }
-        queue.push(WaiterView { owner, beat_age_ms, order });
+        queue.push(WaiterView { owner, beat_age_ms: r.maybe_count()?, order: r.maybe_count()? });
     }
-    let holder = owner.map(|owner| HeldBy { owner, count: count.unwrap_or(0) });
     Some(Inspection { holder, ttl_ms, token, queue_len, queue })
 }
 
-struct Reader(std::vec::IntoIter<Value>);
+/// A reply: words, and what may be any bytes.
+struct Reader<'a, W: Iterator<Item = &'a [u8]>> {
+    words: W,
+    rest: std::vec::IntoIter<Value>,
+}
 
-impl Reader {
-    fn value(&mut self) -> Option<Value> {
-        self.0.next()
-    }
-
+impl<'a, W: Iterator<Item = &'a [u8]>> Reader<'a, W> {
     fn count(&mut self) -> Option<u64> {
-        match self.value()? {
-            Value::Int(n) => u64::try_from(n).ok(),
-            _ => None,
-        }
+        decimal(self.words.next()?)
     }
 
     fn maybe_count(&mut self) -> Option<Option<u64>> {
-        match self.value()? {
-            Value::Nil => Some(None),
-            Value::Int(n) => u64::try_from(n).ok().map(Some),
-            _ => None,
+        match self.words.next()? {
+            b"-" => Some(None),
+            word => decimal(word).map(Some),
         }
     }
 
     fn flag(&mut self) -> Option<bool> {
-        flag(&self.value()?)
+        flag(self.words.next()?)
     }
 
     /// Whether there are more, and how many dead waiters were removed.
@@ -131,52 +119,40 @@ impl Reader {
         (removed <= LOOKED_AT_MAX).then_some((more, removed))
     }
 
-    fn bytes(&mut self) -> Option<Vec<u8>> {
-        match self.value()? {
-            Value::BulkString(bytes) => Some(bytes),
-            _ => None,
-        }
-    }
-
-    fn decimal(&mut self) -> Option<u64> {
-        decimal(&self.bytes()?)
-    }
-
-    fn maybe_decimal(&mut self) -> Option<Option<u64>> {
-        match self.value()? {
-            Value::Nil => Some(None),
-            Value::BulkString(text) => decimal(&text).map(Some),
-            _ => None,
-        }
-    }
-
     fn token(&mut self) -> Option<Token> {
-        token_of(&self.bytes()?)
+        token_of(self.words.next()?)
     }
 
     fn maybe_owner(&mut self) -> Option<Option<OwnerId>> {
-        match self.value()? {
-            Value::Nil => Some(None),
-            Value::BulkString(bytes) => Some(Some(OwnerId::parse(&bytes))),
-            _ => None,
+        match self.rest.next() {
+            None => Some(None),
+            Some(Value::BulkString(bytes)) => Some(Some(OwnerId::parse(&bytes))),
+            Some(_) => None,
         }
+    }
+
+    /// Whether nothing is left.
+    fn is_read(&mut self) -> bool {
+        self.words.next().is_none() && self.rest.next().is_none()
     }
 }
 
-fn flag(value: &Value) -> Option<bool> {
-    match value {
-        Value::Int(0) => Some(false),
-        Value::Int(1) => Some(true),
+fn flag(word: &[u8]) -> Option<bool> {
+    match word {
+        b"0" => Some(false),
+        b"1" => Some(true),
         _ => None,
     }
 }
 
 /// A whole number in plain digits, at most 16 of them.
 fn decimal(text: &[u8]) -> Option<u64> {
-    if text.is_empty() || text.len() > 16 || !text.iter().all(u8::is_ascii_digit) {
+    if text.is_empty() || text.len() > 16 {
         return None;
     }
-    std::str::from_utf8(text).ok()?.parse().ok()
+    text.iter().try_fold(0_u64, |number, digit| {
+        digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0'))
+    })
 }
 
 fn token_of(text: &[u8]) -> Option<Token> {
@@ -249,28 +225,55 @@ mod tests {
 
     #[test]
     fn a_grant_is_read_and_odd_replies_are_not() {
-        let good = vec![Value::Int(5), Value::Int(0), bulk("granted"), bulk("7"), Value::Int(30)];
-        let answer = answer(Value::Array(good.clone())).unwrap();
-        assert_eq!(answer.now_ms, 5);
-        assert_eq!(answer.body, Body::Granted { token: Token::new(7).unwrap(), ttl_ms: 30 });
-        let removed = |n| Value::Array([&[Value::Int(5), Value::Int(n)], &good[2..]].concat());
-        let answer = super::answer(removed(129)).unwrap();
-        assert!(answer.more && answer.removed == 64);
-        let mut odd =
-            vec![removed(130), Value::Nil, Value::Int(1), bulk("granted"), Value::Array(vec![])];
+        let good = ["5", "0", "granted", "7", "30"];
+        let text = |words: &[&str]| bulk(&words.join(" "));
+        let read = answer(text(&good)).unwrap();
+        assert_eq!(read.now_ms, 5);
+        assert_eq!(read.body, Body::Granted { token: Token::new(7).unwrap(), ttl_ms: 30 });
+        let read = answer(bulk("5 129 granted 7 30")).unwrap();
+        assert!(read.more && read.removed == 64);
+        let mut odd = vec![Value::Nil, Value::Int(1), bulk("5 130 granted 7 30"), bulk("")];
         for at in 0..good.len() {
-            for wrong in [Value::Nil, Value::Int(-1), bulk("x"), bulk("9007199254740992")] {
-                let mut items = good.clone();
-                items[at] = wrong;
-                odd.push(Value::Array(items));
+            for wrong in ["-", "-1", "x", "", "99007199254740992"] {
+                let mut words = good;
+                words[at] = wrong;
+                odd.push(text(&words));
             }
-            odd.push(Value::Array(good[..at].to_vec()));
+            odd.push(text(&good[..at]));
         }
-        let mut long = good;
-        long.push(Value::Int(0));
-        odd.push(Value::Array(long));
+        odd.push(text(&[&good[..], &["0"]].concat()));
+        odd.push(Value::Array(vec![]));
+        odd.push(Value::Array(vec![text(&good), bulk("x")]));
+        odd.push(Value::Array(good.map(bulk).to_vec()));
         for value in odd {
-            assert!(super::answer(value.clone()).is_err(), "{value:?}");
+            assert!(answer(value.clone()).is_err(), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_any_bytes_follows_the_words() {
+        let holder = |items: &[&str]| {
+            let items = items.iter().map(|item| bulk(item)).collect();
+            answer(Value::Array(items)).map(|answer| answer.body)
+        };
+        let other = OwnerId::parse(b"- 1 -");
+        assert_eq!(
+            holder(&["5 0 nothold", "- 1 -"]),
+            Ok(Body::NotHeld { holder: Some(other.clone()) })
+        );
+        assert_eq!(holder(&["5 0 nothold"]), Ok(Body::NotHeld { holder: None }));
+        assert!(holder(&["5 0 nothold", "a", "b"]).is_err());
+        let Ok(Body::Inspected(seen)) = holder(&["5 0 inspected - - 0 2 7 -", "- 1 -"]) else {
+            panic!("it fits")
+        };
+        assert_eq!((seen.holder, seen.token, seen.queue_len), (None, None, 2));
+        let waiter = WaiterView { owner: other, beat_age_ms: Some(7), order: None };
+        assert_eq!(seen.queue, [waiter]);
+        for odd in ["1 - 0 0", "- - 0 0 7 -", "- - 0 1 7", "1 - 0 1", "- - 0 0"] {
+            let text = format!("5 0 inspected {odd}");
+            let all = [&[text.as_str()][..], &["a"; 2]].concat();
+            let few = if odd == "1 - 0 0" { &all[..1] } else { &all[..] };
+            assert!(holder(few).is_err(), "{odd}");
         }
     }
 

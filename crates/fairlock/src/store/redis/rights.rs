@@ -4,10 +4,10 @@
 use super::classify::{classify, is_permission, text};
 use super::dial::Connection;
 use super::keys::{INBOX_PREFIX, Keys};
+use super::wire::{self, CallError, Cmd, Value};
 use crate::base::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use fairlock_core::LockName;
-use redis::{Cmd, RedisError, Value};
 
 const RIGHTS: &str = include_str!("lua/rights.lua");
 
@@ -20,16 +20,16 @@ const RULES: &str = "docs/acl in the repository of fairlock has all rules that i
 /// Asks which commands of the scripts are denied. Scripts publish with the first of `publish` that
 /// the server knows.
 pub(crate) fn commands(publish: &[&str]) -> Cmd {
-    let mut cmd = redis::cmd("EVAL");
-    cmd.arg(RIGHTS).arg(0).arg(KEY).arg(INBOX_PREFIX);
-    cmd.arg(publish);
+    let mut cmd = wire::cmd("EVAL");
+    cmd.arg(RIGHTS).arg(0_u8).arg(KEY).arg(INBOX_PREFIX);
+    cmd.args(publish);
     cmd
 }
 
 /// Tries the permission for `EVALSHA`: no script has this hash.
 pub(crate) fn by_hash() -> Cmd {
-    let mut cmd = redis::cmd("EVALSHA");
-    cmd.arg("0".repeat(40)).arg(0);
+    let mut cmd = wire::cmd("EVALSHA");
+    cmd.arg("0".repeat(40)).arg(0_u8);
     cmd
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn denied(message: impl Into<String>) -> Error {
 }
 
 /// The failure of a subscription, which may have been denied.
-pub(crate) fn channel(channel: &[u8], error: &RedisError) -> StoreError {
+pub(crate) fn channel(channel: &[u8], error: &CallError) -> StoreError {
     let failure = classify(error);
     if !is_permission(error) {
         return failure;
@@ -85,7 +85,7 @@ pub(crate) fn channel(channel: &[u8], error: &RedisError) -> StoreError {
 }
 
 /// The same error, with the denied key if it is about a permission for one.
-pub(crate) fn of_key(key: &[u8], error: RedisError) -> RedisError {
+pub(crate) fn of_key(key: &[u8], error: CallError) -> CallError {
     let said = text(&error);
     if !is_permission(&error) || !said.contains("key") {
         return error;
@@ -93,7 +93,7 @@ pub(crate) fn of_key(key: &[u8], error: RedisError) -> RedisError {
     let key = key.escape_ascii().to_string();
     let detail =
         format!("to the key `{key}`: allow it with a rule like `~{}*` ({RULES})", prefix(&key));
-    RedisError::from((error.kind(), "no right", detail))
+    CallError::NoRight(detail)
 }
 
 /// The name up to its first colon or brace: how a rule for all of its kind begins.
@@ -108,7 +108,7 @@ pub(crate) async fn explain(
     name: &LockName,
     cmd_keys: &[Vec<u8>],
     publish: &str,
-    error: &RedisError,
+    error: &CallError,
 ) -> Option<StoreError> {
     if !is_permission(error) {
         return None;
@@ -137,7 +137,7 @@ pub(crate) async fn explain(
             rules.join(" and ")
         )
     } else {
-        let reply = conn.send_packed_command(&commands(&[publish])).await.ok()?;
+        let reply = conn.call(&commands(&[publish])).await.ok()?;
         let commands = denied_commands(&reply);
         if commands.is_empty() {
             return None;
@@ -151,11 +151,11 @@ pub(crate) async fn explain(
 
 /// The keys among `keys` that the user may not use; the server does not say which.
 async fn denied_keys(conn: &mut Connection, keys: &[Vec<u8>]) -> Vec<String> {
-    let mut each = redis::Pipeline::with_capacity(keys.len());
+    let mut each = wire::Pipeline::with_capacity(keys.len());
     for key in keys {
-        each.cmd("EVAL").arg("return 1").arg(1).arg(key);
+        each.cmd("EVAL").arg("return 1").arg(1_u8).arg(key);
     }
-    let replies = conn.send_packed_commands(&each, 0, keys.len()).await.unwrap_or_default();
+    let replies = conn.call_all(&each).await.unwrap_or_default();
     let denied =
         keys.iter().zip(replies).filter(|(_, reply)| matches!(reply, Value::ServerError(_)));
     denied.map(|(key, _)| key.escape_ascii().to_string()).collect()

@@ -14,6 +14,7 @@ use super::record::{self, Record};
 use super::shards::Shards;
 use super::slots::slot;
 use super::walk::Walk;
+use super::wire::{self, CallError, Cmd, Value};
 use super::{link, mapper, scan};
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Moment, ServerClock};
@@ -23,7 +24,6 @@ use crate::settings::config::Config;
 use crate::settings::replicas::Replicas;
 use crate::store::{Boxed, Confirmed, Cursor, Event, Events, Page, Reply, StoreError, Topic};
 use fairlock_core::{ClientId, LockName, Op, Rules};
-use redis::{Cmd, RedisError, Value};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -270,9 +270,10 @@ impl Routes {
         &self,
         call: &Call<'_>,
         conn: &mut Connection,
-        error: &RedisError,
+        error: &CallError,
     ) -> StoreError {
-        let failure = call.failed(conn, error).await;
+        // Boxed, because it is rare and large.
+        let failure = Box::pin(call.failed(conn, error)).await;
         if failure.passing {
             // A node that cannot serve the slot may no longer be the one that has it.
             self.cluster.map_wanted.notify_one();
@@ -340,9 +341,9 @@ impl Routes {
                 let patience = self.cluster.config.response_timeout;
                 let _ = tokio::time::timeout(patience, node.link.first_contact()).await;
             }
-            let Some(mut conn) = node.link.connection() else { return Err(self.failure_of(&node)) };
+            let Some(conn) = node.link.connection() else { return Err(self.failure_of(&node)) };
             pings.spawn(async move {
-                let reply = conn.send_packed_command(&redis::cmd("PING")).await;
+                let reply = conn.call(&wire::cmd("PING")).await;
                 reply.and_then(Value::extract_error)
             });
         }
@@ -370,8 +371,8 @@ impl Routes {
         }
         let mut known = BTreeMap::new();
         for (node, ids) in by_node.into_values() {
-            let Some(mut conn) = node.link.connection() else { continue };
-            let asked = conn.send_packed_commands(&record::read(&ids), 0, ids.len()).await;
+            let Some(conn) = node.link.connection() else { continue };
+            let asked = conn.call_all(&record::read(&ids)).await;
             // Without an answer they are unknown, like clients without a record.
             let replies = asked.unwrap_or_default();
             let read = ids.iter().zip(replies);
@@ -487,7 +488,7 @@ impl Routes {
         let Ok(node) = self.cluster.node_of(slot) else { return };
         let Some(mut conn) = node.link.connection() else { return };
         if record.connected()
-            && let Ok(time) = conn.send_packed_command(&redis::cmd("TIME")).await
+            && let Ok(time) = conn.call(&wire::cmd("TIME")).await
         {
             record.note_time(time);
         }
@@ -499,9 +500,9 @@ impl Routes {
     pub(crate) async fn farewell(&self, remove: Cmd) {
         let Some(record) = &self.record else { return };
         let Ok(node) = self.cluster.node_of(slot(record.key())) else { return };
-        if let Some(mut conn) = node.link.connection() {
+        if let Some(conn) = node.link.connection() {
             // A record that stays ends with its TTL.
-            let _ = conn.send_packed_command(&remove).await;
+            let _ = conn.call(&remove).await;
         }
     }
 }

@@ -8,11 +8,11 @@ use super::classify::classify;
 use super::dial::Connection;
 use super::keys::{self, Family};
 use super::slots;
+use super::wire::{self, CallError, Pipeline, Value};
 use crate::base::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use crate::store::entry::LockEntry;
 use fairlock_core::{Kind, LockName};
-use redis::{Pipeline, RedisError, Value};
 use std::collections::BTreeSet;
 
 /// How many locks one pipeline asks about, with three commands each: the server carries out
@@ -22,7 +22,7 @@ const ASKED_MAX: usize = 100;
 /// Why there is no page.
 pub(crate) enum Failed {
     /// The call did not succeed.
-    Call(RedisError),
+    Call(CallError),
     /// The answer is not a reply to the call.
     Reply(&'static str),
 }
@@ -39,8 +39,8 @@ impl Failed {
     }
 }
 
-impl From<RedisError> for Failed {
-    fn from(error: RedisError) -> Self {
+impl From<CallError> for Failed {
+    fn from(error: CallError) -> Self {
         Self::Call(error)
     }
 }
@@ -53,9 +53,9 @@ pub(crate) async fn page(
     keys: u32,
     of_cluster: bool,
 ) -> Result<(Vec<LockEntry>, u64, u32), Failed> {
-    let mut scan = redis::cmd("SCAN");
+    let mut scan = wire::cmd("SCAN");
     scan.arg(from).arg("MATCH").arg(keys::LISTED).arg("COUNT").arg(keys);
-    let reply = conn.send_packed_command(&scan).await?.extract_error()?;
+    let reply = conn.call(&scan).await?.extract_error()?;
     let (next, found) = decode_scan(reply).ok_or(Failed::Reply("SCAN"))?;
     // Queue and token of one lock may come in one step.
     let found: BTreeSet<_> = found.iter().filter_map(|key| keys::locks_of(key)).collect();
@@ -67,7 +67,7 @@ pub(crate) async fn page(
     for families in found.chunks(ASKED_MAX) {
         let (ask, replies) = questions(families);
         looked_at = looked_at.saturating_add(u32::try_from(replies).unwrap_or(u32::MAX));
-        let mut answers = conn.send_packed_commands(&ask, 0, replies).await?.into_iter();
+        let mut answers = conn.call_all(&ask).await?.into_iter();
         for family in families {
             entries.extend(read(family, &mut answers)?);
         }
@@ -154,10 +154,10 @@ fn allowed(answer: Value) -> Result<Option<Value>, Failed> {
     let Value::ServerError(error) = &answer else { return Ok(Some(answer)) };
     match error.code() {
         "WRONGTYPE" => Ok(Some(answer)),
-        "NOPERM" if error.details().is_some_and(|text| text.contains("key")) => Ok(None),
+        "NOPERM" if error.detail().is_some_and(|text| text.contains("key")) => Ok(None),
         // The key has moved meanwhile.
         "MOVED" | "ASK" | "TRYAGAIN" => Ok(None),
-        _ => Err(Failed::Call(error.clone().into())),
+        _ => Err(Failed::Call(CallError::Server(error.clone()))),
     }
 }
 

@@ -1,11 +1,11 @@
 //! Turns operations into script calls.
 
 use super::keys::{Keys, Publishing};
-use fairlock_core::{LockName, Mode, Op, RequestId, Rules, has_queue};
-use redis::Cmd;
+use super::wire::{Cmd, Decimal};
+use fairlock_core::{LockName, Mode, Op, OwnerId, RequestId, Rules, client_text, has_queue};
 use std::sync::LazyLock;
 
-/// A script: the files in `lua/` that make it up, byte for byte as on disk.
+/// A script.
 pub(crate) struct Script {
     pub(crate) text: &'static str,
     sha: LazyLock<String>,
@@ -15,58 +15,89 @@ pub(crate) struct Script {
     long_way: &'static str,
 }
 
-macro_rules! script {
-    // Fair and plain locks.
-    ($operation:literal) => {
-        script!(["lua/head.lua", "lua/hash.lua", "lua/rules.lua", $operation])
+/// The text of a script: slices of `lua/`, byte for byte as on disk. A slice that stands where it is needed costs the
+/// server nothing else; only what is needed from within other functions, or only in rare cases, is made a function.
+macro_rules! slices {
+    (@$way:ident) => { "" };
+    // What only rare cases need. In a function of its own, because each variable that a function uses from the outermost
+    // level costs the server a search through all of them.
+    (@$way:ident rare { $($body:tt)* }) => {
+        concat!("return (function()\n", slices!(@$way $($body)*), "end)()\n")
     };
-    ($operation:literal, common case $($first:literal),+) => {
-        script!(
-            ["lua/head.lua", "lua/hash.lua", $($first),+, "lua/rules.lua", $operation],
-            ["lua/head.lua", "lua/hash.lua", "lua/rules.lua", $operation]
+    // What a hand-over needs, the rare cases included.
+    (@$way:ident RULES $($rest:tt)*) => {
+        slices!(@$way owner hold fn write_token(minted) { write_token } fn grant() { mint grant } rules $($rest)*)
+    };
+    (@$way:ident TAKE $($rest:tt)*) => { slices!(@$way mint write_token take granted $($rest)*) };
+    // A common case: the rest does the same without it.
+    (@short common $slice:ident $($rest:tt)*) => { slices!(@short $slice $($rest)*) };
+    (@long common $slice:ident $($rest:tt)*) => { slices!(@long $($rest)*) };
+    (@$way:ident if $name:ident { $($body:tt)* } $($rest:tt)*) => {
+        concat!("if ", stringify!($name), " then\n", slices!(@$way $($body)*), "end\n", slices!(@$way $($rest)*))
+    };
+    (@$way:ident fn $name:ident($($argument:ident)?) { $($body:tt)* } $($rest:tt)*) => {
+        concat!(
+            "local function ", stringify!($name), "(", $(stringify!($argument),)? ")\n",
+            slices!(@$way $($body)*), "end\n", slices!(@$way $($rest)*)
         )
     };
-    (simple $operation:literal) => {
-        script!(["lua/head.lua", "lua/simple.lua", $operation])
+    (@$way:ident $slice:ident $($rest:tt)*) => {
+        concat!(include_str!(concat!("lua/", stringify!($slice), ".lua")), slices!(@$way $($rest)*))
     };
-    ([$($file:literal),+]) => {
-        script!([$($file),+], [$($file),+])
-    };
-    ([$($file:literal),+], [$($long_way:literal),+]) => {{
-        const TEXT: &str = concat!($(include_str!($file)),+);
+}
+
+macro_rules! script {
+    ($($slices:tt)*) => {{
+        const TEXT: &str = slices!(@short head token $($slices)*);
         Script {
             text: TEXT,
-            sha: LazyLock::new(|| redis::Script::new(TEXT).get_hash().to_owned()),
+            sha: LazyLock::new(|| sha1_smol::Sha1::from(TEXT).digest().to_string()),
             #[cfg(feature = "_testkit")]
             #[cfg(test)]
-            long_way: concat!($(include_str!($long_way)),+),
+            long_way: slices!(@long head token $($slices)*),
         }
     }};
 }
 
-static ACQUIRE: Script =
-    script!("lua/acquire.lua", common case "lua/short_acquire.lua", "lua/short_enter.lua");
-static BEAT: Script = script!("lua/beat.lua");
-static FORCE: Script = script!("lua/force.lua");
-static INSPECT: Script = script!("lua/inspect.lua");
-static LEAVE: Script = script!("lua/leave.lua");
-static NUDGE: Script = script!("lua/nudge.lua");
-static PLACE: Script = script!("lua/place.lua");
-static PLAIN_ACQUIRE: Script =
-    script!("lua/plain_acquire.lua", common case "lua/short_acquire.lua");
-static PLAIN_LEAVE: Script = script!("lua/plain_leave.lua");
-static PLAIN_RELEASE: Script =
-    script!("lua/plain_release.lua", common case "lua/short_plain_release.lua");
-static REENTER: Script = script!("lua/reenter.lua");
-static RELEASE: Script = script!("lua/release.lua", common case "lua/short_release.lua");
-static RENEW: Script = script!("lua/renew.lua");
+static ACQUIRE: Script = script!(
+    hash ask acquire_free if taking { TAKE } settings enter common enter_plain if entering { enter_last }
+    owner entered heir rare { hold fn write_token(minted) { write_token } fn take_now() { TAKE }
+    fn grant() { mint grant } fn enter_last() { enter_last } rules acquire }
+);
+static BEAT: Script = script!(hash settings heir rare { RULES beat });
+static FORCE: Script = script!(hash settings heir rare { RULES change force });
+static INSPECT: Script = script!(hash owner inspect);
+static LEAVE: Script = script!(hash settings heir rare { RULES leave });
+static NUDGE: Script = script!(hash settings heir rare { RULES nudge });
+static PLACE: Script = script!(hash place);
+static PLAIN_ACQUIRE: Script = script!(
+    hash ask plain_acquire_free if taking { TAKE } settings rare {
+        owner hold fn write_token(minted) { write_token } fn take_now() { TAKE } plain_acquire
+    }
+);
+static PLAIN_LEAVE: Script = script!(hash settings rare { owner hold plain_leave });
+static PLAIN_RELEASE: Script = script!(
+    hash plain_release_alone settings rare {
+        owner hold change fn write_token(minted) { write_token } plain_release
+    }
+);
+static REENTER: Script = script!(hash settings rare { owner hold change reenter });
+static RELEASE: Script = script!(
+    hash release_alone settings heir common heir_plain if heir { mint grant } release_on
+    rare { RULES change release }
+);
+static RENEW: Script = script!(hash settings renew_held heir rare { RULES change renew });
 
-static SIMPLE_ACQUIRE: Script = script!(simple "lua/simple_acquire.lua");
-static SIMPLE_FORCE: Script = script!(simple "lua/simple_force.lua");
-static SIMPLE_INSPECT: Script = script!(simple "lua/simple_inspect.lua");
-static SIMPLE_LEAVE: Script = script!(simple "lua/simple_leave.lua");
-static SIMPLE_RELEASE: Script = script!(simple "lua/simple_release.lua");
-static SIMPLE_RENEW: Script = script!(simple "lua/simple_renew.lua");
+static SIMPLE_ACQUIRE: Script = script!(
+    simple_free if taking { mint write_token simple_take granted } simple ask simple_acquire
+);
+static SIMPLE_FORCE: Script = script!(simple simple_force);
+static SIMPLE_INSPECT: Script = script!(simple simple_inspect);
+static SIMPLE_LEAVE: Script = script!(simple simple_leave);
+static SIMPLE_RELEASE: Script = script!(
+    simple_own simple_release if lost { write_token } simple_released simple simple_other
+);
+static SIMPLE_RENEW: Script = script!(simple_own simple_renew simple simple_other);
 
 /// How a call names its script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,17 +177,14 @@ pub(crate) fn named(name: &str, long_way: bool) -> &'static str {
     if long_way { script.long_way } else { script.text }
 }
 
-/// Arguments of a call, except for a heartbeat of many waiters.
-const ARGUMENTS: usize = 26;
-
-/// Their bytes, without script and names: about 230 around eight keys, 100 of ids, 60 of numbers.
+/// Their bytes, without script and names: about 230 around eight keys, 100 of ids, 100 of numbers.
 const OTHER_BYTES: usize = 512;
 
 /// The call that carries out `op` on the lock `name`.
 pub(crate) fn call(by: By, rules: &Rules, publishing: Publishing, name: &LockName, op: &Op) -> Cmd {
     let script = script(op);
-    let base = Keys::new(name).base();
-    let keys = keys(name, op);
+    let keys = Keys::new(name);
+    let (named, request) = (named_keys(op), named_request(op).map(RequestId::to_text));
     let (command, script) = match by {
         By::Hash => ("EVALSHA", script.sha.as_str()),
         By::Text => ("EVAL", script.text),
@@ -164,31 +192,65 @@ pub(crate) fn call(by: By, rules: &Rules, publishing: Publishing, name: &LockNam
         #[cfg(test)]
         By::LongWay => ("EVAL", script.long_way),
     };
+    let number = named.len() + usize::from(request.is_some());
     // In one piece: growing with each argument costs as much as all the rest of this.
-    let names = (keys.len() + 1) * name.as_bytes().len();
-    let mut cmd = Cmd::with_capacity(ARGUMENTS, OTHER_BYTES + script.len() + names);
-    cmd.arg(command).arg(script).arg(keys.len());
-    for key in &keys {
-        cmd.arg(key);
+    let names = (number + 1) * name.as_bytes().len();
+    let mut cmd = Cmd::with_capacity(OTHER_BYTES + script.len() + names);
+    cmd.arg(command).arg(script).arg(number);
+    let all = keys.all_parts();
+    for key in named {
+        cmd.arg_of(&all[*key]);
     }
+    if let Some(request) = &request {
+        cmd.arg_of(&keys.buried_parts(request));
+    }
+    add_settings(&mut cmd, rules, publishing, name);
+    own_arguments(&mut cmd, rules, op);
+    cmd
+}
+
+/// The constants of a client. In one argument, because the server pays for each, and needs these only in rare cases.
+fn add_settings(cmd: &mut Cmd, rules: &Rules, publishing: Publishing, name: &LockName) {
     let flags = match (rules.java_fleet, rules.presence) {
         (true, true) => "jp",
         (true, false) => "j",
         (false, true) => "p",
         (false, false) => "",
     };
-    cmd.arg(publishing.command()).arg(base).arg(publishing.inbox_prefix(name));
-    cmd.arg(rules.beat_ms).arg(rules.dead_ms).arg(rules.fair_wait_ms).arg(flags);
-    own_arguments(&mut cmd, rules, op);
-    cmd
+    let [beat, dead, fair_wait] =
+        [rules.beat_ms, rules.dead_ms, rules.fair_wait_ms].map(Decimal::of);
+    let [prefix, open, tag, end] = publishing.inbox_prefix_parts(name);
+    cmd.arg_of(&[
+        flags.as_bytes(),
+        b" ",
+        publishing.command().as_bytes(),
+        b" ",
+        beat.digits(),
+        b" ",
+        dead.digits(),
+        b" ",
+        fair_wait.digits(),
+        b" ",
+        prefix,
+        open,
+        tag,
+        end,
+    ]);
 }
 
 /// The keys that the call names.
 pub(crate) fn keys(name: &LockName, op: &Op) -> Vec<Vec<u8>> {
     let keys = Keys::new(name);
-    let mut all = Vec::from(keys.all());
-    all.extend(named_request(op).map(|request| keys.buried(request)));
-    all
+    let all = keys.all_parts();
+    let named = named_keys(op).iter().map(|key| all[*key].concat());
+    named.chain(named_request(op).map(|request| keys.buried(request))).collect()
+}
+
+/// Which of the keys of a lock these are.
+fn named_keys(op: &Op) -> &'static [usize] {
+    const LOCK: usize = 0;
+    const TOKEN: usize = 3;
+    if op.is_simple() { &[LOCK, TOKEN] } else { &[LOCK, 1, 2, TOKEN, 4, 5, 6] }
 }
 
 fn named_request(op: &Op) -> Option<RequestId> {
@@ -202,42 +264,55 @@ fn named_request(op: &Op) -> Option<RequestId> {
 fn own_arguments(cmd: &mut Cmd, rules: &Rules, op: &Op) {
     match op {
         Op::Acquire(a) => {
-            cmd.arg(a.owner.to_bytes())
-                .arg(a.request.to_string())
-                .arg(a.lease_ms)
-                .arg(if a.mode == Mode::Try { "T" } else { "W" })
-                .arg(a.order.unwrap_or(0))
-                .arg(a.not_after_ms)
-                .arg(u8::from(a.sure))
-                .arg(u8::from(a.shared_owner));
+            add_owner(cmd, &a.owner);
+            cmd.arg(&a.request.to_text()[..]).arg(a.lease_ms).arg(a.not_after_ms);
+            let order = a.order.map(Decimal::of);
+            cmd.arg_of(&[
+                if a.mode == Mode::Try { b"T" } else { b"W" },
+                if a.sure { b"s" } else { b"" },
+                if a.shared_owner { b"o" } else { b"" },
+                order.as_ref().map_or(b"", Decimal::digits),
+            ]);
         }
         Op::Reenter { owner, token, count, change } => {
-            cmd.arg(owner.to_bytes()).arg(token.get()).arg(*count).arg(*change);
+            add_owner(cmd, owner).arg(token.get()).arg(*count).arg(*change);
         }
         Op::Release { owner, token, keep, change, .. } => {
-            cmd.arg(owner.to_bytes()).arg(token.get()).arg(*keep).arg(*change);
+            add_owner(cmd, owner).arg(token.get());
+            if *keep > 0 {
+                cmd.arg(*keep).arg(*change);
+            }
         }
         Op::Renew { owner, token, ttl_ms, .. } => {
-            cmd.arg(owner.to_bytes()).arg(token.get()).arg(*ttl_ms);
+            add_owner(cmd, owner).arg(token.get()).arg(*ttl_ms);
         }
         Op::Leave { owner, request, bury, shared_owner, .. } => {
-            cmd.arg(owner.to_bytes())
-                .arg(request.to_string())
+            add_owner(cmd, owner)
+                .arg(&request.to_text()[..])
                 .arg(if *bury { rules.bury_ms } else { 0 })
                 .arg(u8::from(*shared_owner));
         }
         Op::Beat { client, waiters } => {
-            cmd.arg(client.to_string());
+            cmd.arg(&client_text(*client)[..]);
             for waiter in waiters {
-                cmd.arg(waiter.to_bytes());
+                add_owner(cmd, waiter);
             }
         }
         Op::Place { owner } => {
-            cmd.arg(owner.to_bytes());
+            add_owner(cmd, owner);
         }
         Op::Inspect { limit, .. } => {
             cmd.arg(*limit);
         }
         _ => {}
+    }
+}
+
+fn add_owner<'a>(cmd: &'a mut Cmd, owner: &OwnerId) -> &'a mut Cmd {
+    match owner.parts() {
+        Some((client, number)) => {
+            cmd.arg_of(&[&client_text(client), b":", Decimal::of(number).digits()])
+        }
+        None => cmd.arg(owner.to_bytes()),
     }
 }

@@ -11,15 +11,14 @@
 use super::aside::Aside;
 use super::classify::{classify, is_permission};
 use super::dial::{self, Connection, Endpoint, Target, Tls};
-use super::login::Login;
+use super::login::{Login, Logon};
 use super::route::Route;
+use super::wire::{self, CallError, Push, PushKind, Settings, Value};
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Moment, lock};
 use crate::base::error::{Error, ErrorKind};
 use crate::settings::server_checks::{Check, Reaction, Warning};
 use crate::store::{Event, Events, StoreError};
-use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisConnectionInfo, RedisError, Value};
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -343,25 +342,21 @@ impl Sentinels {
     async fn listen(&self, at: usize, events: &Events) {
         let lost = Arc::new(Notify::new());
         let (tell, moves, master) = (Arc::clone(&lost), self.moves.clone(), self.master.clone());
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.patience))
-            .set_response_timeout(Some(self.patience))
-            .set_push_sender(move |push: PushInfo| {
-                match push.kind {
-                    PushKind::Disconnection => tell.notify_one(),
-                    PushKind::Message => {
-                        if let Some(moved) = announced(&push.data, &master) {
-                            moves.send_replace(moved);
-                        }
+        let config = Settings::default().response_timeout(self.patience).on_push(
+            move |push: Push| match push.kind {
+                PushKind::Disconnection => tell.notify_one(),
+                PushKind::Message => {
+                    if let Some(moved) = announced(&push.data, &master) {
+                        moves.send_replace(moved);
                     }
-                    _ => {}
                 }
-                Ok::<(), Infallible>(())
-            });
+                _ => {}
+            },
+        );
         let connected = tokio::time::timeout(self.patience, self.endpoints[at].connect(config));
         let Ok(Ok(mut conn)) = connected.await else { return };
         // Without the permission for announcements, the regular looks remain.
-        if let Err(error) = conn.subscribe(SWITCHED).await
+        if let Err(error) = conn.subscribe(SWITCHED.as_bytes()).await
             && !is_permission(&error)
         {
             return;
@@ -453,25 +448,21 @@ pub(super) fn announced(data: &[Value], name: &str) -> Option<Moved> {
     Some(Moved { to })
 }
 
-async fn ask(
-    endpoint: &Endpoint,
-    login: &RedisConnectionInfo,
-    master: &str,
-) -> Result<Named, Silence> {
-    let config = AsyncConnectionConfig::new();
+async fn ask(endpoint: &Endpoint, login: &Logon, master: &str) -> Result<Named, Silence> {
+    let config = Settings::default();
     let conn = endpoint.connect_as(login, config).await;
     named_by(&mut conn.map_err(Silence::Failed)?, master).await
 }
 
 /// The master that the Sentinel names.
 async fn named_by(conn: &mut Connection, master: &str) -> Result<Named, Silence> {
-    let failed = |error: RedisError| Silence::Failed(classify(&error));
+    let failed = |error: CallError| Silence::Failed(classify(&error));
     // The first has the epoch. The second names the new master while its failover is still under
     // way; the announcement and the first follow only afterwards.
-    let mut both = redis::pipe();
+    let mut both = wire::pipe();
     both.cmd("SENTINEL").arg("MASTER").arg(master);
     both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master);
-    let replies = conn.send_packed_commands(&both, 0, 2).await.map_err(failed)?;
+    let replies = conn.call_all(&both).await.map_err(failed)?;
     let mut read = Vec::new();
     for reply in replies {
         match reply.extract_error() {

@@ -120,6 +120,10 @@ impl Shards {
         let Some(gone) = gone else { return };
         let node = {
             let mut state = lock(&self.state);
+            if state.channels.get(&gone).is_some_and(|channel| channel.users > 0) {
+                // Another thread has begun to listen to it meanwhile.
+                return;
+            }
             let channel = state.channels.remove(&gone);
             let at = channel.and_then(|channel| channel.at);
             at.and_then(|at| state.nodes.get(&at).cloned())

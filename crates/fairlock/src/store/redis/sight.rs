@@ -8,11 +8,11 @@
 
 use super::inbox::Inbox;
 use super::link::Link;
+use super::wire::{self, Value};
 use crate::base::error::{Error, ErrorKind};
 use crate::settings::config::Config;
 use crate::settings::server_checks::{Check, Reaction, Warning};
 use crate::store::{Event, Events};
-use redis::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tokio::sync::Notify;
@@ -104,10 +104,10 @@ impl Sight {
 
     /// `None` if the server does not say.
     async fn ask(&self) -> Option<bool> {
-        let mut conn = self.link.connection()?;
-        let mut ask = redis::cmd("PUBSUB");
+        let conn = self.link.connection()?;
+        let mut ask = wire::cmd("PUBSUB");
         ask.arg("NUMSUB").arg(self.inbox.channel());
-        let reply = conn.send_packed_command(&ask).await.and_then(Value::extract_error);
+        let reply = conn.call(&ask).await.and_then(Value::extract_error);
         let count = match reply.ok()? {
             Value::Array(words) => words.into_iter().nth(1)?,
             Value::Map(pairs) => pairs.into_iter().next()?.1,

@@ -1,7 +1,7 @@
 //! The slots of a Cluster: which one a lock is in, and which node serves it.
 
+use super::wire::Value;
 use fairlock_core::LockName;
-use redis::Value;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;

@@ -81,7 +81,7 @@ fn served_by<'a>(map: &'a SlotMap, node: Option<&'a Addr>) -> impl Iterator<Item
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redis::Value;
+    use crate::store::redis::wire::Value;
 
     fn map(parts: &[(i64, i64, i64)]) -> SlotMap {
         let range = |(first, last, port): &(i64, i64, i64)| {

@@ -1,30 +1,17 @@
 -- Take a plain lock.
 -- KEYS 1..8 (8 = the request's burial)
 -- ARGV as in acquire.lua
--- Reply {..., 'granted', token, ttl ms} | {..., 'busy', ttl ms or nil} | {..., 'self', count}
---     | {..., 'late'} | {..., 'buried'}
-local owner, request, lease, shared = ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[15] == '1'
-if exhausted then return redis.error_reply(NO_TOKEN_LEFT) end
-if now > tonumber(ARGV[13]) then return { now, 0, 'late' } end
-if call('EXISTS', KEYS[8]) == 1 then return { now, 0, 'buried' } end
+-- Reply granted, token, ttl ms | busy, ttl ms or none | self, count | late | buried
+shared = string.find(how, 'o', 1, true) ~= nil
 if free then
   if shared then call('HLEN', state) end -- a key of a wrong type is found here
-  write_token(next_token(), false)
-  take(owner, lease)
-  if shared then
-    call('HSET', state, 'grant', int(last_token) .. ' ' .. request)
-    keep_state(max(REGISTRY_TTL, lease + D))
-  end
-  return { now, 0, 'granted', int(last_token), lease }
+  return take_now()
 end
-local count = held(owner)
-if not count then
-  if ARGV[11] == 'W' then mend_hold(lease) end
-  return { now, 0, 'busy', hold_ttl() }
+if hold[1] ~= owner then
+  if sub(how, 1, 1) == 'W' then mend_hold(lease) end
+  return now_ms .. ' 0 busy ' .. word(hold_ttl())
 end
-if shared and granted_request() ~= request then
-  return { now, 0, 'self', tonumber(count) }
-end
+if shared and granted_request() ~= request then return now_ms .. ' 0 self ' .. hold[2] end
 if call('PTTL', lock) == -1 then call('PEXPIREAT', lock, now + lease) end
-if not last_token or last_token == 0 then write_token(max(1, now_us), false) end
-return { now, 0, 'granted', int(last_token), hold_ttl() or 0 }
+if not last_token or last_token - 0 == 0 then write_token(now_us) end
+return now_ms .. ' 0 granted ' .. last_token .. ' ' .. (hold_ttl() or 0)

@@ -2,21 +2,20 @@
 -- KEYS 1..7
 -- ARGV as in release.lua
 -- Reply as in release.lua
-local owner, token = ARGV[8], tonumber(ARGV[9])
-local keep, change = tonumber(ARGV[10]), tonumber(ARGV[11])
+local owner, token, keep, change = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local alone = not check_types()
 if not holds(owner, token) then
-  local other = not free and holder()
   if not alone then tidy() end
-  return { now, 0, 'nothold', other }
+  return naming(now_ms .. ' 0 nothold', hold[1])
 end
-if keep > 0 then
-  if stale(token, change) then return { now, 0, 'stale' } end
+if keep then
+  if stale(token, change) then return now_ms .. ' 0 stale' end
   set_count(owner, token, keep, change)
-  return { now, 0, 'held', keep }
+  return now_ms .. ' 0 held ' .. keep
 end
-wipe()
-call(publish, base, '0')
-if not last_token or last_token < token then write_token(token, false) end
+call('DEL', lock)
+free = true
+call(publish, 'redisson_lock__channel' .. sub(tokens, 20), '0')
+if not last_token or last_token - token < 0 then write_token(token) end
 if not alone then tidy() end
-return { now, 0, 'released' }
+return now_ms .. ' 0 released'

@@ -1,29 +1,31 @@
 -- Let go of a fair lock, of everything or down to a count, and hand it on.
 -- KEYS 1..7
--- ARGV  8 owner   9 token   10 holds to keep, 0 = none   11 number of this change
--- Reply {..., 'released'} | {..., 'held', count} | {..., 'stale'} | {..., 'nothold', holder or nil}
-local owner, token = ARGV[8], tonumber(ARGV[9])
-local keep, change = tonumber(ARGV[10]), tonumber(ARGV[11])
+-- ARGV  2 owner   3 token   4 holds to keep and 5 number of this change, unless all go
+-- Reply released | held, count | stale | nothold, {holder} if there is one
+local owner, token, keep, change = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
--- Nobody ever waited, or nothing is left of it: the common case.
+-- Nobody ever waited, or nothing is left of it.
 local alone = not check_types()
 
 if not holds(owner, token) then
-  local other = not free and holder()
+  local other = hold[1]
   next_holder()
   tidy()
-  return { now, more, 'nothold', other }
+  return naming(now_ms .. ' ' .. more .. ' nothold', other)
 end
-if keep > 0 then
-  if stale(token, change) then return { now, 0, 'stale' } end
+if keep then
+  if stale(token, change) then return now_ms .. ' 0 stale' end
   set_count(owner, token, keep, change)
-  return { now, 0, 'held', keep }
+  return now_ms .. ' 0 held ' .. keep
 end
 wipe()
 freed = true
-if not last_token or last_token < token then write_token(token, has_foreign()) end
+if not last_token or last_token - token < 0 then
+  foreign = has_foreign()
+  write_token(token)
+end
 if not alone then
   next_holder()
   tidy()
 end
-return { now, more, 'released' }
+return now_ms .. ' ' .. more .. ' released'

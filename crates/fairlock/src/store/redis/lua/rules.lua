@@ -1,72 +1,19 @@
--- The rules of fairlock-core, function by function under the same names. To make these functions costs
--- the server more than the writes of a common case, which therefore stands before them (short_*.lua).
+-- The rules of the queue and of the hand-over, function by function as in fairlock-core.
 -- KEYS as in head.lua
 -- ARGV as in head.lua
 -- Reply as in head.lua
 local LOOKED_AT_MAX = 64            -- members of the queue one call looks at
 local WALKED_MAX = 1024             -- members; longer queues are not walked over to tell who is foreign
 local BEATS_KEPT = 60000            -- ms, older beats are forgotten; twice D if that is more
-local MENDED_HOLD = 30000           -- ms at least, a hold whose TTL was taken away
 local HEAD_SCORE = 30000            -- ms at most, what Java waits for a dead head of ours
 local JAVA_PATIENCE = 8000          -- ms, a free lock is kept for a Java head nobody hears
 local JAVA_PASSED = 60000           -- ms, a passed-over head stays so
 local JAVA_PING = 1000              -- ms, between messages to a head that listens and waits
 
--- freed: this call made the lock free. wiped: the lock's key is gone by a DEL of this call.
--- caller, calling: the owner and the client whose own call this is; they hear by the reply.
-local freed, wiped, more, caller, calling = false, false, 0, nil, nil
-
 -- trying: somebody tries, and will not wait: who was silent for too long is dead, even if nobody was heard.
 -- by_ttl: what the list has left tells when a waiter was last heard. Not for those who wait: they may find
 -- out, and were perhaps cut off with the others.
 local trying, by_ttl = false, false
-
-local function int(number)
-  return fmt('%.0f', number)
-end
-
--- A number of ours, or nil: others may have written anything into the state.
-local function whole(text)
-  if not text or #text > 16 or not string.find(text, '^%d+$') then return nil end
-  local number = tonumber(text)
-  return number < 9007199254740992 and number or nil
-end
-
--- Request, lease and sure of a waiter's record, or nil: what does not match is no record.
-local function read_record(text)
-  if not text then return nil end
-  local request, lease, sure = string.match(text, '^([0-9a-f]+) ([1-9]%d*) ([01])$')
-  if not request or #request ~= 32 or #lease > 12 then return nil end
-  return request, tonumber(lease), sure
-end
-
-local function client_of(id)
-  return string.sub(id, 1, 36)
-end
-
-local function holder()
-  return hold[1]
-end
-
--- The count of an owner that holds the lock.
-local function held(owner)
-  for i = 1, #hold, 2 do
-    if hold[i] == owner then return hold[i + 1] end
-  end
-  return nil
-end
-
--- A key of a wrong type is found before anything is written. False when none of the keys is there:
--- nobody ever waited, or nothing is left of it, the common case.
-local function check_types()
-  if call('EXISTS', queue, scores, order, state, beats) == 0 then return false end
-  call('LLEN', queue)
-  call('ZCARD', scores)
-  call('ZCARD', order)
-  call('HLEN', state)
-  call('ZCARD', beats)
-  return true
-end
 
 -- DEL works without free memory, so it is the first write of whatever frees or hands on.
 local function wipe()
@@ -74,15 +21,16 @@ local function wipe()
   hold, free, wiped = {}, true, true
 end
 
-local function hold_ttl()
-  local ttl = call('PTTL', lock)
-  if ttl >= 0 then return ttl end
-  return false
+-- Request, lease and sure of a waiter's record, or nil: what does not match is no record.
+local function read_record(text)
+  if not text then return nil end
+  local request, lease, sure = string.match(text, '^([0-9a-f]+) ([1-9]%d*) ([01])$')
+  if not request or #request ~= 32 or #lease > 12 then return nil end
+  return request, lease, sure
 end
 
--- A token key that is missing or was set back does not take a hold away; a newer one does.
-local function holds(owner, token)
-  return held(owner) and (not last_token or last_token <= token)
+local function client_of(id)
+  return string.sub(id, 1, 36)
 end
 
 -- Members that are not on record: foreign ones, as a rule.
@@ -114,75 +62,32 @@ end
 
 local function foreign_near()
   if foreign_waiting() > 0 then return 1 end
-  if not free and not ours(holder()) then return 1 end
+  if not free and not ours(hold[1]) then return 1 end
   return 0
 end
 
--- A series that a Java client began, or may continue, gets no TTL from us.
-local function write_token(value, foreign)
-  if fleet or foreign or (last_token and call('PTTL', tokens) == -1) then
-    call('SET', tokens, value)
-  else
-    call('SET', tokens, value, 'PXAT', max(now, floor(value / 1000)) + TOKEN_TTL)
-  end
-  last_token = value
-end
-
--- Above the last token, and carried by time.
-local function next_token()
-  return max((last_token or 0) + 1, now_us)
-end
-
--- A hand-over leaves the TTL of the series as it is, or ends it where others than ours have a score.
-local function mint_in_queue()
-  local foreign = call('ZCARD', scores) > call('ZCARD', order) and has_foreign()
-  if foreign or fleet or not last_token then return write_token(next_token(), foreign) end
-  last_token = next_token()
-  call('SET', tokens, int(last_token), 'KEEPTTL')
-end
-
-local function take(owner, ttl)
-  call('HSET', lock, owner, 1)
-  call('PEXPIREAT', lock, now + ttl)
-  hold, free = { owner, '1' }, false
-end
-
-local function keep_state(ttl)
-  call('PEXPIREAT', state, now + ttl)
-end
-
 -- Not shortened while the lock is held: the number of the hold's last change, and the request that
--- got it, must live as long as the hold.
-local function renew_state()
-  if not free and call('PTTL', state) > REGISTRY_TTL then return end
+-- got it, must live as long as the hold. `left`: the ms that the state has, where that is known.
+local function renew_state(left)
+  if not free and (left or call('PTTL', state)) > REGISTRY_TTL then return end
   keep_state(REGISTRY_TTL)
 end
 
-local function keep_registry()
-  call('PEXPIREAT', order, now + REGISTRY_TTL)
-  call('PEXPIREAT', beats, now + REGISTRY_TTL)
-  renew_state()
+local function keep_registry(left)
+  local till = int(now + REGISTRY_TTL)
+  call('PEXPIREAT', order, till)
+  call('PEXPIREAT', beats, till)
+  renew_state(left)
 end
 
-local function keep_queue()
-  if fleet or has_foreign() then
+local function keep_queue(ours_alone)
+  if fleet or not ours_alone and has_foreign() then
     call('PERSIST', queue)
     call('PERSIST', scores)
   else
-    call('PEXPIREAT', queue, now + QUEUE_TTL)
-    call('PEXPIREAT', scores, now + QUEUE_TTL)
-  end
-end
-
--- Once nobody holds or waits our own keys go; not right after a waiter was removed as dead: it
--- may return, and must not be taken for one that comes after a loss of state. And not while the last
--- order number is ahead of the clock, which would then give smaller ones.
-local function tidy()
-  if free and call('EXISTS', queue) == 0 then
-    local known = call('HMGET', state, 'removed', 'given')
-    if not known[1] and (whole(known[2]) or 0) <= now_us then
-      call('DEL', order, state, beats)
-    end
+    local till = int(now + QUEUE_TTL)
+    call('PEXPIREAT', queue, till)
+    call('PEXPIREAT', scores, till)
   end
 end
 
@@ -194,7 +99,7 @@ end
 -- A waiter of ours was taken out though it may live and return: it must not be taken for one that
 -- comes after a loss of state.
 local function note_removed()
-  call('HSET', state, 'removed', now)
+  call('HSET', state, 'removed', now_ms)
   renew_state()
 end
 
@@ -206,10 +111,10 @@ end
 
 -- O(1) at the head, O(queue) elsewhere.
 local function unlist(owner)
-  if call('LINDEX', queue, 0) == owner then
+  if call('LINDEX', queue, '0') == owner then
     call('LPOP', queue)
   else
-    call('LREM', queue, 0, owner)
+    call('LREM', queue, '0', owner)
   end
   call('ZREM', scores, owner)
 end
@@ -217,7 +122,7 @@ end
 -- Nobody heard for two heartbeats: the server slept or its clock jumped, so age says nothing
 -- for D. Once for each silence.
 local function notice_silence()
-  local last = call('ZREVRANGE', beats, 0, 0, 'WITHSCORES')
+  local last = call('ZREVRANGE', beats, '0', '0', 'WITHSCORES')
   if not last[2] or now <= last[2] + 2 * HB then return end
   if call('HGET', state, 'silence') == last[2] then return end
   call('HSET', state, 'silence', last[2], 'amnesty', now + D)
@@ -227,7 +132,7 @@ end
 local function note_beat(client)
   notice_silence()
   call('ZREMRANGEBYSCORE', beats, '-inf', '(' .. int(now - max(BEATS_KEPT, 2 * D)))
-  call('ZADD', beats, now, client)
+  call('ZADD', beats, now_ms, client)
 end
 
 -- Beside the record stand: grant "token request", change "token number", amnesty, silence,
@@ -251,7 +156,7 @@ end
 -- What only this needs stands inside: most calls end at the first two lines.
 local function next_holder()
   if not free then return false end
-  local candidate = call('LINDEX', queue, 0)
+  local candidate = call('LINDEX', queue, '0')
   if not candidate then return true end
   wipe()
 
@@ -329,30 +234,6 @@ local function next_holder()
     return dead_by_age(client, beat) and 'remove' or 'grant', beat
   end
 
-  -- Makes a waiter of ours the holder, and tells its client unless this is its own call.
-  local function grant(owner, request, lease, beat)
-    beat = math.min(beat, now)
-    local ttl = lease
-    if caller ~= owner then
-      ttl = math.min(max(beat + D - now, HB), lease)
-    end
-    mint_in_queue()
-    take(owner, ttl)
-    unlist(owner)
-    local token = int(last_token)
-    -- Before the record goes: a hash without fields is gone, and its TTL with it.
-    call('HSET', state, 'grant', token .. ' ' .. request)
-    drop_order(owner)
-    -- The client's last beat has kept the state long enough for a short hold.
-    if caller == owner or now - beat + ttl + D > REGISTRY_TTL then
-      keep_state(max(REGISTRY_TTL, ttl + D))
-    end
-    if caller ~= owner then
-      call(publish, inbox_prefix .. client_of(owner),
-        'g1 ' .. request .. ' ' .. token .. ' ' .. int(now) .. ' ' .. int(ttl))
-    end
-  end
-
   -- Who listens to Java's channel of a head. Those that are published to with SPUBLISH are counted apart.
   local NUMSUB = publish == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB'
 
@@ -363,7 +244,7 @@ local function next_holder()
       call('ZADD', scores, score, head)
       keep_queue()
     end
-    local channel = base .. ':' .. head
+    local channel = 'redisson_lock__channel' .. sub(tokens, 20) .. ':' .. head
     local watch = read_watch()
     if watch and (watch.id ~= head or watch.score ~= score or watch.since > now
       or now >= watch.since + JAVA_PATIENCE + JAVA_PASSED) then
@@ -395,8 +276,9 @@ local function next_holder()
   end
 
   for _ = 1, LOOKED_AT_MAX do
-    local at_head, score = true, call('ZSCORE', scores, candidate)
     local known = call('HMGET', state, candidate, 'gather')
+    local score = call('ZSCORE', scores, candidate)
+    at_head = true
     local request, lease, sure = read_record(known[1])
     -- Only ours have records; their fields are longer than any other of the hash.
     if not (request and #candidate > 37) and not ours(candidate) then
@@ -419,7 +301,10 @@ local function next_holder()
         if verdict == 'wait' then return false end
         if verdict == 'grant' then
           if exhausted then return false end
-          grant(candidate, request, lease, beat)
+          foreign = call('ZCARD', scores) > call('ZCARD', order) and has_foreign()
+          heir, heir_request, heir_lease, heir_beat = candidate, request, lease, math.min(beat, now)
+          grant()
+          hold, free = { candidate, '1' }, false
           return false
         end
         unlist(candidate)
@@ -429,20 +314,11 @@ local function next_holder()
         more = more + 2
       end
     end
-    candidate = call('LINDEX', queue, 0)
+    candidate = call('LINDEX', queue, '0')
     if not candidate then return true end
   end
   more = more + 1
   return false
-end
-
--- A hold of ours without a TTL would outlive a dead holder for ever. `lease` is the caller's own: the clients
--- of a lock use much the same. A living holder's renewal sets its own again. A foreign hold may be meant to
--- last, or be another program's data: its TTL is not ours to set.
-local function mend_hold(lease)
-  if not free and call('PTTL', lock) == -1 and ours(holder()) then
-    call('PEXPIREAT', lock, now + max(lease, MENDED_HOLD))
-  end
 end
 
 -- Milliseconds until something may change without anybody's call, or false.
@@ -451,7 +327,7 @@ local function retry()
     local ttl = hold_ttl()
     return ttl and ttl + 1
   end
-  local head = call('LINDEX', queue, 0)
+  local head = call('LINDEX', queue, '0')
   if not head then return false end
   local gather = whole(call('HGET', state, 'gather'))
   if gather and gather > now and gather <= now + HB then return gather - now end
@@ -462,40 +338,3 @@ local function retry()
   return left > 0 and left
 end
 
--- The request that got the present hold, where that was written down.
-local function granted_request()
-  local text = call('HGET', state, 'grant')
-  if not text or not last_token then return nil end
-  local token, request = string.match(text, '^(%d+) ([0-9a-f]+)$')
-  if token and #request == 32 and tonumber(token) == last_token then return request end
-  return nil
-end
-
-local function stale(token, change)
-  local text = call('HGET', state, 'change')
-  if not text then return false end
-  local of, last = string.match(text, '^(%d+) (%d+)$')
-  return of ~= nil and tonumber(of) == token and change < tonumber(last)
-end
-
--- A first write that works without free memory, whether the key exists or not; changes nothing
--- but a TTL that an operator took away (no record has an empty name). Not PEXPIREAT to what is
--- left: that deletes a key in its last millisecond. Returns the ms that the state has left.
-local function touch_state()
-  local left = call('PTTL', state)
-  if left ~= -1 then
-    call('HDEL', state, '')
-    return max(left, 0)
-  end
-  keep_state(REGISTRY_TTL)
-  return REGISTRY_TTL
-end
-
--- The number of the change must live as long as the hold that it protects, and a renewal of a
--- hold in its last millisecond must still find it.
-local function set_count(owner, token, count, change)
-  local kept = max(touch_state(), hold_ttl() or 0, REGISTRY_TTL)
-  call('HSET', lock, owner, count)
-  call('HSET', state, 'change', int(token) .. ' ' .. int(change))
-  keep_state(kept)
-end

@@ -1,14 +1,13 @@
 -- An attempt to get a simple lock was given up: the hold that it may have got goes.
--- KEYS 1 and 8 (8 = the request's burial)
--- ARGV as in leave.lua; 8 owner   9 request   10 burial ms or 0
--- Reply {..., 'freed'} | {..., 'nothing'}
-local bury = tonumber(ARGV[10])
-local got = owner == ARGV[8] and request == ARGV[9]
+-- KEYS 1..3 (3 = the request's burial)
+-- ARGV as in leave.lua
+-- Reply freed | nothing
+local got = by == ARGV[2] and of == ARGV[3]
 if got then call('DEL', lock) end
-if bury > 0 then
-  call('DEL', KEYS[8])              -- a first write that works without free memory
-  call('SET', KEYS[8], '1', 'PXAT', now + bury)
+if ARGV[4] ~= '0' then
+  call('DEL', KEYS[3])              -- a first write that works without free memory
+  call('SET', KEYS[3], '1', 'PXAT', now_ms + ARGV[4])
 end
-if not got then return { now, 0, 'nothing' } end
-call(publish, base, '0')
-return { now, 0, 'freed' }
+if not got then return now_ms .. ' 0 nothing' end
+call(string.match(ARGV[1], '%u+'), 'redisson_lock__channel' .. sub(tokens, 20), '0')
+return now_ms .. ' 0 freed'

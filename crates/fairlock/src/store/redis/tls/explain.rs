@@ -1,10 +1,10 @@
 //! Explains why TLS ended, and what to do about it.
 
 use super::super::classify::{classify, text};
+use super::super::wire::CallError;
 use super::Ends;
 use crate::base::error::{Error, ErrorKind};
 use crate::store::StoreError;
-use redis::RedisError;
 use rustls::pki_types::UnixTime;
 use rustls::{AlertDescription as Alert, CertificateError as Bad};
 use std::io;
@@ -37,7 +37,7 @@ impl Ends {
     }
 
     /// Why the first commands failed.
-    pub(in crate::store::redis) fn of_login(&self, error: RedisError) -> StoreError {
+    pub(in crate::store::redis) fn of_login(&self, error: CallError) -> StoreError {
         if let Some(error) = self.heard.get() {
             return self.of_tls(error);
         }

@@ -4,7 +4,7 @@
 use super::Watchdog;
 use crate::base::clock::{Moment, follow_tokio, lock};
 use crate::state::hold::{Hold, Lease, valid_until};
-use fairlock_core::client::{Acquisition, SLEEP_MAX};
+use fairlock_core::client::{Acquisition, Hold as Known, SLEEP_MAX};
 use fairlock_core::{Kind, LockName, Mode, OwnerId, RequestId, Token};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Kennel {
             (Token::new(1).unwrap(), Lease { ms, renewed, end_ns: None, ends_by_max_hold: false });
         let request = RequestId::from_random(1);
         let acquisition = Acquisition::new(Kind::Fair, owner, Mode::Wait, ms, false, request);
-        let hold = Arc::new(Hold::new(name, acquisition, token, lease, until));
+        let hold = Arc::new(Hold::new(name, acquisition, token, Known::new(lease, until.nanos())));
         self.watchdog.watch(&hold, true);
         hold
     }

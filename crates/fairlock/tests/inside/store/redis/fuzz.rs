@@ -2,27 +2,26 @@
 //! and values are read as they were written. `scripts/fuzz` runs for longer.
 
 use super::keys::{self, Keys};
-use super::limits::Heard;
 use super::reply::{answer, grant_message};
 use super::slots::{Addr, SlotMap, slot, slot_of};
+use super::wire::{CallError, Parser, Push, PushKind, Value};
 use super::{confirm, handshake, record, scan, sentinels};
 use fairlock_core::{Answer, Body, Grant, LockName, OwnerId, RequestId, Token};
 use fairlock_testkit::fuzz::{cases, corpus, input, noise};
 use fairlock_testkit::rng::Rng;
-use redis::Value;
 
 /// Replies as servers send them.
 const REPLIES: [&str; 22] = [
-    "*5\r\n:1763759000123\r\n:0\r\n$7\r\ngranted\r\n$2\r\n41\r\n:30000\r\n",
-    "*7\r\n:1763759000123\r\n:1\r\n$6\r\nqueued\r\n$1\r\n7\r\n:1500\r\n:0\r\n:3\r\n",
-    "*4\r\n:1763759000123\r\n:2\r\n$4\r\nbusy\r\n_\r\n",
-    "*5\r\n:1763759000123\r\n:0\r\n$5\r\ntaken\r\n:12\r\n:1\r\n",
-    "*4\r\n:1763759000123\r\n:0\r\n$4\r\nself\r\n:2\r\n",
-    "*3\r\n:1763759000123\r\n:0\r\n$8\r\nreleased\r\n",
-    "*4\r\n:1763759000123\r\n:0\r\n$7\r\nnothold\r\n$39\r\n5f3c1a52-0f4e-8a1b-9c3d-1234567890ab:51\r\n",
-    "*10\r\n:1763759000123\r\n:0\r\n$4\r\nbeat\r\n:1500\r\n:0\r\n$32\r\n0123456789abcdef0123456789abcdef\r\n$1\r\n5\r\n:6000\r\n:1\r\n:0\r\n",
-    "*4\r\n:1763759000123\r\n:0\r\n$5\r\nplace\r\n:3\r\n",
-    "*9\r\n:1763759000123\r\n:0\r\n$9\r\ninspected\r\n$39\r\n5f3c1a52-0f4e-8a1b-9c3d-1234567890ab:51\r\n:1\r\n:29000\r\n$2\r\n41\r\n:1\r\n*1\r\n*3\r\n$39\r\n5f3c1a52-0f4e-8a1b-9c3d-1234567890ab:52\r\n:120\r\n$1\r\n1\r\n",
+    "$32\r\n1763759000123 0 granted 41 30000\r\n",
+    "$33\r\n1763759000123 1 queued 7 1500 0 3\r\n",
+    "$22\r\n1763759000123 2 busy -\r\n",
+    "$26\r\n1763759000123 0 taken 12 1\r\n",
+    "$22\r\n1763759000123 0 self 2\r\n",
+    "$24\r\n1763759000123 0 released\r\n",
+    "*2\r\n$23\r\n1763759000123 0 nothold\r\n$39\r\n5f3c1a52-0f4e-8a1b-9c3d-1234567890ab:51\r\n",
+    "$71\r\n1763759000123 0 beat 1500 0 0123456789abcdef0123456789abcdef 5 6000 1 0\r\n",
+    "$23\r\n1763759000123 0 place 3\r\n",
+    "*3\r\n$44\r\n1763759000123 0 inspected 1 29000 41 1 120 1\r\n$39\r\n5f3c1a52-0f4e-8a1b-9c3d-1234567890ab:51\r\n$39\r\n5f3c1a52-0f4e-8a1b-9c3d-1234567890ab:52\r\n",
     "*2\r\n$3\r\n176\r\n*2\r\n$25\r\nredisson_lock_token:{job}\r\n$25\r\nredisson_lock_queue:{job}\r\n",
     "*2\r\n*4\r\n:0\r\n:8191\r\n*4\r\n$9\r\n127.0.0.1\r\n:7000\r\n$40\r\n07c37dfeb235213a872192d90877d0cd55635b91\r\n*0\r\n*3\r\n$9\r\n127.0.0.1\r\n:7003\r\n$1\r\nx\r\n*3\r\n:8192\r\n:16383\r\n*3\r\n_\r\n:7001\r\n$1\r\ny\r\n",
     "*4\r\n$4\r\nname\r\n$2\r\nm1\r\n$12\r\nconfig-epoch\r\n$1\r\n3\r\n",
@@ -37,24 +36,75 @@ const REPLIES: [&str; 22] = [
     "|1\r\n+ttl\r\n:3600\r\n*2\r\n#t\r\n,1.5\r\n",
 ];
 
-/// What redis-rs makes of the first value, and whether the value is complete.
-fn parsed(bytes: &[u8]) -> (Option<Value>, bool) {
-    match redis::parse_redis_value(bytes) {
-        Ok(value) => (Some(value), true),
-        Err(error) => (None, !error.is_io_error()),
-    }
-}
-
-/// Where the first value ends, unless it is refused or incomplete.
-fn end(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
-    let mut heard = Heard::default();
+/// The first value and its end; `None` if it is incomplete.
+fn first(bytes: &[u8]) -> Result<Option<(Value, usize)>, CallError> {
+    let (mut parser, mut values) = (Parser::default(), Vec::new());
     for (at, byte) in bytes.iter().enumerate() {
-        heard.hear(std::slice::from_ref(byte))?;
-        if heard.is_at_rest() {
-            return Ok(Some(at + 1));
+        parser.feed(std::slice::from_ref(byte), &mut values)?;
+        if let Some(value) = values.pop() {
+            assert!(parser.is_at_rest(), "{}", bytes.escape_ascii());
+            return Ok(Some((value, at + 1)));
         }
     }
+    assert!(bytes.is_empty() || !parser.is_at_rest(), "{}", bytes.escape_ascii());
     Ok(None)
+}
+
+/// All values, read in pieces of random length, and how that ends.
+fn in_pieces(rng: &mut Rng, mut bytes: &[u8]) -> (Vec<Value>, Option<String>) {
+    let (mut parser, mut values) = (Parser::default(), Vec::new());
+    while !bytes.is_empty() {
+        let (piece, rest) = bytes.split_at(1 + rng.below(bytes.len() as u64) as usize);
+        if let Err(refused) = parser.feed(piece, &mut values) {
+            return (values, Some(refused.to_string()));
+        }
+        bytes = rest;
+    }
+    (values, None)
+}
+
+/// Whether both are the same. Redis-rs tells more kinds apart.
+fn is_same(ours: &Value, theirs: &redis::Value) -> bool {
+    use redis::Value as Theirs;
+    let all = |ours: &[Value], theirs: &[Theirs]| {
+        ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(a, b)| is_same(a, b))
+    };
+    match (ours, theirs) {
+        (Value::Nil, Theirs::Nil) => true,
+        (Value::Int(a), Theirs::Int(b)) => a == b,
+        (Value::BulkString(a), Theirs::BulkString(b)) => a == b,
+        (Value::SimpleString(a), Theirs::SimpleString(b)) => a == b,
+        (Value::SimpleString(a), Theirs::Okay) => a == "OK",
+        (Value::VerbatimString(a), Theirs::VerbatimString { text, .. }) => a == text,
+        (Value::Array(a), Theirs::Array(b)) => all(a, b),
+        (Value::Map(a), Theirs::Map(b)) => {
+            let same = |(a, b): (&(Value, Value), &(Theirs, Theirs))| {
+                is_same(&a.0, &b.0) && is_same(&a.1, &b.1)
+            };
+            a.len() == b.len() && a.iter().zip(b).all(same)
+        }
+        (Value::Push(Push { kind, data }), Theirs::Push { kind: theirs, data: others }) => {
+            let is_kind = match theirs {
+                redis::PushKind::Message => *kind == PushKind::Message,
+                redis::PushKind::SMessage => *kind == PushKind::SMessage,
+                redis::PushKind::Subscribe => *kind == PushKind::Subscribe,
+                redis::PushKind::Unsubscribe => *kind == PushKind::Unsubscribe,
+                redis::PushKind::SSubscribe => *kind == PushKind::SSubscribe,
+                redis::PushKind::SUnsubscribe => *kind == PushKind::SUnsubscribe,
+                _ => *kind == PushKind::Other,
+            };
+            is_kind && all(data, others)
+        }
+        (Value::ServerError(a), Theirs::ServerError(b)) => {
+            a.code() == b.code() && a.detail() == b.details() && a.to_string() == b.to_string()
+        }
+        (
+            Value::Other,
+            Theirs::Set(_) | Theirs::Double(_) | Theirs::Boolean(_) | Theirs::BigNumber(_),
+        ) => true,
+        (ours, Theirs::Attribute { data, .. }) => is_same(ours, data),
+        _ => false,
+    }
 }
 
 /// Passes the value to everything that reads replies of the server.
@@ -69,7 +119,7 @@ fn read(value: &Value) {
     let _ = handshake::field(value, "version").map(handshake::is_old);
     let _ = handshake::of_memory(value.clone());
     let _ = (confirm::connected(value), record::decode(value.clone()));
-    if let Value::Array(items) | Value::Push { data: items, .. } = value {
+    if let Value::Array(items) | Value::Push(Push { data: items, .. }) = value {
         let _ = sentinels::announced(items, "m1");
         for item in items {
             if let Value::BulkString(bytes) = item {
@@ -107,25 +157,37 @@ fn disturb(rng: &mut Rng, value: &mut Value) {
     }
 }
 
+/// Any bytes are the same values for our parser and that of redis-rs, whatever pieces they come in.
 #[test]
 fn replies() {
     let corpus = corpus(&REPLIES);
-    let real: Vec<Value> = corpus.iter().filter_map(|bytes| parsed(bytes).0).collect();
-    assert_eq!(real.len(), corpus.len(), "the corpus is whole");
+    let whole = |bytes: &Vec<u8>| first(bytes).unwrap().expect("the corpus is whole").0;
+    let real: Vec<Value> = corpus.iter().map(whole).collect();
+    let mut values = 0;
     cases("replies", 2_000, |rng| {
         let bytes = input(rng, &corpus);
-        let (value, is_whole) = parsed(&bytes);
-        match end(&bytes) {
-            Ok(Some(end)) => {
-                let (first, is_whole) = parsed(&bytes[..end]);
-                assert!(is_whole && first == value, "{}: {value:?}", bytes.escape_ascii());
+        let shown = bytes.escape_ascii();
+        let ours = first(&bytes);
+        match (&ours, redis::parse_redis_value(&bytes)) {
+            (Ok(Some((value, end))), Ok(theirs)) => {
+                values += 1;
+                assert!(is_same(value, &theirs), "{shown}: {value:?}, {theirs:?}");
+                let theirs = redis::parse_redis_value(&bytes[..*end]);
+                assert!(theirs.is_ok_and(|theirs| is_same(value, &theirs)), "{shown}: {end}");
+                assert!(redis::parse_redis_value(&bytes[..end - 1]).is_err(), "{shown}: {end}");
             }
-            // Refused before it ends: only values that are too large.
-            Err(_) => {}
-            Ok(None) => assert!(value.is_none() || !is_whole, "{}", bytes.escape_ascii()),
+            (Ok(None), Err(error)) => assert!(error.is_io_error(), "{shown}: {error}"),
+            // Redis-rs may wait for more first.
+            (Err(CallError::Parse(_)), Err(_)) => {}
+            // Too large for us.
+            (Err(CallError::Io(_)), _) => {}
+            (ours, theirs) => panic!("{shown}: {ours:?}, {theirs:?}"),
         }
-        if let Some(value) = &value {
-            read(value);
+        let (one, other) = (in_pieces(rng, &bytes), in_pieces(rng, &bytes));
+        assert_eq!(one, other, "{shown}");
+        if let Ok(Some((value, _))) = ours {
+            assert_eq!(one.0.first(), Some(&value), "{shown}");
+            read(&value);
         }
         let mut value = rng.pick(&real);
         for _ in 0..=rng.below(3) {
@@ -133,6 +195,7 @@ fn replies() {
         }
         read(&value);
     });
+    assert!(values > 200, "{values} values were compared");
 }
 
 /// Answers of the scripts are read as they were written.
@@ -140,44 +203,35 @@ fn replies() {
 fn answers_round_trip() {
     const NUMBER_MAX: u64 = 9_007_199_254_740_991;
     cases("answers", 10_000, |rng| {
-        let bulk = |text: String| Value::BulkString(text.into_bytes());
-        let int = |n: u64| Value::Int(n as i64);
         let number = |rng: &mut Rng| rng.pick(&[0, 1, 6_000, NUMBER_MAX]);
         let (now_ms, removed, more) = (number(rng), rng.below(65) as u32, rng.chance(50));
         let token = Token::new(1 + rng.below(NUMBER_MAX)).expect("below the limit");
         let request = RequestId::from_random(u128::from(rng.below(u64::MAX)));
         let maybe = rng.chance(50).then(|| number(rng));
         let ttl_ms = number(rng);
-        let shown = maybe.map_or(Value::Nil, int);
-        let (tag, mut rest, body) = match rng.below(4) {
-            0 => {
-                let words = vec![bulk(token.to_string()), int(ttl_ms)];
-                ("granted", words, Body::Granted { token, ttl_ms })
-            }
+        let shown = maybe.map_or_else(|| "-".to_owned(), |number| number.to_string());
+        let (words, body) = match rng.below(4) {
+            0 => (format!("granted {token} {ttl_ms}"), Body::Granted { token, ttl_ms }),
             1 => {
                 let (order, length, foreign) = (number(rng), number(rng), rng.chance(50));
-                let words = vec![bulk(order.to_string()), shown, int(foreign.into()), int(length)];
-                ("queued", words, Body::Queued { order, retry_ms: maybe, foreign, length })
+                let words = format!("queued {order} {shown} {} {length}", u8::from(foreign));
+                (words, Body::Queued { order, retry_ms: maybe, foreign, length })
             }
-            2 => ("busy", vec![shown], Body::Busy { ttl_ms: maybe }),
+            2 => (format!("busy {shown}"), Body::Busy { ttl_ms: maybe }),
             _ => {
                 let queued: Vec<bool> = (0..rng.below(70)).map(|_| rng.chance(50)).collect();
                 let held = rng.chance(50).then_some(Grant { request, token, ttl_ms });
-                let mut words = vec![shown, int(0)];
-                words.extend(match held {
-                    None => vec![Value::Nil, Value::Nil, Value::Nil],
-                    Some(_) => {
-                        vec![bulk(request.to_string()), bulk(token.to_string()), int(ttl_ms)]
-                    }
-                });
-                words.extend(queued.iter().map(|stands| int((*stands).into())));
-                ("beat", words, Body::Beaten { held, queued, retry_ms: maybe, foreign: false })
+                let mut words = format!("beat {shown} 0 ");
+                words += &held
+                    .as_ref()
+                    .map_or_else(|| "- - -".to_owned(), |_| format!("{request} {token} {ttl_ms}"));
+                words.extend(queued.iter().map(|stands| if *stands { " 1" } else { " 0" }));
+                (words, Body::Beaten { held, queued, retry_ms: maybe, foreign: false })
             }
         };
         let number = u64::from(removed) * 2 + u64::from(more);
-        let mut items = vec![int(now_ms), int(number), bulk(tag.to_owned())];
-        items.append(&mut rest);
-        assert_eq!(answer(Value::Array(items)), Ok(Answer { now_ms, more, removed, body }));
+        let text = format!("{now_ms} {number} {words}").into_bytes();
+        assert_eq!(answer(Value::BulkString(text)), Ok(Answer { now_ms, more, removed, body }));
     });
 }
 

@@ -2,7 +2,7 @@ use super::super::boot::Boot;
 use super::super::schema::{CURRENT, Schema};
 use super::fixture::*;
 use crate::ErrorKind;
-use fairlock_core::Body;
+use fairlock_core::{Body, Mode, Op};
 use rusqlite::Connection;
 use std::fs;
 
@@ -141,7 +141,7 @@ fn a_damaged_row_is_an_error_of_its_lock() {
     let sql = "UPDATE lock SET state = ?1, change = change + 1 WHERE name = ?2";
     file.db.execute(sql, rusqlite::params![state, "job".as_bytes()]).unwrap();
     let before = row(&file, "job");
-    for op in [acquire(2, fairlock_core::Mode::Try), release(1, token), inspect()] {
+    for op in [acquire(2, Mode::Try), release(1, token), inspect()] {
         let error = apply(&mut file, "job", &op).unwrap_err();
         assert_eq!(error.error.kind(), ErrorKind::Protocol);
         assert_eq!(error.error.lock(), Some(&name("job")));
@@ -170,7 +170,13 @@ fn a_damaged_row_is_an_error_of_its_lock() {
 fn flipped_bits_are_found_or_mean_nothing() {
     let fixture = Fixture::new();
     let mut file = fixture.open();
-    let token = Some(take(&mut file, "a lock that is held", 1));
+    let mut op = acquire(1, Mode::Try);
+    if let Op::Acquire(acquire) = &mut op {
+        // Longer than all of this takes on a busy machine, which was more than 30 s once.
+        acquire.lease_ms = 3_600_000;
+    }
+    let Body::Granted { token, .. } = body(&mut file, "a lock that is held", &op) else { panic!() };
+    let token = Some(token);
     for lock in ["b", "c"] {
         take(&mut file, lock, 1);
     }

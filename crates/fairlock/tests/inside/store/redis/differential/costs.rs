@@ -8,6 +8,7 @@ use fairlock_core::{Acquire, Body, Kind, Mode, Op, Payload, Rules, Token};
 use fairlock_testkit::server::Generation;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::time::{Duration, Instant};
 
 const RECORDED: &str = "testing/guard/scripts.txt";
 const HEAD: &str = "\
@@ -31,7 +32,7 @@ enum Before {
 /// A path: its operation is given the token of owner 0's hold.
 type Path = (&'static str, Kind, Before, fn(Token) -> Op);
 
-const PATHS: [Path; 24] = [
+const PATHS: [Path; 27] = [
     ("acquire, first of all", Kind::Fair, Before::Nothing, |_| acquire(Kind::Fair, 1)),
     ("acquire, free", Kind::Fair, Before::Free, |_| acquire(Kind::Fair, 1)),
     ("acquire, free, explicit owner", Kind::Fair, Before::Free, |_| explicit(1)),
@@ -57,10 +58,13 @@ const PATHS: [Path; 24] = [
     ("beat, one waits", Kind::Fair, Before::Held(1), |_| beat()),
     ("beat, 100 wait", Kind::Fair, Before::Held(100), |_| beat()),
     ("leave, 100 wait", Kind::Fair, Before::Held(100), |_| leave(50)),
+    ("inspect, nobody waits", Kind::Fair, Before::Held(0), |_| inspect()),
+    ("inspect, 10 of 100 wait", Kind::Fair, Before::Held(100), |_| inspect()),
     ("plain acquire, free", Kind::Plain, Before::Free, |_| acquire(Kind::Plain, 1)),
     ("plain acquire, busy", Kind::Plain, Before::Held(0), |_| acquire(Kind::Plain, 1)),
     ("plain release", Kind::Plain, Before::Held(0), |token| release(Kind::Plain, token, 0)),
     ("simple acquire, free", Kind::Simple, Before::Free, |_| acquire(Kind::Simple, 1)),
+    ("simple acquire, busy", Kind::Simple, Before::Held(0), |_| acquire(Kind::Simple, 1)),
     ("simple release", Kind::Simple, Before::Held(0), |token| release(Kind::Simple, token, 0)),
     ("simple renew", Kind::Simple, Before::Held(0), |token| renew(Kind::Simple, token)),
 ];
@@ -104,6 +108,10 @@ fn beat() -> Op {
     Op::Beat { client: waiter.client().expect("one of ours"), waiters: vec![waiter] }
 }
 
+fn inspect() -> Op {
+    Op::Inspect { kind: Kind::Fair, limit: 10 }
+}
+
 fn leave(of: u64) -> Op {
     Op::Leave {
         kind: Kind::Fair,
@@ -114,7 +122,7 @@ fn leave(of: u64) -> Op {
     }
 }
 
-/// Brings the lock into the state that a path begins with. Returns the token of owner 0's hold.
+/// Brings the lock of an empty server into the state that a path begins with. Returns the token of owner 0's hold.
 fn prepare(fixture: &mut Fixture, kind: Kind, before: Before) -> Token {
     fixture.reset(START_US);
     for number in 0..super::step::CLIENTS {
@@ -176,6 +184,7 @@ fn measure(fixture: &mut Fixture) -> String {
         let token = prepare(fixture, kind, before);
         let op = op(token);
         fixture.messages();
+        fixture.set_now(START_US + 1_000);
         fixture.raw.call(&["CONFIG", "RESETSTAT"]);
         let answer = fixture.call(&Rules::default(), &op).expect(path);
         let calls = calls(fixture);
@@ -216,4 +225,51 @@ fn script_costs_are_those_on_record() {
          scripts/guard --record\n{}",
         differences.join("\n")
     );
+}
+
+/// Instructions of a server that valgrind runs (`scripts/server-costs`), until `go` has come this often.
+fn instructions(times: u32, mut go: impl FnMut(&mut Fixture)) -> u64 {
+    let logs = std::env::var("FAIRLOCK_COSTS").expect("scripts/server-costs sets it");
+    let log = format!("{logs}/log");
+    let _ = std::fs::remove_file(&log);
+    let mut fixture = Fixture::start(Generation::Redis70).expect("a server");
+    for _ in 0..times {
+        go(&mut fixture);
+    }
+    fixture.raw.send(&["SHUTDOWN", "NOSAVE"]);
+    let total = || {
+        let text = std::fs::read_to_string(&log).ok()?;
+        let (_, rest) = text.split_once("refs:")?;
+        rest.lines().next()?.replace([',', ' '], "").parse().ok()
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(total) = total() {
+            return total;
+        }
+        assert!(Instant::now() < until, "valgrind did not finish: {log}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What each path costs the server: the difference between as many preparations with and without it.
+#[test]
+#[ignore = "a measurement: scripts/server-costs"]
+fn server_costs() {
+    for (path, kind, before, op) in PATHS {
+        let times = if matches!(before, Before::Held(100)) { 20 } else { 200 };
+        let count = |with: bool| {
+            // Once in any case, because the server compiles the script then.
+            let mut first = true;
+            instructions(times, |fixture| {
+                let token = prepare(fixture, kind, before);
+                // A later microsecond, as between two calls of a client: tokens follow the clock.
+                fixture.set_now(START_US + 1_000);
+                if std::mem::take(&mut first) || with {
+                    fixture.call(&Rules::default(), &op(token)).expect(path);
+                }
+            })
+        };
+        println!("{:7}  {path}", count(true).saturating_sub(count(false)) / u64::from(times - 1));
+    }
 }

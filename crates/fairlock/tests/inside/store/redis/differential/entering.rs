@@ -1,4 +1,4 @@
-//! Entering a queue while the lock is held, which has a short way (`short_enter.lua`), compared
+//! Entering a queue while the lock is held, which has a short way (`enter_plain.lua`), compared
 //! with the core. Each unusual content of the keys is tried alone on both ways, and in combination
 //! with others where the short way applies.
 

@@ -2,6 +2,7 @@
 
 use super::super::keys::{self, Keys, Publishing};
 use super::super::script::{By, call};
+use super::super::wire::{self, CallError, Cmd, Parser};
 use super::super::{classify, reply};
 use super::dump::{self, Dump};
 use crate::store::Topic;
@@ -12,6 +13,8 @@ use fairlock_testkit::redisson::JavaClient;
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::{Generation, Server};
 use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 
 /// The name of the lock under test.
 pub(super) const NAME: &str = "job";
@@ -21,7 +24,7 @@ pub(super) struct Fixture {
     pub(super) name: LockName,
     pub(super) keys: Keys,
     /// Calls the scripts, as the store does.
-    link: redis::Connection,
+    link: Link,
     /// Inspects and changes keys directly.
     pub(super) raw: Raw,
     /// Receives every message. Pattern subscriptions do not count for PUBSUB NUMSUB.
@@ -54,6 +57,34 @@ impl World for Present {
     }
 }
 
+/// A connection that blocks.
+struct Link {
+    stream: TcpStream,
+    parser: Parser,
+}
+
+impl Link {
+    fn to(server: &Server) -> Self {
+        let stream = TcpStream::connect(server.addr()).expect("the server accepts");
+        stream.set_nodelay(true).expect("a socket of TCP");
+        let mut link = Self { stream, parser: Parser::default() };
+        link.call(wire::cmd("HELLO").arg(3_u8)).expect("the server knows RESP3");
+        link
+    }
+
+    fn call(&mut self, cmd: &Cmd) -> Result<wire::Value, CallError> {
+        self.stream.write_all(&cmd.bytes())?;
+        let (mut buffer, mut replies) = ([0; 16 << 10], Vec::new());
+        while replies.is_empty() {
+            let length = self.stream.read(&mut buffer)?;
+            assert!(length > 0, "the server closed the connection");
+            self.parser.feed(&buffer[..length], &mut replies)?;
+        }
+        assert_eq!(replies.len(), 1, "one command was sent");
+        replies.remove(0).extract_error()
+    }
+}
+
 impl Fixture {
     /// Starts a server; returns `None` and prints a message if it is not installed.
     pub(super) fn start(generation: Generation) -> Option<Self> {
@@ -61,9 +92,7 @@ impl Fixture {
     }
 
     fn over(server: Server) -> Option<Self> {
-        let url = format!("redis://{}/?protocol=resp3", server.addr());
-        let client = redis::Client::open(url).expect("a legal address");
-        let link = client.get_connection().expect("the server accepts");
+        let link = Link::to(&server);
         let mut observer = server.client();
         observer.call(&["PSUBSCRIBE", "*"]);
         let java = [JavaClient::new(&server, 0), JavaClient::new(&server, 0)];
@@ -161,8 +190,8 @@ impl Fixture {
         reply::answer(value.clone()).map_err(|error| format!("{error}: {value:?}"))
     }
 
-    fn query(&mut self, by: By, rules: &Rules, op: &Op) -> redis::RedisResult<redis::Value> {
-        call(by, rules, Publishing::Whole, &self.name, op).query(&mut self.link)
+    fn query(&mut self, by: By, rules: &Rules, op: &Op) -> Result<wire::Value, CallError> {
+        self.link.call(&call(by, rules, Publishing::Whole, &self.name, op))
     }
 
     /// Messages published since the last call, in order. The reply to PING arrives after all of

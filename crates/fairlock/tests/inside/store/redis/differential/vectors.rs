@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 
 /// A UUID of version 8, so one of ours.
 const ME: &str = "0f0e0d0c-0b0a-8908-8706-050403020100:7";
-/// The arguments that precede a script's own.
-const SETTINGS: [&str; 3] = ["2000", "6000", "300000"];
+/// What precedes a script's own arguments, after the flags.
+const SETTINGS: &str = "PUBLISH 2000 6000 300000 fairlock_inbox:";
 
 fn play(bench: &mut Bench, vector: &Vector, long_way: bool) -> Outcome {
     let ours = vector.ours().unwrap();
@@ -35,14 +35,16 @@ fn play(bench: &mut Bench, vector: &Vector, long_way: bool) -> Outcome {
     let argv: Vec<_> = list(&ours["argv"]).iter().map(|word| cast.fill(word)).collect();
     let keys = Keys::new(&LockName::new(LOCK.as_bytes()).unwrap());
     let mut keys_of = keys.all().to_vec();
+    if name.starts_with("simple_") {
+        keys_of = vec![keys_of.remove(0), keys_of.remove(2)];
+    }
     if name.ends_with("acquire") || name.ends_with("leave") {
         keys_of.push(keys.buried(RequestId::parse(argv[1].as_bytes()).unwrap()));
     }
     let mut command = vec![b"EVAL".to_vec(), text.into(), keys_of.len().to_string().into()];
     command.extend(keys_of);
-    command.extend([b"PUBLISH".to_vec(), keys.base(), b"fairlock_inbox:".to_vec()]);
-    command.extend(SETTINGS.map(Vec::from));
-    command.push(ours["flags"].as_str().unwrap().into());
+    let flags = ours["flags"].as_str().unwrap();
+    command.push(format!("{flags} {SETTINGS}").into_bytes());
     command.extend(argv.into_iter().map(String::into_bytes));
     let reply = bench.call(&command);
     Outcome {

@@ -1,10 +1,11 @@
 //! The wire codec of the simulated server: commands to operations, answers to replies. It is the
 //! counterpart of `script.rs` and `reply.rs`, and shares only the texts of the scripts with them.
 
+use super::super::keys::Keys;
 use super::super::script;
 use fairlock_core::{
-    Acquire, Answer, Body, Channel, ClientId, Effect, Inspection, Kind, LockName, Mode, Op,
-    OwnerId, Payload, RequestId, Rules, Token,
+    Acquire, Answer, Body, Channel, ClientId, Effect, Kind, LockName, Mode, Op, OwnerId, Payload,
+    RequestId, Rules, Token,
 };
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -73,10 +74,13 @@ impl Call {
     pub(super) fn read(script: &str, words: &[Vec<u8>]) -> Self {
         let keys = number(&words[0]) as usize;
         let name = LockName::new(&words[1]).expect("a name");
-        let [_, base, inbox_prefix, beat, dead, fair_wait, flags, own @ ..] = &words[1 + keys..]
-        else {
+        let [settings, own @ ..] = &words[1 + keys..] else {
             panic!("{script}: too few arguments");
         };
+        let mut settings = settings.splitn(6, |byte| *byte == b' ');
+        let mut setting = || settings.next().expect("six settings");
+        let (flags, _, beat) = (setting(), setting(), setting());
+        let (dead, fair_wait, inbox_prefix) = (setting(), setting(), setting());
         let mut rules = Rules {
             beat_ms: number(beat),
             dead_ms: number(dead),
@@ -88,7 +92,7 @@ impl Call {
         if script.ends_with("leave") && number(&own[2]) > 0 {
             rules.bury_ms = number(&own[2]);
         }
-        let (base, inbox_prefix) = (base.clone(), inbox_prefix.clone());
+        let (base, inbox_prefix) = (Keys::new(&name).base(), inbox_prefix.to_vec());
         Self { name, rules, op: op(script, own), base, inbox_prefix }
     }
 
@@ -140,11 +144,11 @@ fn op(script: &str, own: &[Vec<u8>]) -> Op {
             owner: owner(0),
             request: request(1),
             lease_ms: number(&own[2]),
-            mode: if own[3] == b"T" { Mode::Try } else { Mode::Wait },
-            order: Some(number(&own[4])).filter(|order| *order > 0),
-            not_after_ms: number(&own[5]),
-            sure: own[6] == b"1",
-            shared_owner: own[7] == b"1",
+            mode: if own[4].starts_with(b"T") { Mode::Try } else { Mode::Wait },
+            order: own[4].iter().position(u8::is_ascii_digit).map(|at| number(&own[4][at..])),
+            not_after_ms: number(&own[3]),
+            sure: own[4].contains(&b's'),
+            shared_owner: own[4].contains(&b'o'),
         }),
         "reenter" => Op::Reenter {
             owner: owner(0),
@@ -156,8 +160,8 @@ fn op(script: &str, own: &[Vec<u8>]) -> Op {
             kind,
             owner: owner(0),
             token: token(1),
-            keep: number(&own[2]) as u32,
-            change: number(&own[3]),
+            keep: own.get(2).map_or(0, |keep| number(keep) as u32),
+            change: own.get(3).map_or(0, |change| number(change)),
         },
         "renew" => Op::Renew { kind, owner: owner(0), token: token(1), ttl_ms: number(&own[2]) },
         "leave" => Op::Leave {
@@ -215,34 +219,11 @@ impl Reply {
         self.bulk(text.as_bytes())
     }
 
-    pub(super) fn nil(mut self) -> Self {
-        self.0.extend_from_slice(b"_\r\n");
-        self
-    }
-
     /// A status (`+OK`) or an error (`-ERR ...`).
     pub(super) fn line(mut self, line: &str) -> Self {
         self.0.extend_from_slice(line.as_bytes());
         self.0.extend_from_slice(b"\r\n");
         self
-    }
-
-    fn maybe_int(self, number: Option<u64>) -> Self {
-        match number {
-            Some(number) => self.int(number),
-            None => self.nil(),
-        }
-    }
-
-    fn maybe_owner(self, owner: Option<&OwnerId>) -> Self {
-        match owner {
-            Some(owner) => self.bulk(&owner.to_bytes()),
-            None => self.nil(),
-        }
-    }
-
-    fn flag(self, flag: bool) -> Self {
-        self.int(u64::from(flag))
     }
 
     pub(super) fn bytes(self) -> Vec<u8> {
@@ -252,66 +233,63 @@ impl Reply {
 
 /// The reply of the operation's script.
 pub(super) fn answer(answer: &Answer) -> Vec<u8> {
-    let head = |length: usize, tag: &str| {
-        let removed = u64::from(answer.removed) * 2 + u64::from(answer.more);
-        Reply::default().array(3 + length).int(answer.now_ms).int(removed).text(tag)
-    };
-    let reply = match &answer.body {
-        Body::Granted { token, ttl_ms } => head(2, "granted").text(&token.to_string()).int(*ttl_ms),
-        Body::Queued { order, retry_ms, foreign, length } => head(4, "queued")
-            .text(&order.to_string())
-            .maybe_int(*retry_ms)
-            .flag(*foreign)
-            .int(*length),
-        Body::Busy { ttl_ms } => head(1, "busy").maybe_int(*ttl_ms),
-        Body::Taken { ttl_ms, foreign } => head(2, "taken").maybe_int(*ttl_ms).flag(*foreign),
-        Body::HeldBySelf { count } => head(1, "self").int((*count).into()),
-        Body::TooLate => head(0, "late"),
-        Body::Buried => head(0, "buried"),
-        Body::Released => head(0, "released"),
-        Body::StillHeld { count } => head(1, "held").int((*count).into()),
-        Body::Stale => head(0, "stale"),
-        Body::NotHeld { holder } => head(1, "nothold").maybe_owner(holder.as_ref()),
-        Body::Renewed => head(0, "renewed"),
-        Body::Left => head(0, "left"),
-        Body::Freed => head(0, "freed"),
-        Body::Nothing => head(0, "nothing"),
-        Body::Nudged => head(0, "nudged"),
-        Body::Forced { holder } => head(1, "forced").maybe_owner(holder.as_ref()),
-        Body::Beaten { held, queued, retry_ms, foreign } => {
-            let reply = head(5 + queued.len(), "beat").maybe_int(*retry_ms).flag(*foreign);
-            let reply = match held {
-                Some(grant) => reply
-                    .text(&grant.request.to_string())
-                    .text(&grant.token.to_string())
-                    .int(grant.ttl_ms),
-                None => reply.nil().nil().nil(),
-            };
-            queued.iter().fold(reply, |reply, queued| reply.flag(*queued))
+    let some =
+        |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let flag = |flag: bool| u8::from(flag);
+    let mut rest: Vec<Vec<u8>> = Vec::new();
+    let words = match &answer.body {
+        Body::Granted { token, ttl_ms } => format!("granted {token} {ttl_ms}"),
+        Body::Queued { order, retry_ms, foreign, length } => {
+            format!("queued {order} {} {} {length}", some(*retry_ms), flag(*foreign))
         }
-        Body::Place { ahead } => head(1, "place").maybe_int(*ahead),
-        Body::Inspected(seen) => inspected(head(6, "inspected"), seen),
+        Body::Busy { ttl_ms } => format!("busy {}", some(*ttl_ms)),
+        Body::Taken { ttl_ms, foreign } => format!("taken {} {}", some(*ttl_ms), flag(*foreign)),
+        Body::HeldBySelf { count } => format!("self {count}"),
+        Body::TooLate => "late".into(),
+        Body::Buried => "buried".into(),
+        Body::Released => "released".into(),
+        Body::StillHeld { count } => format!("held {count}"),
+        Body::Stale => "stale".into(),
+        Body::NotHeld { holder } => {
+            rest.extend(holder.as_ref().map(OwnerId::to_bytes));
+            "nothold".into()
+        }
+        Body::Renewed => "renewed".into(),
+        Body::Left => "left".into(),
+        Body::Freed => "freed".into(),
+        Body::Nothing => "nothing".into(),
+        Body::Nudged => "nudged".into(),
+        Body::Forced { holder } => {
+            rest.extend(holder.as_ref().map(OwnerId::to_bytes));
+            "forced".into()
+        }
+        Body::Beaten { held, queued, retry_ms, foreign } => {
+            let held = held.as_ref().map_or_else(
+                || "- - -".to_owned(),
+                |grant| format!("{} {} {}", grant.request, grant.token, grant.ttl_ms),
+            );
+            let beat = format!("beat {} {} {held}", some(*retry_ms), flag(*foreign));
+            queued.iter().fold(beat, |words, queued| format!("{words} {}", flag(*queued)))
+        }
+        Body::Place { ahead } => format!("place {}", some(*ahead)),
+        Body::Inspected(seen) => {
+            let holder = seen.holder.as_ref();
+            let token = seen.token.map(|token| token.get());
+            let (count, ttl) = (some(holder.map(|held| held.count)), some(seen.ttl_ms));
+            rest.extend(holder.map(|held| held.owner.to_bytes()));
+            rest.extend(seen.queue.iter().map(|waiter| waiter.owner.to_bytes()));
+            let words = format!("inspected {count} {ttl} {} {}", some(token), seen.queue_len);
+            seen.queue.iter().fold(words, |words, waiter| {
+                format!("{words} {} {}", some(waiter.beat_age_ms), some(waiter.order))
+            })
+        }
         other => panic!("no form for {other:?}"),
     };
-    reply.bytes()
-}
-
-fn inspected(reply: Reply, seen: &Inspection) -> Reply {
-    let holder = seen.holder.as_ref();
-    let reply = reply
-        .maybe_owner(holder.map(|held| &held.owner))
-        .maybe_int(holder.map(|held| held.count))
-        .maybe_int(seen.ttl_ms);
-    let reply = match seen.token {
-        Some(token) => reply.text(&token.to_string()),
-        None => reply.nil(),
-    };
-    let reply = reply.int(seen.queue_len).array(seen.queue.len());
-    seen.queue.iter().fold(reply, |reply, waiter| {
-        let reply = reply.array(3).bulk(&waiter.owner.to_bytes()).maybe_int(waiter.beat_age_ms);
-        match waiter.order {
-            Some(order) => reply.text(&order.to_string()),
-            None => reply.nil(),
-        }
-    })
+    let more = u64::from(answer.removed) * 2 + u64::from(answer.more);
+    let text = format!("{} {more} {words}", answer.now_ms);
+    if rest.is_empty() {
+        return Reply::default().text(&text).bytes();
+    }
+    let reply = Reply::default().array(1 + rest.len()).text(&text);
+    rest.iter().fold(reply, |reply, bytes| reply.bulk(bytes)).bytes()
 }

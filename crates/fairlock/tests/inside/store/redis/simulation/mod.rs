@@ -1,8 +1,8 @@
 //! The simulated client: everything from the handles down to the bytes of its connections, against
 //! a server, a network and a clock that a seed determines.
 //!
-//! The API, acquisitions, waiters, heartbeats, watchdog, releases, connections, redis-rs and tokio
-//! are real. Simulated are the streams (`wire`), the server (`server`: the core behind the
+//! The API, acquisitions, waiters, heartbeats, watchdog, releases, connections and tokio are
+//! real. Simulated are the streams (`wire`), the server (`server`: the core behind the
 //! commands; the differential tests compare it with the Lua), time (tokio's, paused) and random
 //! numbers (`random.rs`). Everything runs on one thread, so a seed always makes the same run, to
 //! the millisecond and to the byte: a failing seed is played again with a trace.

@@ -3,7 +3,7 @@
 use super::run;
 use super::world::{START_MS, State, World};
 use crate::base::random::seeded;
-use crate::{Client, Config, Error, Guard, GuardState, Lock, Release};
+use crate::{Check, Client, Config, Error, Guard, GuardState, Lock, Reaction, Release};
 use fairlock_core::{ClientId, LockName, Model};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -273,7 +273,9 @@ fn a_waiter_that_came_while_the_inbox_was_made_anew_is_woken() {
 /// overtook it.
 #[test]
 fn an_inbox_is_looked_at_when_the_command_connection_was_lost() {
-    at_every_moment(1, |scene, _| async move {
+    // Otherwise the command connection's server, which does not see it, is asked as well.
+    let unasked = |config: Config| config.on_check(Check::Inbox, Reaction::Ignore);
+    at_every_moment_with(unasked, 1, |scene, _| async move {
         scene.world.with(|state| {
             let data = std::mem::take(&mut state.server.model);
             state.stop_server(true);
@@ -298,6 +300,28 @@ fn a_waiter_hears_by_the_inbox_that_was_made_anew() {
         held.release().await.expect("released");
         let woken = timeout(Duration::from_millis(100), waits).await;
         assert!(woken.is_ok(), "it was not woken");
+    });
+}
+
+/// The inbox was made anew with one round trip for each channel, and its time was up before all were
+/// subscribed: it was dialled again and again.
+#[test]
+fn an_inbox_with_many_channels_is_made_anew_far_away() {
+    const LOCKS: usize = 300;
+    at_every_moment(1, |scene, _| async move {
+        let (mut held, mut waits) = (Vec::new(), Vec::new());
+        for number in 0..LOCKS {
+            let (name, lock) = (number.to_string(), scene.waiter.plain_lock(number.to_string()));
+            held.push(scene.holder.plain_lock(name).lock().await.expect("free"));
+            waits.push(tokio::spawn(async move { lock.lock().await.map(drop) }));
+        }
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(scene.channels(), 1 + LOCKS);
+        scene.lose_inbox();
+        scene.world.with(|state| state.peers[1].slow_ms = 40);
+        sleep(Duration::from_secs(15)).await;
+        assert_eq!(scene.channels(), 1 + LOCKS);
+        waits.iter().for_each(JoinHandle::abort);
     });
 }
 

@@ -175,7 +175,7 @@ impl Server {
         let call = Call::read(script, words);
         let Call { name, op, rules, .. } = &call;
         let presence = Listeners { conns: &self.conns, call: &call };
-        let keys = |lock: &LockState| lock.snapshot().clone();
+        let keys = |lock: &LockState, _: &mut ()| lock.snapshot().clone();
         let applied = self.model.apply_then(now_us, name, op, rules, &presence, keys);
         let (answer, effects, keys) = match applied {
             Ok(done) => done,

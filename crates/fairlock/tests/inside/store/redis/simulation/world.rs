@@ -272,13 +272,7 @@ impl State {
         const OPERATOR: u64 = u64::MAX;
         let (op, rules) = (Op::Force { kind }, Rules::default());
         let call = script::call(By::Text, &rules, Publishing::Whole, name, &op);
-        let words: Vec<_> = call
-            .args_iter()
-            .map(|arg| match arg {
-                redis::Arg::Simple(bytes) => bytes.to_vec(),
-                _ => panic!("only SCAN has a cursor"),
-            })
-            .collect();
+        let words = call.words();
         self.oracle.forced(name);
         let now_us = self.now_us();
         for output in self.server.execute(OPERATOR, now_us, &words, &mut self.oracle) {

@@ -1,0 +1,224 @@
+//! What an acquisition is told, and what it says.
+
+use crate::client::{Acquisition, Hold, Outlook, Refused};
+use crate::op::{Kind, Mode, Op};
+use crate::rules::Token;
+use std::time::Duration;
+
+/// What is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Wanted {
+    /// The lock's kind.
+    pub kind: Kind,
+    /// Whether it waits.
+    pub mode: Mode,
+    /// The TTL of the hold, in milliseconds.
+    pub lease_ms: u64,
+    /// Whether the watchdog keeps renewing the hold.
+    pub renewed: bool,
+    /// The longest hold, if any.
+    pub max_hold: Option<Duration>,
+    /// When to give up. A try does not wait, so it has no such time.
+    pub until_ns: Option<u64>,
+    /// An explicit owner, which other requests may use as well.
+    pub shared_owner: bool,
+    /// Replicas must confirm the hold, and get this long to.
+    pub replicas_ms: Option<u64>,
+    /// The store is tried at once, in the caller's thread.
+    pub at_once: bool,
+    /// How long an unreachable store is tried, in milliseconds.
+    pub store_timeout_ms: u64,
+    /// How often a waiter looks whatever it hears, in milliseconds.
+    pub period_ms: u64,
+}
+
+/// When an input comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct At {
+    /// The time.
+    pub ns: u64,
+    /// Whether the lock's server is connected.
+    pub connected: bool,
+}
+
+/// Why a call has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Failure<E> {
+    /// The store's error, which is passed on.
+    pub error: E,
+    /// Whether the copy may have been carried out, or may still be.
+    pub doubt: bool,
+    /// Whether the same operation may succeed a moment later.
+    pub passing: bool,
+    /// What the error says.
+    pub kind: FailureKind,
+}
+
+/// What the error of a call says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FailureKind {
+    /// The store was not reached.
+    Unavailable,
+    /// A login, or a TLS handshake, was refused. It is tried again where the next password or
+    /// certificate may be a different one, but in the end this is what the caller is told.
+    Denied,
+    /// Anything else.
+    Other,
+}
+
+/// What is to be done after an input.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each hold")]
+pub enum Step<E> {
+    /// Nothing new: the work under way goes on.
+    Wait,
+    /// Begin this work, which has this number.
+    Begin(u32, Work),
+    /// Enter the waiters of a fair lock with a copy of the acquisition, then say
+    /// [`entered`](super::Acquiring::entered).
+    Enter,
+    /// Stand in line behind other waiters of this client on a lock without a queue, then say
+    /// [`turn`](super::Acquiring::turn). The line is left with [`Step::Leave`], whether or not it
+    /// was this one's turn.
+    Turn,
+    /// Tell the waiters that the store says that it is in the queue, then say
+    /// [`noted`](super::Acquiring::noted).
+    Queued {
+        /// Its order number.
+        order: u64,
+        /// What decides when the next heartbeat comes.
+        outlook: Outlook,
+        /// How many wait, itself included.
+        length: u64,
+        /// It was in the queue before.
+        returning: bool,
+        /// A copy of its request is unanswered.
+        in_doubt: bool,
+    },
+    /// Leave the waiters, then say [`left_queue`](super::Acquiring::left_queue); of a lock without
+    /// a queue, pass the turn on, then say [`left_line`](super::Acquiring::left_line).
+    Leave {
+        /// Unsubscribe from the lock's topic, unless the next in line gets the subscription.
+        unsubscribe: bool,
+        /// It was granted while it was subscribed, and its lease lasts until then. Whoever has
+        /// its turn next need not ask, and gets this with the subscription.
+        held_until_ns: Option<u64>,
+    },
+    /// Have these operations sent until they are answered, in the background, beginning at once,
+    /// and say [`taken_back`](super::Acquiring::taken_back): at once, or with `wait` when the last
+    /// one is over. It may end before that.
+    TakeBack {
+        /// What to send.
+        ops: Vec<Op>,
+        /// Somebody waits for it.
+        wait: bool,
+    },
+    /// Draw a request id, then say [`drawn`](super::Acquiring::drawn).
+    Draw,
+    /// Give this hold back in the background, with all requests that led to it, beginning at once,
+    /// and say [`given_back`](super::Acquiring::given_back) when that is over. It may end before
+    /// that.
+    GiveBack(Box<Held>),
+    /// It has ended.
+    Done(Outcome<E>),
+}
+
+/// What takes time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Work {
+    /// Send a copy of [`op`](super::Acquiring::op): `answered` or `failed`.
+    Send {
+        /// In the caller's thread: also `not_at_once`, if that is not possible now.
+        at_once: bool,
+    },
+    /// Wait for a time in this range: `rested`.
+    Pause {
+        /// The shortest.
+        least: Duration,
+        /// The longest.
+        most: Duration,
+    },
+    /// As `Pause`, in a way that the store chooses; a wake-up (`woken`) ends it as well.
+    Rest {
+        /// The shortest.
+        least: Duration,
+        /// The longest.
+        most: Duration,
+    },
+    /// Wait until the store is connected or this moment has come: `rested`.
+    Connection {
+        /// The moment.
+        until_ns: u64,
+    },
+    /// Subscribe to the lock's topic: `listened` or `failed`.
+    Subscribe,
+    /// Send one copy of the renewal of the hold with this TTL, and have replicas confirm it if they
+    /// must: `confirmed` or `failed`.
+    Confirm {
+        /// The token of the hold.
+        token: Token,
+        /// The TTL, in milliseconds.
+        ttl_ms: u64,
+    },
+}
+
+/// How an acquisition ends.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each hold")]
+pub enum Outcome<E> {
+    /// It has the lock.
+    Held(Held),
+    /// The lock cannot be had in time.
+    None,
+    /// An error.
+    Failed(Reason<E>),
+}
+
+/// A new hold.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Held {
+    /// The requests that led to it.
+    pub acquisition: Acquisition,
+    /// Its token.
+    pub token: Token,
+    /// Until when it is valid.
+    pub hold: Hold,
+    /// Whether the store was told of the whole lease.
+    pub whole: bool,
+}
+
+/// Why an acquisition failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason<E> {
+    /// The store says so.
+    Store(E),
+    /// The store was not reached in time.
+    Unreachable {
+        /// What the last call said.
+        last: E,
+        /// A copy may have been carried out.
+        in_doubt: bool,
+    },
+    /// The store never answered. So it has not said that the lock is taken.
+    Silent {
+        /// A copy may have been carried out.
+        in_doubt: bool,
+    },
+    /// The server called every copy too late.
+    TooLate,
+    /// The store did nothing for the request.
+    Refused(Refused),
+    /// A heartbeat of its wait failed.
+    Waiting(E),
+    /// The lease was over before the lock could be used, this often.
+    LeaseTooShort(u32),
+    /// Nobody could ask in time whether replicas have the hold, and what the last call said.
+    NotAsked(Option<E>),
+    /// The hold was gone before replicas had it.
+    GoneBeforeReplicas,
+    /// No request id could be drawn.
+    NotDrawn(E),
+    /// The client was shut down.
+    Closed,
+}

@@ -1,0 +1,147 @@
+//! Stories of grants that are renewed before they become holds.
+
+use super::*;
+use crate::client::Renewed;
+
+#[test]
+fn a_grant_with_little_time_left_is_renewed_first() {
+    let confirms = |play: &Play| {
+        assert_eq!(play.work(), Work::Confirm { token: token(), ttl_ms: LEASE_MS });
+        play.it.number
+    };
+    let late = || {
+        let mut play = Play::waits(wanted(Kind::Fair));
+        play.give(|it| it.granted_here(at(1_500), grant(1, 2_000), ns(0))).leaves(1_500, true);
+        play
+    };
+    let mut play = late();
+    let number = confirms(&play);
+    play.give(|it| it.confirmed(at(1_600), number, Ok(Renewed::Whole), None, ns(1_550)));
+    let held = play.held();
+    assert!(held.whole);
+    assert_eq!(held.hold.valid_until_ns(), ns(1_550 + LEASE_MS - LEASE_MS / 100));
+
+    // One copy: its silence, or a "no", means that the grant may be over.
+    let mut play = late();
+    confirms(&play);
+    play.fail(1_600, silence(true));
+    assert_eq!(play.last, Step::Draw);
+    let mut play = late();
+    let number = confirms(&play);
+    let gone = Ok(Renewed::Gone { holder: None });
+    play.give(|it| it.confirmed(at(1_600), number, gone, None, ns(1_550)));
+    assert_eq!(play.last, Step::Draw);
+}
+
+/// After a failover, a heartbeat said that the request held the lock, for the 40 ms that were left. A
+/// third of that looked like enough, and the guard was lost before its first renewal.
+#[test]
+fn a_grant_that_is_told_late_is_renewed_first() {
+    let told = |left_ms| {
+        let mut play = Play::waits(wanted(Kind::Fair));
+        play.give(|it| it.granted_here(at(1_500), grant(1, left_ms), ns(1_499)));
+        play.leaves(1_500, true);
+        play
+    };
+    assert_eq!(told(40).work(), Work::Confirm { token: token(), ttl_ms: LEASE_MS });
+    assert!(!told(1_000).held().whole, "half a heartbeat is enough");
+}
+
+fn replicated(kind: Kind) -> (Play, u32) {
+    let mut play = Play::asks(Wanted { replicas_ms: Some(1_000), ..wanted(kind) });
+    play.answer(1, granted(LEASE_MS)).leaves(1, false);
+    assert_eq!(play.work(), Work::Confirm { token: token(), ttl_ms: LEASE_MS });
+    let number = play.it.number;
+    (play, number)
+}
+
+#[test]
+fn a_hold_that_replicas_must_have_is_always_confirmed() {
+    let (mut play, number) = replicated(Kind::Plain);
+    play.give(|it| it.confirmed(at(5), number, Ok(Renewed::Whole), None, ns(4)));
+    assert!(play.held().whole);
+
+    // Too few have it: that is final, and the next request should find the lock free.
+    let (mut play, number) = replicated(Kind::Fair);
+    play.give(|it| it.confirmed(at(5), number, Ok(Renewed::Whole), Some("one of two"), ns(4)));
+    assert!(matches!(play.last, Step::GiveBack(_)), "{:?}", play.last);
+    play.time(1_005).fails(Reason::Store("one of two"));
+
+    // Another server has become the primary.
+    let gone = || Ok(Renewed::Gone { holder: None });
+    let (mut play, number) = replicated(Kind::Plain);
+    play.give(|it| it.confirmed(at(5), number, gone(), None, ns(4)));
+    play.give(|it| it.given_back(at(6))).fails(Reason::GoneBeforeReplicas);
+    let (mut play, number) = replicated(Kind::Fair);
+    play.give(|it| it.confirmed(at(5), number, gone(), None, ns(4)));
+    assert_eq!(play.last, Step::Draw, "the waiter returns to its place");
+}
+
+#[test]
+fn replicas_are_asked_until_the_store_timeout() {
+    let (mut play, _) = replicated(Kind::Fair);
+    play.fail(5, silence(true));
+    let [least, most] = [10, 20].map(Duration::from_millis);
+    assert_eq!(play.work(), Work::Pause { least, most });
+    play.rest(20);
+    assert_eq!(play.work(), Work::Confirm { token: token(), ttl_ms: LEASE_MS });
+    play.fail(10_001, silence(true)).give(|it| it.given_back(at(10_002)));
+    play.fails(Reason::NotAsked(Some("no answer")));
+}
+
+/// The third connection alone was refused: a `try_lock_for(200ms)` took 32 s, and the lock of a
+/// dropped future was held for nobody until its lease was over.
+#[test]
+fn replicas_are_asked_for_no_longer_than_the_caller_waits() {
+    let given_back =
+        |play: &Play| assert!(matches!(play.last, Step::GiveBack(_)), "{:?}", play.last);
+    let late = |kind| {
+        let limit = Wanted { until_ns: Some(ns(200)), replicas_ms: Some(1_000), ..wanted(kind) };
+        let mut play = Play::asks(limit);
+        play.answer(1, granted(LEASE_MS)).leaves(1, false);
+        assert_eq!(play.it.deadline_ns(), Some(ns(1_700)), "what a slow answer takes");
+        play
+    };
+    for kind in [Kind::Fair, Kind::Plain] {
+        // The call is under way, or the pause after it.
+        given_back(late(kind).time(1_700));
+        let mut play = late(kind);
+        play.fail(600, silence(true)).time(1_700);
+        given_back(&play);
+        play.give(|it| it.given_back(at(1_701))).fails(Reason::NotAsked(Some("no answer")));
+
+        let (mut play, _) = replicated(kind);
+        play.give(|it| it.gone(at(5)));
+        given_back(&play);
+        let (mut play, _) = replicated(kind);
+        play.give(|it| it.closed(at(5)));
+        given_back(&play);
+        play.give(|it| it.given_back(at(6))).fails(Reason::Closed);
+    }
+    // It has gone while the grant was on its way.
+    let mut play = Play::asks(Wanted { replicas_ms: Some(1_000), ..wanted(Kind::Fair) });
+    play.give(|it| it.gone(at(1)));
+    play.answer(2, granted(LEASE_MS)).leaves(2, false);
+    given_back(&play);
+}
+
+/// One call, which takes no longer than that of a request that is not answered at all.
+#[test]
+fn a_renewal_that_is_silent_ends_soon_after_the_callers_time() {
+    let limit = Wanted { until_ns: Some(ns(2_000)), ..wanted(Kind::Fair) };
+    let mut play = Play::waits(limit);
+    play.give(|it| it.granted_here(at(1_500), grant(1, 2_000), ns(0))).leaves(1_500, true);
+    assert_eq!(play.work(), Work::Confirm { token: token(), ttl_ms: LEASE_MS });
+    play.time(2_500);
+    assert!(matches!(play.last, Step::GiveBack(_)), "{:?}", play.last);
+    play.give(|it| it.given_back(at(2_501))).fails(Reason::Silent { in_doubt: true });
+}
+
+#[test]
+fn a_grant_over_a_connection_that_is_gone_is_suspect() {
+    let mut play = Play::asks(wanted(Kind::Plain));
+    play.answer(1, granted(LEASE_MS));
+    play.give(|it| it.left_line(At { ns: ns(1), connected: false }));
+    let held = play.held();
+    assert_eq!((held.whole, held.hold.standing()), (false, Standing::Suspect));
+}
