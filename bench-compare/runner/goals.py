@@ -43,6 +43,12 @@ GOALS = (
     Goal("N8", "at least 50 x Redisson's fair lock at 1 000 waiters", "redisson-at-1000", 50, at_most=False, explained=13),
     Goal("N9", "an idle waiting client sends at most 0.6 commands a second", "idle-commands", 0.6),
     Goal("N10", "a script takes at most 0.1 ms of the server at 10 000 waiters", "script-ms", 0.1),
+    Goal("N14", "one task with the simple lock has at least 0.85 of rslock's pairs a second", "simple-of-rslock-1", 0.85, at_most=False),
+    Goal("N15", "64 tasks with simple locks have at least 0.5 of them", "simple-of-rslock-64", 0.5, at_most=False),
+    Goal("N16", "64 tasks with fair locks have at least 0.45 of redis-lock's pairs a second", "of-redis-lock-64", 0.45, at_most=False),
+    Goal("N17", "a fair lock's pair takes at most 1.25 x redis-lock's (1 task, p50)", "of-redis-lock-1", 1.25),
+    Goal("N18", "beside the rivals, release to next takes at most 1.9 x PING (p50)", "pings-beside-rivals", 1.9),
+    Goal("N19", "plain and simple locks: a hand-over within a client takes at most 2.1 script calls", "scripts-each-unordered", 2.1),
 )
 
 
@@ -71,6 +77,15 @@ def found(everything):
             if each is not None:
                 scripts[f"{tasks} in {processes}"] = each
     yield worst("scripts-each", scripts, "waiters in processes", max)
+    yield from beside_simple_rivals(everything)
+    waits, calls = {}, {}
+    for tasks in grow.WAITERS:
+        of = grow.contended(everything, tasks)
+        waits[str(tasks)] = of.get("fairlock", {}).get("handover_p50_pings")
+        for kind in ("plain", "simple"):
+            calls[f"{kind}, {tasks}"] = of.get(f"fairlock-{kind}", {}).get("scripts_each")
+    yield worst("pings-beside-rivals", waits, "waiters in one process", max)
+    yield worst("scripts-each-unordered", calls, "waiters in one process", max)
     for tasks in (100, 1_000):
         times = {}
         for processes in (1, 8):
@@ -91,6 +106,19 @@ def found(everything):
     }
     script = {name: value / 1e3 for name, value in script.items() if value is not None}
     yield worst("script-ms", script, "processes, 10 000 waiters: the server's time for a script, mean", max)
+
+
+def beside_simple_rivals(everything):
+    """Yields the ratios of uncontended pairs, each of both figures of one round."""
+
+    def of(workload, rival, key, ours):
+        return report.ratio_to(everything, "one-process", workload, rival, key, ours)
+
+    for tasks in (1, 64):
+        beside = of(f"uncontended-{tasks}", "rslock", "rate", "fairlock-simple")
+        yield f"simple-of-rslock-{tasks}", beside, "pairs a second, medians of the rounds' ratios"
+    yield "of-redis-lock-64", of("uncontended-64", "redis-lock", "rate", report.OURS), "the same"
+    yield "of-redis-lock-1", of("uncontended-1", "redis-lock", "pair_p50_us", report.OURS), "p50, the same"
 
 
 def of_own(bench):

@@ -125,9 +125,9 @@ def ratio(ours, theirs, key):
     return statistics.median(ratios) if ratios else None
 
 
-def ratio_to(everything, part, workload, rival, key="handovers_per_s"):
+def ratio_to(everything, part, workload, rival, key="handovers_per_s", ours=OURS):
     runs = grouped(everything[part]).get(workload, {}) if part in everything else {}
-    return ratio(runs.get(OURS, []), runs.get(rival, []), key)
+    return ratio(runs.get(ours, []), runs.get(rival, []), key)
 
 
 def grid(headings, rows):

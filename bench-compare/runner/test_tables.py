@@ -91,6 +91,10 @@ class Tables(unittest.TestCase):
         self.assertEqual(found["redisson-at-100"], 10, "by round: a slow one is slow for both")
         self.assertEqual((found["round-trips"], found["scripts-each"], found["script-ms"]), (2, 2, 0.02))
         self.assertEqual(found["idle-commands"], 0.5)
+        names = [f"{name}-{tasks}" for name in ("simple-of-rslock", "of-redis-lock") for tasks in (1, 64)]
+        self.assertEqual([found[name] for name in names], [1, 1, 1, 1], "as fast as each other, also in the slow round")
+        self.assertEqual(found["pings-beside-rivals"], 1.8)
+        self.assertEqual(found["scripts-each-unordered"], 2)
 
     def test_goals_are_reached_explained_or_missed(self):
         by_id = {goal.id: goal for goal in goals.GOALS}

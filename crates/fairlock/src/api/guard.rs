@@ -279,7 +279,7 @@ impl Guard {
         }
         let (context, hold) = (Arc::clone(self.session.context()), Arc::clone(&self.hold));
         let in_flight = InFlightCleanup::new(&context.in_flight);
-        let outcome = self.session.on_background(async move {
+        let outcome = self.session.begun_here(async move {
             let outcome = release::release(&context, &hold, change).await;
             drop(in_flight);
             outcome

@@ -4,11 +4,14 @@
 use crate::base::error::Error;
 use crate::base::process;
 use crate::engine::context::Context;
+use crate::engine::panics::first_step;
 use crate::engine::start::Started;
 use crate::state::in_flight;
 use std::fmt;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -57,9 +60,27 @@ impl Session {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Error> {
-        let (done, result) = oneshot::channel();
         // Boxed: otherwise it is copied for each layer around it.
-        let work = Box::pin(work);
+        self.goes_on(Box::pin(work)).await
+    }
+
+    /// As [`on_background`](Self::on_background), begun by [`first_step`].
+    pub(crate) async fn begun_here<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Error> {
+        let mut work = Box::pin(work);
+        match first_step(self.context.background()?, work.as_mut()) {
+            Poll::Ready(outcome) => Ok(outcome),
+            Poll::Pending => self.goes_on(work).await,
+        }
+    }
+
+    async fn goes_on<T: Send + 'static>(
+        &self,
+        work: Pin<Box<impl Future<Output = T> + Send + 'static>>,
+    ) -> Result<T, Error> {
+        let (done, result) = oneshot::channel();
         self.context.background()?.spawn(async move {
             // The caller may be gone.
             let _ = done.send(work.await);

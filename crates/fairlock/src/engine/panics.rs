@@ -6,7 +6,10 @@ use crate::engine::context::Context;
 use crate::store::Scope;
 use std::borrow::Borrow;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{self, Poll, Waker};
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 impl Context {
@@ -20,6 +23,17 @@ impl Context {
             let _closes = ClosesOnPanic::new(context);
             work.await
         })
+    }
+
+    /// As [`spawn`](Self::spawn), begun by [`first_step`].
+    pub(crate) fn spawn_begun<W>(self: &Arc<Self>, work: W)
+    where
+        W: Future<Output = ()> + Send + 'static,
+    {
+        let mut work = Box::pin(work);
+        if first_step(&self.runtime, work.as_mut()).is_pending() {
+            self.spawn(work);
+        }
     }
 
     /// Closes the client if it is dropped by a panic.
@@ -36,6 +50,18 @@ impl Context {
             work();
         }));
     }
+}
+
+/// Does the first step of work that goes on in the background: what it sends first leaves from this
+/// thread, and does not wait until the other one has woken up. Work that panics here panics again
+/// where it goes on, which is where that is dealt with.
+pub(crate) fn first_step<W: Future>(runtime: &Handle, work: Pin<&mut W>) -> Poll<W::Output> {
+    if std::thread::panicking() {
+        return Poll::Pending;
+    }
+    let _inside = runtime.enter();
+    let mut nobody = task::Context::from_waker(Waker::noop());
+    std::panic::catch_unwind(AssertUnwindSafe(|| work.poll(&mut nobody))).unwrap_or(Poll::Pending)
 }
 
 /// Closes the client if it is dropped by a panic.
@@ -93,6 +119,13 @@ mod tests {
         assert_eq!(waited.expect_err("nobody serves it").kind(), ErrorKind::Closed);
         assert_eq!(lock.try_lock().await.expect_err("closed").kind(), ErrorKind::Closed);
         timeout(SOON, guard.lost()).await.expect("at the end of its lease");
+    }
+
+    #[tokio::test]
+    async fn a_panic_at_the_first_step_closes_the_client_and_spares_the_caller() {
+        let client = client().await;
+        client.context().spawn_begun(async { panic!("on purpose") });
+        timeout(SOON, client.context().closed()).await.expect("closed");
     }
 
     /// Metrics are the application's code. Here the client's tasks run on this thread, and its

@@ -70,7 +70,7 @@ pub(crate) fn release_later(
     reporter: Option<Arc<TurnReporter>>,
 ) {
     let (in_flight, owned) = (InFlightCleanup::new(&context.in_flight), Arc::clone(context));
-    context.spawn(async move {
+    context.spawn_begun(async move {
         let outcome = release(&owned, &hold, change).await;
         if let (Release::Unknown, Some(reporter)) = (outcome, reporter) {
             reporter.failed(unconfirmed());
@@ -247,6 +247,43 @@ pub(crate) fn take_back(
 mod tests {
     use super::*;
     use crate::Client;
+    #[cfg(feature = "redis")]
+    use fairlock_testkit::server::{Generation, Server};
+
+    /// A hand-over waited until the background thread of the one that released had woken up.
+    #[cfg(feature = "redis")]
+    #[tokio::test]
+    async fn a_release_leaves_without_the_background_thread() {
+        use std::sync::mpsc;
+        use std::task::Poll;
+        use std::time::{Duration, Instant};
+        let Some(server) = Server::start(Generation::Redis70) else { return };
+        let client = Client::connect(&server.url()).await.expect("a server");
+        let take = async |name| client.fair_lock(name).lock().await.expect("free");
+        // The server knows the script from now on.
+        take("job").await.release().await.expect("answered");
+        let (released, dropped) = (take("released").await, take("dropped").await);
+        let (began, is_busy) = mpsc::channel();
+        let (frees, until) = mpsc::channel::<()>();
+        client.context().runtime.spawn(async move {
+            began.send(()).expect("a test");
+            let _ = until.recv();
+        });
+        is_busy.recv().expect("begun");
+        drop(dropped);
+        let mut release = Box::pin(released.release());
+        assert!(
+            std::future::poll_fn(|cx| Poll::Ready(release.as_mut().poll(cx))).await.is_pending()
+        );
+        let mut raw = server.client();
+        let since = Instant::now();
+        while raw.call(&["EXISTS", "released", "dropped"]).int() != 0 {
+            assert!(since.elapsed() < Duration::from_secs(20), "they wait for the thread");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(frees);
+        assert_eq!(release.await.expect("not forked"), Release::Released);
+    }
 
     /// The release that arrived second, with the older change, was taken for a loss, and the third
     /// guard was told of it.
