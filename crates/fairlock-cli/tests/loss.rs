@@ -87,16 +87,25 @@ fn on_lost_ignore_lets_the_command_finish() {
 }
 
 /// A server that goes away for good: the command is ended before the lock can belong to another
-/// client.
+/// client. A machine that stands still in the last moments makes the program late, which it says;
+/// one that does so three times in a row is not believed.
 #[test]
 fn a_dead_server_ends_the_command_by_the_deadline() {
-    let Some(server) = Server::start(Generation::Redis70) else { return };
-    let (running, family) = start_family(&server.url(), &["--grace", "300ms"]);
-    server.kill9();
-    let why = "the lock was about to be lost: the store does not answer, and its lease runs out; the command was \
-               ended";
-    running.wait().expect(76, why);
-    all_gone(&family);
+    let (before, late) = (
+        "the lock was about to be lost: the store does not answer, and its lease runs out; the command was ended",
+        "the lock was lost: its lease ran out while the store did not answer; the command was ended",
+    );
+    for tries_left in (0..3).rev() {
+        let Some(server) = Server::start(Generation::Redis70) else { return };
+        let (running, family) = start_family(&server.url(), &["--grace", "300ms"]);
+        server.kill9();
+        let outcome = running.wait();
+        all_gone(&family);
+        if tries_left == 0 || !outcome.stderr.contains(late) {
+            return outcome.expect(76, before);
+        }
+        outcome.expect(76, late);
+    }
 }
 
 /// If it is unknown whether the lock was released, it is also unknown whether it was still held:
