@@ -4,7 +4,6 @@
 use crate::base::error::Error;
 use crate::base::process;
 use crate::engine::context::Context;
-use crate::engine::panics::first_step;
 use crate::engine::start::Started;
 use crate::state::in_flight;
 use std::fmt;
@@ -64,13 +63,14 @@ impl Session {
         self.goes_on(Box::pin(work)).await
     }
 
-    /// As [`on_background`](Self::on_background), begun by [`first_step`].
+    /// As [`on_background`](Self::on_background), begun by [`Context::first_step`].
     pub(crate) async fn begun_here<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Error> {
+        self.context.background()?;
         let mut work = Box::pin(work);
-        match first_step(self.context.background()?, work.as_mut()) {
+        match self.context.first_step(work.as_mut()) {
             Poll::Ready(outcome) => Ok(outcome),
             Poll::Pending => self.goes_on(work).await,
         }

@@ -9,8 +9,10 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll, Waker};
-use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
+
+/// With more clean-ups than this under way, the background thread begins the next ones.
+const FIRST_STEPS_MAX: usize = 4;
 
 impl Context {
     /// Begins work in the background.
@@ -25,15 +27,29 @@ impl Context {
         })
     }
 
-    /// As [`spawn`](Self::spawn), begun by [`first_step`].
+    /// As [`spawn`](Self::spawn), begun by [`first_step`](Self::first_step).
     pub(crate) fn spawn_begun<W>(self: &Arc<Self>, work: W)
     where
         W: Future<Output = ()> + Send + 'static,
     {
         let mut work = Box::pin(work);
-        if first_step(&self.runtime, work.as_mut()).is_pending() {
+        if self.first_step(work.as_mut()).is_pending() {
             self.spawn(work);
         }
+    }
+
+    /// Does the first step of a clean-up that goes on in the background: what it sends first leaves
+    /// from this thread, and does not wait until the other one has woken up. Where many are under
+    /// way that one is awake, sends them together, and is not to wait for this one. Work that
+    /// panics here panics again where it goes on, which is where that is dealt with.
+    pub(crate) fn first_step<W: Future>(&self, work: Pin<&mut W>) -> Poll<W::Output> {
+        if std::thread::panicking() || self.in_flight.count() > FIRST_STEPS_MAX {
+            return Poll::Pending;
+        }
+        let _inside = self.runtime.enter();
+        let mut nobody = task::Context::from_waker(Waker::noop());
+        let step = AssertUnwindSafe(|| work.poll(&mut nobody));
+        std::panic::catch_unwind(step).unwrap_or(Poll::Pending)
     }
 
     /// Closes the client if it is dropped by a panic.
@@ -50,18 +66,6 @@ impl Context {
             work();
         }));
     }
-}
-
-/// Does the first step of work that goes on in the background: what it sends first leaves from this
-/// thread, and does not wait until the other one has woken up. Work that panics here panics again
-/// where it goes on, which is where that is dealt with.
-pub(crate) fn first_step<W: Future>(runtime: &Handle, work: Pin<&mut W>) -> Poll<W::Output> {
-    if std::thread::panicking() {
-        return Poll::Pending;
-    }
-    let _inside = runtime.enter();
-    let mut nobody = task::Context::from_waker(Waker::noop());
-    std::panic::catch_unwind(AssertUnwindSafe(|| work.poll(&mut nobody))).unwrap_or(Poll::Pending)
 }
 
 /// Closes the client if it is dropped by a panic.
