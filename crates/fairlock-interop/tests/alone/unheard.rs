@@ -75,7 +75,7 @@ fn a_lost_message_costs_java_its_ttl_and_ours_a_heartbeat() {
 
 async fn lost_to_java_alone(fixture: &Fixture) {
     let scene = Scene::new(fixture).await;
-    let mut deaf = scene.deaf(fixture).await;
+    let deaf = scene.deaf(fixture).await;
     let freed = scene.unlock_unheard().await;
     deaf.call.value().await;
     let (took, since_held) = (freed.elapsed(), scene.held.elapsed());
