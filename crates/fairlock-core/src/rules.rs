@@ -154,6 +154,10 @@ pub trait World {
         let _ = client;
         false
     }
+    /// Whether [`gone`](Self::gone) is ever true, so that it is worth asking about many clients.
+    fn proves_death(&self) -> bool {
+        false
+    }
 }
 
 /// A fencing token: strictly larger than every token granted before on the same lock, and exact in

@@ -103,7 +103,9 @@ async fn beat(context: &Arc<Context>, heartbeat: &Heartbeat) -> Result<(), Store
                 let op = Op::Beat { client: context.client_id, waiters };
                 let reply = send::once(context, name, &op, &mut Copies::default()).await?;
                 let heard = context.waiters.fair(|fair| fair.beaten(name, reply.answer.body));
-                context.waiters.granted_by_reply(heard.map_err(unexpected)?, reply.sent);
+                for granted in heard.map_err(unexpected)? {
+                    context.waiters.granted_by_reply(Some(granted), reply.sent);
+                }
             }
             Step::Return(waiter) => return_to_place(context, name, waiter).await?,
             Step::Listen { owner, former } => {
@@ -133,7 +135,8 @@ async fn return_to_place(
     let sent = context.waiters.fair(|fair| fair.return_to_place(waiter, fresh, not_after_ms));
     let Some(sent) = sent else { return Ok(()) };
     let (owner, mut copies) = (sent.owner.clone(), Copies::default());
-    let result = send::once(context, name, &Op::Acquire(sent), &mut copies).await;
+    let share = context.waiters.fair(|fair| fair.share(waiter));
+    let result = send::once(context, name, &Op::asks(sent, share), &mut copies).await;
     context.waiters.fair(|fair| fair.set_in_doubt(waiter, copies.in_doubt()));
     let reply = result?;
     let returned = context.waiters.fair(|fair| fair.returned(name, waiter, reply.answer.body));

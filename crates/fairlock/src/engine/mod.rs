@@ -4,6 +4,7 @@ pub(crate) mod acquire;
 pub(crate) mod confirm;
 pub(crate) mod context;
 pub(crate) mod detach;
+pub(crate) mod downgrade;
 pub(crate) mod dispatch;
 pub(crate) mod heartbeat;
 pub(crate) mod panics;

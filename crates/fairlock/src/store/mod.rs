@@ -189,6 +189,11 @@ pub(crate) trait Store: Send + Sync + 'static {
         false
     }
 
+    /// Whether it has locks that several may hold at once.
+    fn has_shares(&self) -> bool {
+        false
+    }
+
     /// Whether the next connection may lead to another server, which may lack recent operations.
     fn may_fail_over(&self) -> bool {
         false

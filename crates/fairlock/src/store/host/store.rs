@@ -24,7 +24,7 @@ use crate::store::entry::LockEntry;
 use crate::store::{Boxed, Cursor, Event, Events, Page, Reply, Store, StoreError, Topic};
 use fairlock_core::{
     Acquire, Answer, Body, Channel, ClientId, Effect, Kind, LockName, Mode, Op, OwnerId, Payload,
-    REGISTRY_TTL_MS, RequestId, Rules, SimpleValue, Snapshot, has_queue, is_string,
+    REGISTRY_TTL_MS, RequestId, Rules, SimpleValue, Snapshot, has_queue,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -498,7 +498,7 @@ impl Inner {
                 let op = Op::Inspect { kind, limit: 0 };
                 match file.apply(&name, &op, &self.rules, &world) {
                     Ok((Answer { body: Body::Inspected(seen), .. }, _)) => {
-                        let entry = LockEntry::seen(name.clone(), is_string(kind), &seen);
+                        let entry = LockEntry::seen(name.clone(), kind, &seen);
                         page.entries.push(entry);
                         break;
                     }
