@@ -56,7 +56,7 @@ pub use rules::{
     REGISTRY_TTL_MS, Rules, SILENT_REGISTRY_TTL_MS, TOKEN_LIMIT, TOKEN_TTL_MS, Token, WALKED_MAX,
     World,
 };
-pub use shares::{Share, ShareHolder, SharedHold, Shares, SharesView};
+pub use shares::{Share, ShareHolder, SharedHold, Shares, SharesView, is_share_of};
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotWaiter, Watch};
 pub use state::LockState;
 pub use value::{SimpleValue, VALUE_SHOWN_BYTES};

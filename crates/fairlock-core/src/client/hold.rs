@@ -430,7 +430,8 @@ impl Hold {
             assert!(stays && alone && now <= end, "K9: {before:?} became {self:?}");
         }
         let changed = self.count != before.count || self.reads != before.reads;
-        let counted = self.change - before.change == u64::from(changed) && self.reads >= before.reads;
+        let counted =
+            self.change - before.change == u64::from(changed) && self.reads >= before.reads;
         let ended = before.has_ended() && !self.has_ended();
         let few = self.detached <= self.count;
         assert!(counted && !ended && few, "K10: {before:?} became {self:?}");
@@ -458,7 +459,10 @@ mod tests {
         writes.enter().expect("a second guard");
         assert_eq!(writes.begin_reading(), None);
         assert_eq!(writes.leave().0.number, 2);
-        assert_eq!(writes.begin_reading().map(|change| (change.count, change.number)), Some((1, 3)));
+        assert_eq!(
+            writes.begin_reading().map(|change| (change.count, change.number)),
+            Some((1, 3))
+        );
         assert_eq!((writes.reads(), writes.begin_reading()), (true, None), "once");
         assert_eq!(writes.enter().map(|change| change.count), Some(2));
     }

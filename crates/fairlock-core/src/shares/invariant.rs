@@ -2,7 +2,7 @@
 //!
 //! A hold whose lease is over stays until somebody is served, so that the end of a lease is not forgotten.
 
-use super::{Share, Shares};
+use super::{Share, Shares, is_share_of};
 use crate::op::{Body, Op};
 use crate::rules::TOKEN_LIMIT;
 use crate::state::{Cx, LockState};
@@ -64,7 +64,7 @@ impl Shares {
                 used += u64::from(n);
                 limits = limits.max(u64::from(limit));
             }
-            if !hold.share.belongs_to(self.kind()) {
+            if !is_share_of(self.kind(), hold.share) {
                 return Err(format!("G1: {:?} is no share of it", hold.share));
             }
         }

@@ -57,17 +57,16 @@ impl LockState {
         };
         let queue = listed.iter().map(view).collect();
         let (token, queue_len) = (self.keys.token, self.by_order.len() as u64);
-        let shares = self.shared();
-        let held = || shares.holds().iter().filter(|(_, hold)| hold.ends_ms >= cx.now_ms);
+        let (now_ms, shares) = (cx.now_ms, &*self.shared());
+        let held = || shares.holds().iter().filter(move |(_, hold)| hold.ends_ms >= now_ms);
         let holder = |(owner, hold): (&OwnerId, &super::SharedHold)| ShareHolder {
             owner: owner.clone(),
             share: hold.share,
             count: hold.count,
             token: hold.token,
-            ttl_ms: hold.ends_ms.saturating_sub(cx.now_ms),
+            ttl_ms: hold.ends_ms.saturating_sub(now_ms),
         };
-        let all =
-            held().map(|(_, hold)| hold.share).chain(shares.wants.values().copied());
+        let all = held().map(|(_, hold)| hold.share).chain(shares.wants.values().copied());
         let limits = all.filter_map(|share| match share {
             Share::Permits { limit, .. } => Some(limit),
             Share::Whole | Share::Read => None,

@@ -28,4 +28,4 @@ mod share;
 
 pub use holds::{SharedHold, Shares};
 pub use look::{ShareHolder, SharesView};
-pub use share::Share;
+pub use share::{Share, is_share_of};

@@ -31,8 +31,9 @@ impl LockState {
                 continue;
             };
             if !self.makes_room(share, cx) {
-                // It is looked at only where that may help those behind it.
-                let blocks = self.by_order.len() > 1 && !self.shared().is_whole();
+                // It is looked at only where that may help those behind it, or a caller that tries.
+                let others = self.by_order.len() > 1 || cx.is_trying();
+                let blocks = others && !self.shared().is_whole();
                 if !blocks || !self.is_surely_dead(&head, cx) {
                     return Door::Closed;
                 }

@@ -1,6 +1,6 @@
 //! The operations on a lock with shares.
 
-use super::{Share, SharedHold, Shares};
+use super::{Share, SharedHold, Shares, is_share_of};
 use crate::id::{ClientId, OwnerId, RequestId};
 use crate::next::Door;
 use crate::op::{
@@ -26,8 +26,6 @@ impl LockState {
             if self.by_order.is_empty() {
                 // The places are gone, in this call or before, and nobody wants anything any more.
                 shares.wants.clear();
-            }
-            if self.by_order.is_empty() {
                 self.end_leases(&mut cx);
             }
             let another = op.kind().is_some_and(|kind| !is_shared(kind));
@@ -94,7 +92,7 @@ impl LockState {
             });
         }
         match op {
-            Op::AcquireShare(ask) if !ask.share.belongs_to(ask.acquire.kind) => {
+            Op::AcquireShare(ask) if !is_share_of(ask.acquire.kind, ask.share) => {
                 Some(CoreError::NoSuchShare)
             }
             // The holders of the last tokens still renew and release; nobody else gets one, or waits for one.
@@ -147,14 +145,7 @@ impl LockState {
             return Body::Buried;
         }
         if let Some(hold) = self.held_share(&a.owner, cx.now_ms) {
-            // Another copy of the request that got it, or another request of an owner that several share.
-            return match a.shared_owner && hold.request != a.request {
-                true => Body::HeldBySelf { count: hold.count },
-                false => Body::Granted {
-                    token: hold.token,
-                    ttl_ms: hold.ends_ms.saturating_sub(cx.now_ms),
-                },
-            };
+            return held_before(a, hold, cx);
         }
         // Of which the lease is over.
         self.end_share(&a.owner, cx);
@@ -162,11 +153,15 @@ impl LockState {
             if self.makes_room(*share, cx) {
                 return self.take_share_now(a, *share, cx);
             }
-        } else if a.mode == Mode::Try
-            && self.serve_line(cx) == Door::Open
-            && self.makes_room(*share, cx)
-        {
-            return self.take_share_now(a, *share, cx);
+        } else if a.mode == Mode::Try {
+            let door = self.serve_line(cx);
+            // Another request of the same owner may have been waiting.
+            if let Some(hold) = self.held_share(&a.owner, cx.now_ms) {
+                return held_before(a, hold, cx);
+            }
+            if door == Door::Open && self.makes_room(*share, cx) {
+                return self.take_share_now(a, *share, cx);
+            }
         }
         if a.mode == Mode::Try {
             return Body::Busy { ttl_ms: self.first_end_in_ms(cx) };
@@ -343,4 +338,13 @@ impl LockState {
         let at = self.shares_deadline_ms(cx.now_ms, cx.rules.beat_ms)?;
         Some(at.saturating_sub(cx.now_ms))
     }
+}
+
+/// The caller has a hold already: this is another copy of the request that got it, or another request of an owner that
+/// several share.
+fn held_before(a: &Acquire, hold: SharedHold, cx: &Cx<'_>) -> Body {
+    if a.shared_owner && hold.request != a.request {
+        return Body::HeldBySelf { count: hold.count };
+    }
+    Body::Granted { token: hold.token, ttl_ms: hold.ends_ms.saturating_sub(cx.now_ms) }
 }

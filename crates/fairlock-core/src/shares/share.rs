@@ -4,6 +4,7 @@ use crate::op::Kind;
 
 /// A part of a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Share {
     /// All of it: what every hold of a fair, plain or simple lock has, and a writer.
     #[default]
@@ -20,21 +21,22 @@ pub enum Share {
 }
 
 impl Share {
-    /// Whether a lock of this kind has such a share, and enough of them.
-    pub fn belongs_to(self, kind: Kind) -> bool {
-        match (kind, self) {
-            (Kind::ReadWrite, Self::Whole | Self::Read) => true,
-            (Kind::Semaphore, Self::Permits { n, limit }) => 0 < n && n <= limit,
-            (Kind::ReadWrite | Kind::Semaphore, _) => false,
-            (Kind::Fair | Kind::Plain | Kind::Simple, share) => share == Self::Whole,
-        }
-    }
-
     /// How many permits it has.
-    pub fn permits(self) -> u32 {
+    pub(crate) fn permits(self) -> u32 {
         match self {
             Self::Permits { n, .. } => n,
             Self::Whole | Self::Read => 0,
         }
+    }
+}
+
+/// Whether a lock of this kind has such a share, and enough of them. Not a method: [`Share`] is a part of the library's
+/// API.
+pub const fn is_share_of(kind: Kind, share: Share) -> bool {
+    match (kind, share) {
+        (Kind::Semaphore, Share::Permits { n, limit }) => 0 < n && n <= limit,
+        (Kind::ReadWrite, Share::Whole | Share::Read)
+        | (Kind::Fair | Kind::Plain | Kind::Simple, Share::Whole) => true,
+        _ => false,
     }
 }

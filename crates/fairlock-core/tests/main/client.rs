@@ -77,7 +77,7 @@ impl Habits {
         match self.share {
             None => Kind::Fair,
             Some(Share::Permits { .. }) => Kind::Semaphore,
-            Some(Share::Whole | Share::Read) => Kind::ReadWrite,
+            Some(_) => Kind::ReadWrite,
         }
     }
 }

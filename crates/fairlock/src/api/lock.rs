@@ -13,7 +13,9 @@ use crate::engine::send::{self, Copies};
 use crate::observe;
 use crate::settings::config::MIN_LEASE;
 use crate::state::signals::TurnReporter;
-use fairlock_core::{Body, Kind, LockName, MAX_LEASE_MS, Op, Share, has_queue, is_shared};
+use fairlock_core::{
+    Body, Kind, LockName, MAX_LEASE_MS, Op, Share, has_queue, is_share_of, is_shared,
+};
 use std::convert::identity;
 use std::future::Future;
 use std::sync::Arc;
@@ -353,16 +355,18 @@ impl Lock {
 
     fn check_share(&self) -> Result<(), Error> {
         self.session.context().serves(self.kind).map_err(|error| self.about(error))?;
-        if self.share.belongs_to(self.kind) {
+        if is_share_of(self.kind, self.share) {
             return Ok(());
         }
         let message = match self.share {
-            Share::Permits { n: 0, .. } => "0 permits cannot be acquired; ask for at least one".into(),
+            Share::Permits { n: 0, .. } => {
+                "0 permits cannot be acquired; ask for at least one".into()
+            }
             Share::Permits { n, limit } => format!(
                 "{n} permits are never free, as the limit is {limit}; ask for fewer, or name a \
                  higher limit"
             ),
-            Share::Whole | Share::Read => "a lock of this kind has no such share".into(),
+            _ => "a lock of this kind has no such share".into(),
         };
         Err(self.about(Error::misuse(message)))
     }

@@ -1,9 +1,10 @@
 //! The read-write lock, for threads.
 
-use super::{Guard, Interrupt, thread, wait};
+use super::{Guard, Interrupt, Turn, thread, wait};
 use crate::api::client::Client;
 use crate::api::owner::Owner;
 use crate::api::rw_lock;
+use crate::api::scoped::{self, Done, Held};
 use crate::api::status::LockStatus;
 use crate::base::error::Error;
 use crate::state::outcome::Release;
@@ -122,6 +123,42 @@ impl RwLock {
         Ok(self.wait(&lock, lock.try_write_for(wait))?.map(WriteGuard::new))
     }
 
+    /// Joins the line to read, and returns the place in it: see [`Lock::enqueue`](super::Lock::enqueue).
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub fn enqueue_read(&self) -> Result<Turn, Error> {
+        let lock = self.of_caller()?;
+        let turn = self.wait(&lock, lock.enqueue_read())?;
+        Ok(Turn::new(turn, self.interrupt.clone()))
+    }
+
+    /// Joins the line to write, and returns the place in it: see [`Lock::enqueue`](super::Lock::enqueue).
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub fn enqueue_write(&self) -> Result<Turn, Error> {
+        let lock = self.of_caller()?;
+        let turn = self.wait(&lock, lock.enqueue_write())?;
+        Ok(Turn::new(turn, self.interrupt.clone()))
+    }
+
+    /// Waits for its turn to read and runs `work` meanwhile: see [`Lock::with`](super::Lock::with).
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read); `work` was not run in that case.
+    pub fn with_read<T>(&self, work: impl FnOnce(Held) -> T) -> Result<Done<T>, Error> {
+        with(self.read()?.into_guard(), work)
+    }
+
+    /// Waits for its turn to write and runs `work` meanwhile: see [`Lock::with`](super::Lock::with).
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read); `work` was not run in that case.
+    pub fn with_write<T>(&self, work: impl FnOnce(Held) -> T) -> Result<Done<T>, Error> {
+        with(self.write()?.into_guard(), work)
+    }
+
     /// Who reads or writes, and who waits for what.
     ///
     /// # Errors
@@ -152,9 +189,13 @@ impl RwLock {
         asked: &crate::RwLock,
         future: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        wait::until_interrupted(self.interrupt.as_ref(), future)
-            .map_err(|error| asked.about(error))
+        wait::until_interrupted(self.interrupt.as_ref(), future).map_err(|error| asked.about(error))
     }
+}
+
+fn with<T>(guard: Guard, work: impl FnOnce(Held) -> T) -> Result<Done<T>, Error> {
+    // Not interruptible: the value matters more.
+    wait::until_ready(scoped::run(guard.into_async(), |held| async move { work(held) }))
 }
 
 /// Reads until it is released or dropped, or lost: a [`Guard`], beside those of other readers.

@@ -143,7 +143,11 @@ fn aborted_tasks_give_everything_back() {
             tasks.push(tokio::spawn(async move {
                 loop {
                     match number % 5 {
-                        0 => drop(client.rw_lock("c").write().await.unwrap()),
+                        0 => {
+                            let held = client.rw_lock("c").write().await.unwrap();
+                            tokio::time::sleep(Duration::from_millis(1)).await;
+                            drop(held);
+                        }
                         1 => {
                             let held = client.semaphore("p", 3).acquire_many(2).await.unwrap();
                             tokio::time::sleep(Duration::from_millis(2)).await;

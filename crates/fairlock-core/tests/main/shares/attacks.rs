@@ -51,6 +51,20 @@ fn b3_a_dead_writer_does_not_keep_readers_out() {
 }
 
 #[test]
+fn b3_a_dead_writer_does_not_keep_out_those_who_only_try() {
+    let mut rw = Scene::rw();
+    let reader = rw.gets(1, Read);
+    rw.waits(2, Whole);
+    rw.ears.deaf.insert(client(2));
+    assert!(!rw.tries(3, Read));
+    for _ in 0..4 {
+        rw.now += 2_000;
+        rw.renew(1, reader);
+    }
+    assert!(rw.tries(3, Read));
+}
+
+#[test]
 fn b3_a_silent_writer_whose_inbox_is_there_keeps_its_place() {
     let mut rw = Scene::rw();
     let reader = rw.gets(1, Read);
@@ -364,6 +378,24 @@ fn a_free_name_may_change_its_kind() {
     scene.send(&Op::Release { kind: Kind::Fair, owner: owner(2), token, keep: 0, change: 1 });
     scene.kind = Kind::ReadWrite;
     assert!(scene.gets(3, Read) > last);
+}
+
+/// A late copy of a try, after which the owner's other request is served by the very same call.
+#[test]
+fn a_try_beside_a_wait_of_its_own_takes_nothing_twice() {
+    let mut rw = Scene::rw();
+    rw.gets(1, Whole);
+    let shared = |mode, number| Acquire {
+        request: request(number),
+        shared_owner: true,
+        ..Scene::rw().asks(2, Read, mode)
+    };
+    assert!(matches!(rw.ask_with(shared(Mode::Wait, 20), Read), Body::Queued { .. }));
+    rw.now += LEASE - 1_000;
+    rw.beat(2);
+    rw.now += 1_001;
+    assert_eq!(rw.ask_with(shared(Mode::Try, 21), Read), Body::HeldBySelf { count: 1 });
+    assert_eq!(rw.holders(), 1);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::support::{Ears, client, ours, request};
 use fairlock_core::{
     Acquire, Body, CoreError, Effect, Fate, Grant, Inspection, Kind, LockState, Mode, Op, OwnerId,
-    Payload, Rules, Share, ShareAcquire, Token,
+    Payload, Rules, Share, ShareAcquire, Token, is_share_of,
 };
 
 pub(crate) const T0: u64 = 1_760_000_000_000;
@@ -67,7 +67,7 @@ impl Scene {
     }
 
     pub(crate) fn asks(&self, n: u64, share: Share, mode: Mode) -> Acquire {
-        assert!(share.belongs_to(self.kind), "{share:?}");
+        assert!(is_share_of(self.kind, share), "{share:?}");
         Acquire {
             kind: self.kind,
             owner: owner(n),

@@ -168,7 +168,7 @@ fn other_share(has: Share) -> Error {
             "this owner holds another number of permits; ask for the same number, or as another \
              owner"
         }
-        Share::Read | Share::Whole => {
+        _ => {
             "this owner reads, and would wait for itself to write; release what it has first, or \
              begin by writing"
         }
