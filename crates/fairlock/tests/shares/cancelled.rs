@@ -69,7 +69,9 @@ fn begin<'a>(call: Call, client: &Client, rw: &'a RwLock, pool: &'a Semaphore) -
             drop(writing.downgrade().await.unwrap());
         }),
         Call::Acquire => Box::pin(async { drop(pool.acquire_many(2).await.unwrap()) }),
-        Call::AcquireFor => Box::pin(async move { drop(pool.try_acquire_for(wait).await.unwrap()) }),
+        Call::AcquireFor => {
+            Box::pin(async move { drop(pool.try_acquire_for(wait).await.unwrap()) })
+        }
         Call::Owned => Box::pin(async move {
             let reading = owned.read().await.unwrap();
             drop((owned.read().await.unwrap(), reading));
