@@ -175,7 +175,8 @@ impl LockStatus {
             }
         });
         let shares = seen.shares.map_or_else(SharesView::default, |shares| *shares);
-        let mut holders: Vec<_> = shares.holders.into_iter().map(|it| Holder::of_share(it, now_ms)).collect();
+        let mut holders: Vec<_> =
+            shares.holders.into_iter().map(|it| Holder::of_share(it, now_ms)).collect();
         let holder = holders.first().cloned().or(holder);
         if holders.is_empty() {
             holders.extend(holder.clone());
