@@ -228,6 +228,8 @@ impl Play {
                 self.keeper.disturbed |= *ms > 50_000;
             }
             Act::Back(ms) => {
+                // Otherwise a lease that was over, and that nobody needed, would run again.
+                self.send(&Op::Nudge, false)?;
                 self.now -= ms;
                 self.keeper.disturbed = true;
             }
