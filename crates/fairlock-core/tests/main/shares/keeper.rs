@@ -40,6 +40,8 @@ pub(crate) struct Keeper {
     pub(crate) served: Vec<OwnerId>,
     beats: BTreeMap<ClientId, u64>,
     newest: u64,
+    /// The last token of each owner.
+    last: BTreeMap<OwnerId, u64>,
     /// Time jumped: order is no longer promised.
     pub(crate) disturbed: bool,
 }
@@ -220,10 +222,15 @@ impl Keeper {
                 // One that is gone may be reading still, if nobody had to wait for it.
                 let joins =
                     share == Share::Read && self.holds.values().any(|has| has.token == token);
-                ensure(token > newest || joins, || format!("token {token} after {newest}"))?;
+                // Or its hold was over, nobody needed it, and the clock went back to before its end.
+                let again = self.disturbed && self.last.get(owner) == Some(&token);
+                ensure(token > newest || joins || again, || {
+                    format!("token {token} after {newest}")
+                })?;
             }
         }
         self.newest = self.newest.max(token);
+        self.last.insert(owner.clone(), token);
         let order = self.waiting.remove(owner).map_or(u64::MAX, |waits| waits.order);
         self.holds.insert(owner.clone(), Has { share, token, until: now + ttl_ms });
         self.served.push(owner.clone());

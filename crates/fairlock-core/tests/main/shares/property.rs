@@ -39,6 +39,23 @@ enum Act {
     Gone(u64),
 }
 
+impl Act {
+    /// The client that sends it.
+    fn client(&self) -> Option<u64> {
+        match self {
+            Self::Acquire { who, .. }
+            | Self::Release { who, .. }
+            | Self::Reenter { who }
+            | Self::Downgrade { who }
+            | Self::Renew { who, .. }
+            | Self::Leave { who, .. }
+            | Self::Place(who) => Some(who.0),
+            Self::Beat(who) => Some(*who),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Case {
     acts: Vec<(Act, bool)>,
@@ -211,6 +228,8 @@ impl Play {
                 self.keeper.disturbed |= *ms > 50_000;
             }
             Act::Back(ms) => {
+                // Otherwise a lease that was over, and that nobody needed, would run again.
+                self.send(&Op::Nudge, false)?;
                 self.now -= ms;
                 self.keeper.disturbed = true;
             }
@@ -226,9 +245,12 @@ impl Play {
         Ok(())
     }
 
-    /// The third owner of every client is shared between requests.
+    /// The third owner of every client is shared between requests. A client that is gone sends nothing.
     fn op(&mut self, act: &Act) -> Option<Op> {
         let kind = self.kind;
+        if act.client().is_some_and(|who| self.ears.gone.contains(&client(who))) {
+            return None;
+        }
         let owner = |who: &(u64, u64)| ours(who.0, who.1);
         let change = |known: &mut BTreeMap<OwnerId, Known>, who: &(u64, u64)| {
             let known = known.get_mut(&owner(who))?;
@@ -284,9 +306,6 @@ impl Play {
         sure: bool,
     ) -> Option<Op> {
         let (owner, kind) = (ours(who.0, who.1), self.kind);
-        if self.ears.gone.contains(&client(who.0)) {
-            return None;
-        }
         if let Some(waits) = self.keeper.waiting.get(&owner) {
             // It already waits: another copy.
             let (acquire, share) = (waits.acquire.clone(), waits.share);
