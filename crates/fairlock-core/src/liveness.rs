@@ -2,7 +2,7 @@
 
 use crate::id::{ClientId, OwnerId};
 use crate::queue::to_score;
-use crate::rules::World;
+use crate::rules::{Token, World};
 use crate::state::{Cx, LockState};
 use crate::value::SimpleValue;
 
@@ -27,21 +27,31 @@ enum Age {
     },
 }
 
+/// Whether a hold is over because its client is gone.
+fn is_over(owner: &OwnerId, token: Option<Token>, world: &dyn World) -> bool {
+    let is_left = |client| token.is_some_and(|token| world.is_left(client, token));
+    owner.client().is_some_and(|client| world.gone(client) && !is_left(client))
+}
+
 impl LockState {
     /// Ends a hold whose client is known to be gone, as if its lease had ended.
     pub(crate) fn end_gone(&mut self, world: &dyn World) {
-        let gone = |owner: &OwnerId| owner.client().is_some_and(|client| world.gone(client));
-        let k = &mut self.keys;
-        if k.hold.first_key_value().is_some_and(|(owner, _)| gone(owner)) {
-            k.hold.clear();
-            k.hold_expires = None;
+        if self.is_hold_over(world) {
+            self.keys.hold.clear();
+            self.keys.hold_expires = None;
         }
-        if let Some(SimpleValue::Ours { owner, .. }) = &k.value
-            && gone(owner)
+        if let Some(SimpleValue::Ours { owner, token, .. }) = &self.keys.value
+            && is_over(owner, Some(*token), world)
         {
-            k.value = None;
-            k.value_expires = None;
+            self.keys.value = None;
+            self.keys.value_expires = None;
         }
+    }
+
+    /// Whether the client that holds the lock is known to be gone, and its hold is over with it.
+    pub(crate) fn is_hold_over(&self, world: &dyn World) -> bool {
+        let token = self.keys.token.and_then(Token::new);
+        self.holder().is_some_and(|owner| is_over(owner, token, world))
     }
 
     /// Judges a waiter of ours whose turn it is.

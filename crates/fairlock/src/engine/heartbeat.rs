@@ -12,6 +12,10 @@ use crate::store::{StoreError, Topic};
 use fairlock_core::client::{Due, Mismatch, Returned, Step};
 use fairlock_core::{LockName, Op, RequestId};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Shortest time between two such heartbeats of a store without a server.
+const EXACT_APART: Duration = Duration::from_millis(50);
 
 /// Starts the heartbeats for the first waiter of this client on a lock.
 pub(crate) fn begin(context: &Arc<Context>, heartbeat: Arc<Heartbeat>) {
@@ -49,7 +53,7 @@ async fn run(context: Arc<Context>, heartbeat: Arc<Heartbeat>) {
         }
         wait = match &result {
             Ok(()) => {
-                let (least, chance) = (context.config.heartbeat / 4, chance());
+                let (least, chance) = (least(&context), chance());
                 context.waiters.fair(|fair| fair.rest(name, period, least, chance))
             }
             Err(failure) => {
@@ -77,6 +81,13 @@ async fn run(context: Arc<Context>, heartbeat: Arc<Heartbeat>) {
     if let Some(inbox) = inbox {
         context.store.unlisten(inbox);
     }
+}
+
+/// Shortest time between two heartbeats that are planned for when the store expects a change.
+fn least(context: &Context) -> Duration {
+    // Without a server the end of a lease is exact: whoever looks then finds that it is over, or
+    // that the holder has renewed it, by a third of a lease at least.
+    if context.store.is_synchronous() { EXACT_APART } else { context.config.heartbeat / 4 }
 }
 
 /// Why the waits are over.

@@ -293,9 +293,11 @@ pub(crate) trait Store: Send + Sync + 'static {
         Box::pin(async move { Err(StoreError::refused(Error::misuse(message))) })
     }
 
-    /// A hold is about to be left behind: from now on, the end of this client's process must not
-    /// end a hold before its lease.
-    fn left_behind(&self) {}
+    /// The hold with this token is about to be left behind: from now on, the end of this client's
+    /// process must not end it before its lease.
+    fn left_behind(&self, name: &LockName, token: Token) {
+        let _ = (name, token);
+    }
 
     /// New connections to the servers of these locks, on the caller's runtime; `None` if there is
     /// no server.
