@@ -9,6 +9,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll, Waker};
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 /// With more clean-ups than this under way, the background thread begins the next ones.
@@ -27,28 +28,23 @@ impl Context {
         })
     }
 
-    /// As [`spawn`](Self::spawn), begun by [`first_step`](Self::first_step).
-    pub(crate) fn spawn_begun<W>(self: &Arc<Self>, work: W)
-    where
-        W: Future<Output = ()> + Send + 'static,
-    {
-        let mut work = Box::pin(work);
-        if self.first_step(work.as_mut()).is_pending() {
-            self.spawn(work);
-        }
-    }
-
     /// Does the first step of a clean-up that goes on in the background: what it sends first leaves
     /// from this thread, and does not wait until the other one has woken up. Where many are under
     /// way that one is awake, sends them together, and is not to wait for this one. Work that
     /// panics here panics again where it goes on, which is where that is dealt with.
+    ///
+    /// For whoever awaits the outcome, not for drops: these happen where no runtime can be entered,
+    /// and their callers wait for nothing.
     pub(crate) fn first_step<W: Future>(&self, work: Pin<&mut W>) -> Poll<W::Output> {
-        if std::thread::panicking() || self.in_flight.count() > FIRST_STEPS_MAX {
+        // In the destructor of a thread-local that outlives tokio's.
+        let is_ending = Handle::try_current().is_err_and(|it| it.is_thread_local_destroyed());
+        if is_ending || std::thread::panicking() || self.in_flight.count() > FIRST_STEPS_MAX {
             return Poll::Pending;
         }
-        let _inside = self.runtime.enter();
-        let mut nobody = task::Context::from_waker(Waker::noop());
-        let step = AssertUnwindSafe(|| work.poll(&mut nobody));
+        let step = AssertUnwindSafe(|| {
+            let _inside = self.runtime.enter();
+            work.poll(&mut task::Context::from_waker(Waker::noop()))
+        });
         std::panic::catch_unwind(step).unwrap_or(Poll::Pending)
     }
 
@@ -126,10 +122,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_at_the_first_step_closes_the_client_and_spares_the_caller() {
+    async fn a_panic_at_the_first_step_spares_the_caller() {
         let client = client().await;
-        client.context().spawn_begun(async { panic!("on purpose") });
-        timeout(SOON, client.context().closed()).await.expect("closed");
+        let ended = client.session().begun_here(async { panic!("on purpose") }).await;
+        assert_eq!(ended.map_err(|error| error.kind()), Err::<(), _>(ErrorKind::Closed));
     }
 
     /// Metrics are the application's code. Here the client's tasks run on this thread, and its

@@ -266,9 +266,13 @@ impl Hold {
     }
 
     /// Loses the hold, which the server says is gone. `holder` has the lock instead, if anybody
-    /// does.
+    /// does. One that was released is gone because of that: what its release hears decides.
     pub(crate) fn lose_to(&self, holder: Option<OwnerId>) {
-        self.input(|known| known.gone(Moment::now().nanos(), holder));
+        self.input(|known| {
+            if !known.has_ended() {
+                known.gone(Moment::now().nanos(), holder);
+            }
+        });
     }
 
     /// Notes that a release is over; `said` is the store's answer, if there was one.

@@ -2,6 +2,7 @@
 
 use crate::faults::fixture::{Fixture, SLACK, eventually, steady};
 use crate::support::{At, Store, run, runtime, soon};
+use fairlock::Guard;
 use fairlock_testkit::server::Generation;
 
 /// F16: the guard moves into another runtime's task, which ends, or whose runtime is shut down.
@@ -27,6 +28,39 @@ fn f16_a_guard_ends_in_another_runtime() {
             }
             eventually("the lock is released", SLACK, || fixture.holder("job").is_none());
         }
+    });
+}
+
+/// Releases its guard in a task of its own, as an async destructor would.
+struct Job(Option<Guard>);
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let guard = self.0.take();
+        tokio::spawn(async move { guard.expect("held until now").release().await.map(drop) });
+    }
+}
+
+/// An ending runtime drops what is spawned in it at once, in the middle of its own work, where no
+/// other runtime can be entered. A release that was begun there did so, and was lost with its
+/// guard: nothing renewed the lock, and nothing gave it back.
+#[test]
+fn a_guard_ends_in_a_task_that_an_ending_runtime_refuses() {
+    steady(|| async {
+        let Some(fixture) = Fixture::redis70() else { return };
+        let job = Job(Some(fixture.client().await.fair_lock("job").lock().await.unwrap()));
+        let ended = std::thread::spawn(move || {
+            let other = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            other.block_on(async {
+                tokio::spawn(async move {
+                    let _job = job;
+                    std::future::pending::<()>().await;
+                });
+                tokio::task::yield_now().await;
+            });
+        });
+        ended.join().unwrap();
+        eventually("the lock is released", SLACK, || fixture.holder("job").is_none());
     });
 }
 

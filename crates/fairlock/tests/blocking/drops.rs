@@ -54,6 +54,28 @@ fn in_the_destructor_of_a_thread_local() {
     });
 }
 
+/// Destructors of thread-locals run in the reverse order of their first uses, so those of tokio
+/// are gone by then. A release that was begun on this thread entered a runtime there, which ended
+/// the process.
+#[test]
+fn in_the_destructor_of_a_thread_local_that_is_older_than_tokios() {
+    on_stores(|client, _| {
+        let own = client.clone();
+        let ended = std::thread::spawn(move || {
+            LAST.with(|last| *last.borrow_mut() = Some(AtTheEnd(own.clone())));
+            KEPT.with(|kept| kept.borrow_mut().reserve(1));
+            own.fair_lock("other").lock().unwrap().release().unwrap();
+            let guard = own.fair_lock("fair").lock().unwrap();
+            KEPT.with(|kept| kept.borrow_mut().push(guard));
+        });
+        ended.join().unwrap();
+        for name in ["fair", "at the end"] {
+            let free = client.fair_lock(name).try_lock_for(Duration::from_secs(10)).unwrap();
+            assert!(free.is_some(), "{name} is released");
+        }
+    });
+}
+
 const URL: &str = "FAIRLOCK_TEST_BLOCKING_URL";
 const EXIT: &str = "FAIRLOCK_TEST_BLOCKING_EXIT";
 
