@@ -247,11 +247,11 @@ pub(crate) fn take_back(
 mod tests {
     use super::*;
     use crate::Client;
-    #[cfg(feature = "redis")]
+    #[cfg(all(feature = "redis", feature = "_testkit"))]
     use fairlock_testkit::server::{Generation, Server};
 
     /// A hand-over waited until the background thread of the one that released had woken up.
-    #[cfg(feature = "redis")]
+    #[cfg(all(feature = "redis", feature = "_testkit"))]
     #[tokio::test]
     async fn a_release_leaves_without_the_background_thread() {
         use std::sync::mpsc;
