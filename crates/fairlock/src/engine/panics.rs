@@ -124,8 +124,10 @@ mod tests {
     #[tokio::test]
     async fn a_panic_at_the_first_step_spares_the_caller() {
         let client = client().await;
-        let ended = client.session().begun_here(async { panic!("on purpose") }).await;
-        assert_eq!(ended.map_err(|error| error.kind()), Err::<(), _>(ErrorKind::Closed));
+        let mut work = Box::pin(async { panic!("on purpose") });
+        assert!(client.context().first_step(work.as_mut()).is_pending());
+        assert!(client.context().spawn(work).await.is_err_and(|ended| ended.is_panic()));
+        timeout(SOON, client.context().closed()).await.expect("closed");
     }
 
     /// Metrics are the application's code. Here the client's tasks run on this thread, and its
