@@ -11,6 +11,7 @@ use fairlock_testkit::history::{Event, History};
 
 /// How long the mixes run; longer on a machine that is too busy for so many grants in that time.
 const MIX: Duration = Duration::from_secs(2);
+/// A mix of fewer shows nothing.
 const GRANTS_MIN: u64 = 100;
 
 const TASKS: usize = 12;
@@ -68,7 +69,7 @@ async fn mix(store: &Store, lock: impl Fn(&Client) -> Lock) {
         let increments = Arc::clone(&increments);
         tasks.push(tokio::spawn(async move {
             let mut round = number;
-            while Instant::now() < until || increments.load(Ordering::Relaxed) < GRANTS_MIN {
+            while Instant::now() < until || increments.load(Ordering::Relaxed) <= GRANTS_MIN {
                 round += 1;
                 let Some(guard) = attempt(&lock, round).await else { continue };
                 let owner = guard.owner().to_string();
@@ -92,6 +93,7 @@ async fn mix(store: &Store, lock: impl Fn(&Client) -> Lock) {
     }
     let done = increments.load(Ordering::Relaxed);
     assert_eq!(counter.load(Ordering::Relaxed), done);
+    assert!(done > GRANTS_MIN, "only {done} grants");
     history.assert_sound();
     let lock = lock(&clients[0]);
     is_free(&lock).await;
