@@ -24,6 +24,9 @@ impl LockState {
         rules: &Rules,
         world: &dyn World,
     ) -> Result<(Answer, Vec<Effect>), CoreError> {
+        if self.shares.is_some() || op.is_shared() {
+            return self.apply_to_shares(now_us, op, rules, world);
+        }
         let now_ms = now_us / 1_000;
         self.expire(now_ms);
         self.end_gone(world);
@@ -38,19 +41,7 @@ impl LockState {
         if matches!(op, Op::Acquire(_) | Op::Beat { .. }) && !self.can_mint(now_us) {
             return Err(CoreError::TokenExhausted);
         }
-        let mut cx = Cx {
-            now_us,
-            now_ms,
-            op,
-            rules,
-            world,
-            caller: None,
-            calling: None,
-            freed: false,
-            more: false,
-            removed: 0,
-            effects: Vec::new(),
-        };
+        let mut cx = Cx::new(now_us, op, rules, world);
         #[cfg(debug_assertions)]
         let before = self.is_consistent(now_ms).then_some(self.keys.token);
         let body = self.dispatch(op, &mut cx);
@@ -94,6 +85,8 @@ impl LockState {
             Op::Place { owner } => Body::Place { ahead: self.place(owner) },
             Op::Inspect { kind: Kind::Simple, .. } => Body::Inspected(self.simple_inspect(cx)),
             Op::Inspect { limit, .. } => Body::Inspected(self.inspect(*limit, cx)),
+            // Carried out by `apply_to_shares`.
+            Op::AcquireShare(_) | Op::Downgrade { .. } => Body::Nothing,
         }
     }
 
@@ -117,7 +110,8 @@ impl LockState {
                 }
                 Body::Busy { ttl_ms: self.hold_ttl(cx.now_ms) }
             }
-            (Kind::Fair, None) => self.acquire_fair(a, cx),
+            // Shares are asked for otherwise; without one, all of the lock is asked for.
+            (Kind::Fair | Kind::ReadWrite | Kind::Semaphore, None) => self.acquire_fair(a, cx),
         }
     }
 
@@ -433,6 +427,7 @@ impl LockState {
             token: k.token.and_then(Token::new),
             queue_len: k.queue.len() as u64,
             queue: k.queue.iter().take(limit as usize).map(view).collect(),
+            shares: None,
         }
     }
 }

@@ -49,6 +49,10 @@ impl World for Ears {
     fn gone(&self, client: ClientId) -> bool {
         self.gone.contains(&client)
     }
+
+    fn proves_death(&self) -> bool {
+        !self.gone.is_empty()
+    }
 }
 
 /// Plays random cases, and panics with the shortest one that was found to fail.

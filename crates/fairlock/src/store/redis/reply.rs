@@ -87,7 +87,7 @@ fn inspection<'a>(r: &mut Reader<'a, impl Iterator<Item = &'a [u8]>>) -> Option<
         }
         queue.push(WaiterView { owner, beat_age_ms: r.maybe_count()?, order: r.maybe_count()? });
     }
-    Some(Inspection { holder, ttl_ms, token, queue_len, queue })
+    Some(Inspection { holder, ttl_ms, token, queue_len, queue, shares: None })
 }
 
 /// A reply: words, and what may be any bytes.
