@@ -66,7 +66,7 @@ fn a_client_that_left_a_hold_to_the_store_can_be_found_dead() {
         let kept =
             [client.fair_lock("lock"), client.plain_lock("plain"), client.simple_lock("simple")];
         for lock in kept {
-            assert!(lock.try_lock().await.unwrap().is_none(), "{} was left", lock.name());
+            assert!(lock.try_lock().await.unwrap().is_none(), "{lock:?} was left");
         }
         // The next client removes the rest: no bell, and nobody is announced.
         let later = fixture.client().await;
