@@ -100,6 +100,8 @@ impl MemoryStore {
         }
     }
 
+    // The path of every operation, of which the rest that is served is a rare second user.
+    #[inline(always)]
     fn apply_at(
         &self,
         now_us: u64,
