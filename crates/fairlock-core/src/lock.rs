@@ -86,7 +86,9 @@ impl LockState {
             Op::Force { kind: Kind::Simple } => self.simple_force(cx),
             Op::Force { .. } => self.force(cx),
             Op::Place { owner } => Body::Place { ahead: self.place(owner) },
-            Op::Inspect { kind: Kind::Simple, .. } => Body::Inspected(Box::new(self.simple_inspect(cx))),
+            Op::Inspect { kind: Kind::Simple, .. } => {
+                Body::Inspected(Box::new(self.simple_inspect(cx)))
+            }
             Op::Inspect { limit, .. } => Body::Inspected(Box::new(self.inspect(*limit, cx))),
             // Carried out by `apply_to_shares`.
             Op::AcquireShare(_) | Op::Downgrade { .. } => Body::Nothing,
