@@ -53,7 +53,7 @@ impl LockState {
     }
 
     /// The first key of the lock, or of ours, that has content but no TTL.
-    fn without_ttl(&self) -> Option<&'static str> {
+    pub(crate) fn without_ttl(&self) -> Option<&'static str> {
         let k = &self.keys;
         let keys = [
             ("hold", self.is_held_by_ours(), k.hold_expires),
@@ -88,6 +88,8 @@ impl LockState {
         let ends_with_next = !matches!(
             op,
             Op::Inspect { .. }
+                | Op::AcquireShare(_)
+                | Op::Downgrade { .. }
                 | Op::Place { .. }
                 | Op::Renew { .. }
                 | Op::Reenter { .. }

@@ -18,7 +18,8 @@
 //! ```
 //!
 //! The invariants C1 to C8 are listed in `invariant.rs` and checked after every operation in debug
-//! builds.
+//! builds. Locks that several may hold at once have rules of their own, in `shares`, with the
+//! invariants G1 to G8.
 
 pub mod client;
 mod foreign;
@@ -33,6 +34,7 @@ mod op;
 mod queue;
 mod quiet;
 mod rules;
+mod shares;
 mod simple;
 mod snapshot;
 mod state;
@@ -45,8 +47,8 @@ pub use id::{
 pub use model::Model;
 pub use not_a_lock::NotALock;
 pub use op::{
-    Acquire, Answer, Body, Channel, CoreError, Effect, Grant, HeldBy, Inspection, Kind, Mode, Op,
-    Payload, WaiterView, has_queue, is_string, kind_label,
+    Acquire, Answer, Body, Channel, CoreError, Effect, Fate, Grant, HeldBy, Inspection, Kind, Mode,
+    Op, Payload, ShareAcquire, WaiterView, has_queue, is_shared, is_string, kind_label,
 };
 pub use rules::{
     BEATS_KEPT_MS, HEAD_SCORE_MS, JAVA_HEAD_PATIENCE_MS, JAVA_PASSED_MS, JAVA_PING_MS,
@@ -54,6 +56,7 @@ pub use rules::{
     REGISTRY_TTL_MS, Rules, SILENT_REGISTRY_TTL_MS, TOKEN_LIMIT, TOKEN_TTL_MS, Token, WALKED_MAX,
     World,
 };
+pub use shares::{Share, ShareHolder, SharedHold, Shares, SharesView, is_share_of};
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotWaiter, Watch};
 pub use state::LockState;
 pub use value::{SimpleValue, VALUE_SHOWN_BYTES};

@@ -2,7 +2,7 @@
 
 use crate::id::{ClientId, OwnerId};
 use crate::queue::to_score;
-use crate::rules::World;
+use crate::rules::{Token, World};
 use crate::state::{Cx, LockState};
 use crate::value::SimpleValue;
 
@@ -17,24 +17,45 @@ pub(crate) enum Verdict {
     Wait,
 }
 
+/// What the age of a client's last beat says of it.
+enum Age {
+    Alive,
+    Dead,
+    /// It is old, but an amnesty runs.
+    Spared {
+        until: u64,
+    },
+}
+
+/// Whether a hold is over because its client is gone.
+pub(crate) fn is_over(owner: &OwnerId, token: Option<Token>, world: &dyn World) -> bool {
+    let is_left = |client| token.is_some_and(|token| world.is_left(client, token));
+    owner.client().is_some_and(|client| world.gone(client) && !is_left(client))
+}
+
 impl LockState {
     /// Ends a hold whose client is known to be gone, as if its lease had ended.
     pub(crate) fn end_gone(&mut self, world: &dyn World) {
-        let gone = |owner: &OwnerId| owner.client().is_some_and(|client| world.gone(client));
-        let k = &mut self.keys;
-        if k.hold.first_key_value().is_some_and(|(owner, _)| gone(owner)) {
-            k.hold.clear();
-            k.hold_expires = None;
+        if self.is_hold_over(world) {
+            self.keys.hold.clear();
+            self.keys.hold_expires = None;
         }
-        if let Some(SimpleValue::Ours { owner, .. }) = &k.value
-            && gone(owner)
+        if let Some(SimpleValue::Ours { owner, token, .. }) = &self.keys.value
+            && is_over(owner, Some(*token), world)
         {
-            k.value = None;
-            k.value_expires = None;
+            self.keys.value = None;
+            self.keys.value_expires = None;
         }
     }
 
+    /// Whether the client that holds the lock is known to be gone, and its hold is over with it.
+    pub(crate) fn is_hold_over(&self, world: &dyn World) -> bool {
+        let token = self.keys.token.and_then(Token::new);
+        self.holder().is_some_and(|owner| is_over(owner, token, world))
+    }
+
     /// Judges a waiter of ours whose turn it is.
+    #[inline]
     pub(crate) fn judge(&mut self, owner: &OwnerId, cx: &Cx<'_>) -> Verdict {
         let Some(client) = owner.client() else { return Verdict::Wait };
         if cx.world.gone(client) {
@@ -119,31 +140,58 @@ impl LockState {
         self.keys.queue_expires.map(|at| at.saturating_sub(crate::QUEUE_TTL_MS))
     }
 
+    /// Whether a waiter that is not served yet, and stands before others that could be, is dead by its age as well
+    /// as by its inbox. It is passed over for good, so either alone is not enough.
+    pub(crate) fn is_surely_dead(&mut self, owner: &OwnerId, cx: &Cx<'_>) -> bool {
+        let Some(client) = owner.client() else { return false };
+        if cx.world.gone(client) {
+            return true;
+        }
+        let sure = self.keys.waiters.get(owner).is_some_and(|waiter| waiter.sure);
+        let hears = cx.rules.presence && !sure && cx.world.inbox(client);
+        if hears || cx.calling == Some(client) || !cx.rules.ages {
+            return false;
+        }
+        matches!(self.age(client, cx), Age::Dead)
+    }
+
     fn dead_by_age(&mut self, client: ClientId, cx: &Cx<'_>) -> bool {
-        let Some(mut beat) = self.beat_of(client) else { return true };
+        match self.age(client, cx) {
+            Age::Alive => false,
+            Age::Dead => true,
+            // This waiter gets the lock, and the amnesty ends a heartbeat later. By then the others
+            // that are alive have been heard from: however many are dead, only one turn is lost.
+            Age::Spared { until } => {
+                self.keys.record.amnesty = Some(until.min(cx.now_ms + cx.rules.beat_ms));
+                false
+            }
+        }
+    }
+
+    /// What the age of a client's last beat says.
+    #[inline]
+    fn age(&mut self, client: ClientId, cx: &Cx<'_>) -> Age {
+        let Some(mut beat) = self.beat_of(client) else { return Age::Dead };
         if beat > cx.now_ms {
             // The clock was set back: the age counts from now.
             beat = cx.now_ms;
             self.keys.beats.insert(client, beat);
         }
         if cx.now_ms - beat <= cx.rules.dead_ms {
-            return false;
+            return Age::Alive;
         }
         if !cx.is_trying() {
             self.notice_silence(cx);
         }
         // An end further ahead than it is ever set means that the clock was set back.
         let runs = |until: &u64| cx.now_ms < *until && *until <= cx.now_ms + cx.rules.dead_ms;
-        let Some(amnesty) = self.keys.record.amnesty.filter(runs) else { return true };
+        let Some(until) = self.keys.record.amnesty.filter(runs) else { return Age::Dead };
         // The amnesty covers clients that were alive when the silence began, not those silent
         // before.
         if self.keys.record.silence.is_some_and(|last| beat + cx.rules.dead_ms < last) {
-            return true;
+            return Age::Dead;
         }
-        // This waiter gets the lock, and the amnesty ends a heartbeat later. By then the others
-        // that are alive have been heard from: however many are dead, only one turn is lost.
-        self.keys.record.amnesty = Some(amnesty.min(cx.now_ms + cx.rules.beat_ms));
-        false
+        Age::Spared { until }
     }
 
     /// If no client was heard from for two heartbeats, the server slept or its clock jumped: for D,
@@ -169,6 +217,7 @@ impl LockState {
     /// Records that `client` sent an acquisition, which counts as a beat. If its last beat is
     /// fresh, nothing is written, so that the common path need not look at all beats. Returns
     /// whether it was fresh.
+    #[inline]
     pub(crate) fn note_entry(&mut self, client: ClientId, cx: &Cx<'_>) -> bool {
         let fresh = self
             .beat_of(client)

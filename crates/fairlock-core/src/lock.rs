@@ -24,6 +24,11 @@ impl LockState {
         rules: &Rules,
         world: &dyn World,
     ) -> Result<(Answer, Vec<Effect>), CoreError> {
+        if (self.shares.is_some() || op.is_shared())
+            && let Some(done) = self.apply_to_shares(now_us, op, rules, world)
+        {
+            return done;
+        }
         let now_ms = now_us / 1_000;
         self.expire(now_ms);
         self.end_gone(world);
@@ -38,19 +43,7 @@ impl LockState {
         if matches!(op, Op::Acquire(_) | Op::Beat { .. }) && !self.can_mint(now_us) {
             return Err(CoreError::TokenExhausted);
         }
-        let mut cx = Cx {
-            now_us,
-            now_ms,
-            op,
-            rules,
-            world,
-            caller: None,
-            calling: None,
-            freed: false,
-            more: false,
-            removed: 0,
-            effects: Vec::new(),
-        };
+        let mut cx = Cx::new(now_us, op, rules, world);
         #[cfg(debug_assertions)]
         let before = self.is_consistent(now_ms).then_some(self.keys.token);
         let body = self.dispatch(op, &mut cx);
@@ -62,6 +55,7 @@ impl LockState {
         Ok((Answer { now_ms, more: cx.more, removed: cx.removed, body }, cx.effects))
     }
 
+    #[inline]
     fn dispatch(&mut self, op: &Op, cx: &mut Cx<'_>) -> Body {
         match op {
             Op::Acquire(acquire) => self.acquire(acquire, cx),
@@ -92,8 +86,12 @@ impl LockState {
             Op::Force { kind: Kind::Simple } => self.simple_force(cx),
             Op::Force { .. } => self.force(cx),
             Op::Place { owner } => Body::Place { ahead: self.place(owner) },
-            Op::Inspect { kind: Kind::Simple, .. } => Body::Inspected(self.simple_inspect(cx)),
-            Op::Inspect { limit, .. } => Body::Inspected(self.inspect(*limit, cx)),
+            Op::Inspect { kind: Kind::Simple, .. } => {
+                Body::Inspected(Box::new(self.simple_inspect(cx)))
+            }
+            Op::Inspect { limit, .. } => Body::Inspected(Box::new(self.inspect(*limit, cx))),
+            // Carried out by `apply_to_shares`.
+            Op::AcquireShare(_) | Op::Downgrade { .. } => Body::Nothing,
         }
     }
 
@@ -117,7 +115,8 @@ impl LockState {
                 }
                 Body::Busy { ttl_ms: self.hold_ttl(cx.now_ms) }
             }
-            (Kind::Fair, None) => self.acquire_fair(a, cx),
+            // Shares are asked for otherwise; without one, all of the lock is asked for.
+            (Kind::Fair | Kind::ReadWrite | Kind::Semaphore, None) => self.acquire_fair(a, cx),
         }
     }
 
@@ -433,6 +432,7 @@ impl LockState {
             token: k.token.and_then(Token::new),
             queue_len: k.queue.len() as u64,
             queue: k.queue.iter().take(limit as usize).map(view).collect(),
+            shares: None,
         }
     }
 }

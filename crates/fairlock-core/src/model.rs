@@ -39,6 +39,7 @@ impl<N: Default> Model<N> {
     ///
     /// # Errors
     /// Those of [`LockState::apply`].
+    #[inline]
     pub fn apply_then<T>(
         &mut self,
         now_us: u64,
@@ -89,7 +90,10 @@ impl<N: Default> Model<N> {
         }
         self.locks.retain(|_, (lock, _)| {
             lock.expire(now_ms);
-            !lock.is_idle()
+            lock.end_leases_unseen(now_ms);
+            // A series that ran ahead of the clock would fall.
+            let ahead = lock.snapshot().token.is_some_and(|last| last / 1_000 > now_ms);
+            ahead || !lock.is_idle()
         });
         self.sweep_at = self.locks.len() * 2;
     }

@@ -39,8 +39,8 @@ impl LockState {
                     },
                 }
             };
-            if !self.keys.scores.contains_key(&candidate)
-                && self.keys.queue.front() != Some(&candidate)
+            if self.keys.queue.front() != Some(&candidate)
+                && !self.keys.scores.contains_key(&candidate)
             {
                 // Java removed it from list and scores; it returns when it notices.
                 self.drop_lost(&candidate, cx);
@@ -133,20 +133,13 @@ impl LockState {
         self.keep_state(cx);
     }
 
-    /// Makes a waiter of ours the holder. If this is its own call, it gets the whole lease. If it
-    /// is notified by message, it gets only the time for which its last beat vouches, so that a
-    /// dead one costs no more than that.
+    /// Makes a waiter of ours the holder. If this is its own call, it gets the whole lease.
     fn grant(&mut self, owner: &OwnerId, cx: &mut Cx<'_>) {
         let Some(client) = owner.client() else { return };
         let Some(waiter) = self.keys.waiters.get(owner).cloned() else { return };
         let own_call = cx.caller.as_ref() == Some(owner);
         let beat = self.beat_of(client).unwrap_or(0).min(cx.now_ms);
-        let ttl_ms = if own_call {
-            waiter.lease_ms
-        } else {
-            let alive_for = (beat + cx.rules.dead_ms).saturating_sub(cx.now_ms);
-            alive_for.max(cx.rules.beat_ms).min(waiter.lease_ms)
-        };
+        let ttl_ms = if own_call { waiter.lease_ms } else { granted_ms(beat, waiter.lease_ms, cx) };
         let token = self.mint_in_queue(cx);
         self.take(owner, ttl_ms, cx);
         self.unlist(owner);
@@ -172,6 +165,14 @@ impl LockState {
         self.keys.hold.insert(owner.clone(), 1);
         self.keys.hold_expires = Some(cx.now_ms + ttl_ms);
     }
+}
+
+/// How long a grant lasts that a waiter is notified of by message: only the time for which its last
+/// beat vouches, so that a dead one costs no more than that.
+#[inline]
+pub(crate) fn granted_ms(beat: u64, lease_ms: u64, cx: &Cx<'_>) -> u64 {
+    let alive_for = (beat + cx.rules.dead_ms).saturating_sub(cx.now_ms);
+    alive_for.max(cx.rules.beat_ms).min(lease_ms)
 }
 
 enum Offer {

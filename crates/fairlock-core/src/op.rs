@@ -3,6 +3,7 @@
 use crate::id::{ClientId, OwnerId, RequestId};
 use crate::not_a_lock::NotALock;
 use crate::rules::Token;
+use crate::shares::{Share, SharesView};
 use std::fmt;
 
 /// The kind of a lock. Fair and plain locks use the same hash, a simple lock has a string in its
@@ -16,6 +17,10 @@ pub enum Kind {
     Plain,
     /// No order, one string, as kept by every client that locks with `SET key value NX PX`.
     Simple,
+    /// First in, first out: one writer, or any number of readers.
+    ReadWrite,
+    /// First in, first out: as many holders as there are permits.
+    Semaphore,
 }
 
 // The other crates of this workspace ask these instead of matching, because there a new kind would be a `_`. Functions,
@@ -24,8 +29,16 @@ pub enum Kind {
 /// Whether waiters for a lock of this kind stand in a queue, in order of arrival.
 pub const fn has_queue(kind: Kind) -> bool {
     match kind {
-        Kind::Fair => true,
+        Kind::Fair | Kind::ReadWrite | Kind::Semaphore => true,
         Kind::Plain | Kind::Simple => false,
+    }
+}
+
+/// Whether several may hold a lock of this kind at once, each with a [`Share`].
+pub const fn is_shared(kind: Kind) -> bool {
+    match kind {
+        Kind::ReadWrite | Kind::Semaphore => true,
+        Kind::Fair | Kind::Plain | Kind::Simple => false,
     }
 }
 
@@ -33,16 +46,18 @@ pub const fn has_queue(kind: Kind) -> bool {
 pub const fn is_string(kind: Kind) -> bool {
     match kind {
         Kind::Simple => true,
-        Kind::Fair | Kind::Plain => false,
+        Kind::Fair | Kind::Plain | Kind::ReadWrite | Kind::Semaphore => false,
     }
 }
 
-/// The name of a kind in metrics and events: `fair`, `plain`, `simple`.
+/// The name of a kind in metrics and events: `fair`, `plain`, `simple`, `rw`, `semaphore`.
 pub const fn kind_label(kind: Kind) -> &'static str {
     match kind {
         Kind::Fair => "fair",
         Kind::Plain => "plain",
         Kind::Simple => "simple",
+        Kind::ReadWrite => "rw",
+        Kind::Semaphore => "semaphore",
     }
 }
 
@@ -79,12 +94,32 @@ pub struct Acquire {
     pub shared_owner: bool,
 }
 
+/// An attempt to get a share of a lock, or to return to its line.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ShareAcquire {
+    /// The attempt.
+    pub acquire: Acquire,
+    /// What it asks for.
+    pub share: Share,
+}
+
 /// One operation on one lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Op {
     /// Take the lock or join its queue.
     Acquire(Acquire),
+    /// Take a share of the lock or join its line. Boxed, so that no other operation is larger because of it.
+    AcquireShare(Box<ShareAcquire>),
+    /// A writer reads from now on. Those who wait to read and are next come in with it.
+    Downgrade {
+        /// The writer.
+        owner: OwnerId,
+        /// Identifies the hold, and stays the same.
+        token: Token,
+        /// Number of this change of the hold.
+        change: u64,
+    },
     /// The holder enters once more: the hold count becomes `count`.
     Reenter {
         /// The holder.
@@ -161,16 +196,49 @@ pub enum Op {
     },
 }
 
+// No operation is larger because several may hold a lock.
+const _: () = assert!(size_of::<Op>() <= 96);
+
 impl Op {
-    /// Whether it is for a simple lock, whose key is a string.
-    pub fn is_simple(&self) -> bool {
+    /// The operation that asks for this share of a lock.
+    pub fn asks(acquire: Acquire, share: Share) -> Self {
+        match is_shared(acquire.kind) {
+            true => Self::AcquireShare(Box::new(ShareAcquire { acquire, share })),
+            false => Self::Acquire(acquire),
+        }
+    }
+
+    /// The kind of the lock that it is for, if it says.
+    pub fn kind(&self) -> Option<Kind> {
         match self {
-            Self::Acquire(acquire) => is_string(acquire.kind),
+            Self::Acquire(acquire) => Some(acquire.kind),
+            Self::AcquireShare(ask) => Some(ask.acquire.kind),
+            Self::Downgrade { .. } => Some(Kind::ReadWrite),
             Self::Release { kind, .. }
             | Self::Renew { kind, .. }
             | Self::Leave { kind, .. }
             | Self::Force { kind }
-            | Self::Inspect { kind, .. } => is_string(*kind),
+            | Self::Inspect { kind, .. } => Some(*kind),
+            Self::Reenter { .. } | Self::Beat { .. } | Self::Nudge | Self::Place { .. } => None,
+        }
+    }
+
+    /// Whether it is for a simple lock, whose key is a string.
+    pub fn is_simple(&self) -> bool {
+        self.kind().is_some_and(is_string)
+    }
+
+    /// Whether it says that it is for a lock that several may hold at once.
+    pub fn is_shared(&self) -> bool {
+        // One look at the variant, because every operation on every lock asks.
+        match self {
+            Self::AcquireShare(_) | Self::Downgrade { .. } => true,
+            Self::Acquire(acquire) => is_shared(acquire.kind),
+            Self::Release { kind, .. }
+            | Self::Renew { kind, .. }
+            | Self::Leave { kind, .. }
+            | Self::Force { kind }
+            | Self::Inspect { kind, .. } => is_shared(*kind),
             Self::Reenter { .. } | Self::Beat { .. } | Self::Nudge | Self::Place { .. } => false,
         }
     }
@@ -265,6 +333,13 @@ pub enum Body {
         /// As in [`Body::Queued`].
         foreign: bool,
     },
+    /// Reply to a heartbeat of those who wait for shares.
+    Fates {
+        /// Of each waiter asked about.
+        fates: Vec<Fate>,
+        /// As in [`Body::Queued`].
+        retry_ms: Option<u64>,
+    },
     /// Reply to [`Op::Nudge`].
     Nudged,
     /// Reply to [`Op::Force`]: who held the lock.
@@ -279,7 +354,18 @@ pub enum Body {
         ahead: Option<u64>,
     },
     /// Reply to [`Op::Inspect`].
-    Inspected(Inspection),
+    Inspected(Box<Inspection>),
+}
+
+/// What has become of a waiter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Fate {
+    /// It waits in its place.
+    Queued,
+    /// It has what it asked for.
+    Granted(Grant),
+    /// It is not known.
+    Unknown,
 }
 
 /// A grant: the request that got the lock, the token, and the TTL.
@@ -329,6 +415,8 @@ pub struct Inspection {
     pub queue_len: u64,
     /// The first of them, in order.
     pub queue: Vec<WaiterView>,
+    /// All holders, and what the listed waiters want, if several may hold the lock.
+    pub shares: Option<Box<SharesView>>,
 }
 
 /// A message to publish.
@@ -383,6 +471,8 @@ pub enum CoreError {
     WrongType,
     /// What exists under the name is clearly not a lock.
     NotALock(NotALock),
+    /// A lock of this kind has no such share, or never has as many permits.
+    NoSuchShare,
 }
 
 impl fmt::Display for CoreError {
@@ -395,9 +485,14 @@ impl fmt::Display for CoreError {
             ),
             Self::WrongType => write!(
                 f,
-                "the name is in use for a lock of another kind (simple beside fair or plain); all \
-                 users of a lock must name the same kind (`--kind`; `simple_lock`, `fair_lock`, \
-                 `plain_lock`)"
+                "the name is in use for a lock of another kind (simple or shared, or fair or plain); \
+                 all users of a lock must name the same kind (`--kind`; `simple_lock`, `fair_lock`, \
+                 `plain_lock`, `rw_lock`, `semaphore`)"
+            ),
+            Self::NoSuchShare => write!(
+                f,
+                "a lock of this kind has no such share: ask for at least one permit, and for no more \
+                 than the limit"
             ),
             Self::NotALock(found) => write!(
                 f,

@@ -21,7 +21,8 @@ impl LockState {
     /// entry to this request.
     pub(crate) fn enter(&mut self, a: &Acquire, cx: &Cx<'_>) {
         let waiter = SnapshotWaiter { request: a.request, lease_ms: a.lease_ms, sure: a.sure };
-        if let Some(order) = self.keys.order.get(&a.owner).copied() {
+        let known = self.keys.order.get(&a.owner).copied();
+        if let Some(order) = known {
             if is_no_number(&order) {
                 self.keys.order.remove(&a.owner);
                 self.by_order.remove(&(order, a.owner.clone()));
@@ -30,16 +31,14 @@ impl LockState {
                 return;
             }
         }
-        if a.order.is_some() && self.registry_is_gone() {
-            // A waiter returns to a registry that is gone, so state was lost. The others, and the
-            // holder's own check, get one heartbeat before any waiter of ours is served.
-            self.keys.record.gather = Some(cx.now_ms + cx.rules.beat_ms);
-        }
+        self.gather_after_loss(a, cx);
         let stood = self.place_without_number(&a.owner).filter(|_| a.order.is_some());
         if a.order.is_some() || a.shared_owner || self.keys.scores.contains_key(&a.owner) {
             self.unlist(&a.owner);
         }
-        self.drop_order(&a.owner);
+        if known.is_some() {
+            self.drop_order(&a.owner);
+        }
         let (order, least) = match a.order {
             Some(order) => {
                 match stood {
@@ -52,26 +51,10 @@ impl LockState {
                 let tail = self.keys.queue.back().and_then(|tail| self.keys.scores.get(tail));
                 let least = tail.copied().unwrap_or(0);
                 self.keys.queue.push_back(a.owner.clone());
-                let last = loop {
-                    let last = self.by_order.last().map_or(0, |(order, _)| *order);
-                    if last < crate::TOKEN_LIMIT {
-                        break last;
-                    }
-                    if let Some((_, owner)) = self.by_order.pop_last() {
-                        self.keys.order.remove(&owner);
-                    }
-                };
-                // A waiter that is out of the queue at this moment has no number in it, and the
-                // clock may have gone back since that number was given.
-                let given = self.keys.record.given.filter(|given| !is_no_number(given));
-                let last = last.max(given.unwrap_or(0));
-                (cx.now_us.max(last + 1), least)
+                (self.next_order(cx), least)
             }
         };
-        if cx.rules.ages {
-            let given = self.keys.record.given.filter(|given| !is_no_number(given));
-            self.keys.record.given = given.max(Some(order));
-        }
+        self.note_order(order, cx);
         self.keys.order.insert(a.owner.clone(), order);
         self.by_order.insert((order, a.owner.clone()));
         let ahead =
@@ -79,6 +62,43 @@ impl LockState {
         let floor = to_score(cx.now_ms + cx.rules.fair_wait_ms * (1 + ahead));
         self.keys.scores.insert(a.owner.clone(), floor.max(least));
         self.keys.waiters.insert(a.owner.clone(), waiter);
+    }
+
+    /// The number of a waiter that comes now: larger than all that were given.
+    #[inline]
+    pub(crate) fn next_order(&mut self, cx: &Cx<'_>) -> u64 {
+        let last = loop {
+            let last = self.by_order.last().map_or(0, |(order, _)| *order);
+            if last < crate::TOKEN_LIMIT {
+                break last;
+            }
+            if let Some((_, owner)) = self.by_order.pop_last() {
+                self.keys.order.remove(&owner);
+            }
+        };
+        // A waiter that is out of the queue at this moment has no number in it, and the clock may
+        // have gone back since that number was given.
+        let given = self.keys.record.given.filter(|given| !is_no_number(given));
+        let last = last.max(given.unwrap_or(0));
+        cx.now_us.max(last + 1)
+    }
+
+    /// Notes that this number was given.
+    #[inline]
+    pub(crate) fn note_order(&mut self, order: u64, cx: &Cx<'_>) {
+        if cx.rules.ages {
+            let given = self.keys.record.given.filter(|given| !is_no_number(given));
+            self.keys.record.given = given.max(Some(order));
+        }
+    }
+
+    /// A waiter that returns to a registry that is gone says that state was lost. The others, and the
+    /// holder's own check, get one heartbeat before any waiter of ours is served.
+    #[inline]
+    pub(crate) fn gather_after_loss(&mut self, a: &Acquire, cx: &Cx<'_>) {
+        if a.order.is_some() && self.registry_is_gone() {
+            self.keys.record.gather = Some(cx.now_ms + cx.rules.beat_ms);
+        }
     }
 
     /// Whether nothing is known of any waiter of ours. A watch does not count, because an entry

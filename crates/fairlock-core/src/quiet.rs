@@ -26,11 +26,11 @@ impl LockState {
         let lasts = |at: Option<u64>| at.is_some_and(|at| at >= now_ms + kept_ms);
         let registry =
             [k.queue_expires, k.scores_expires, k.order_expires, k.state_expires, k.beats_expires];
-        let held =
-            self.holder().and_then(OwnerId::client).is_some_and(|holder| !world.gone(holder))
-                && k.hold_expires.is_some_and(|at| now_ms <= at)
-                && k.value.is_none()
-                && self.not_a_hold().is_none();
+        let held = self.holder().is_some_and(OwnerId::is_ours)
+            && !self.is_hold_over(world)
+            && k.hold_expires.is_some_and(|at| now_ms <= at)
+            && k.value.is_none()
+            && self.not_a_hold().is_none();
         let quiet = !rules.ages
             && held
             && self.can_mint(now_us)

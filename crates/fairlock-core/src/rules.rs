@@ -154,6 +154,16 @@ pub trait World {
         let _ = client;
         false
     }
+    /// Whether [`gone`](Self::gone) is ever true, so that it is worth asking about many clients.
+    fn proves_death(&self) -> bool {
+        false
+    }
+    /// Whether a hold of this client lasts until its lease ends even if the client is
+    /// [gone](Self::gone): it was left to the store under this token.
+    fn is_left(&self, client: ClientId, token: Token) -> bool {
+        let _ = (client, token);
+        false
+    }
 }
 
 /// A fencing token: strictly larger than every token granted before on the same lock, and exact in

@@ -105,6 +105,7 @@ impl LockState {
             token: self.keys.token.and_then(Token::new),
             queue_len: 0,
             queue: Vec::new(),
+            shares: None,
         }
     }
 

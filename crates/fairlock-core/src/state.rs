@@ -3,6 +3,7 @@
 use crate::id::{ClientId, OwnerId};
 use crate::op::{Effect, Mode, Op};
 use crate::rules::{Rules, TOKEN_LIMIT, Token, World};
+use crate::shares::Shares;
 use crate::snapshot::Snapshot;
 use std::collections::BTreeSet;
 
@@ -13,6 +14,8 @@ pub struct LockState {
     pub(crate) keys: Snapshot,
     /// `keys.order` inverted: finds the first of ours without a walk over the queue.
     pub(crate) by_order: BTreeSet<(u64, OwnerId)>,
+    /// Who holds the lock, if several may. Their waiters are in `keys` and `by_order`, without a queue and scores.
+    pub(crate) shares: Option<Box<Shares>>,
 }
 
 /// The inputs of one operation, and what it collects while it runs.
@@ -35,11 +38,32 @@ pub(crate) struct Cx<'a> {
     pub(crate) effects: Vec<Effect>,
 }
 
-impl Cx<'_> {
+impl<'a> Cx<'a> {
+    #[inline]
+    pub(crate) fn new(now_us: u64, op: &'a Op, rules: &'a Rules, world: &'a dyn World) -> Self {
+        Self {
+            now_us,
+            now_ms: now_us / 1_000,
+            op,
+            rules,
+            world,
+            caller: None,
+            calling: None,
+            freed: false,
+            more: false,
+            removed: 0,
+            effects: Vec::new(),
+        }
+    }
+
     /// Whether the caller only tries: then a client that was silent for too long is dead, even if
     /// no client was heard from.
     pub(crate) fn is_trying(&self) -> bool {
-        matches!(self.op, Op::Acquire(acquire) if acquire.mode == Mode::Try)
+        match self.op {
+            Op::Acquire(acquire) => acquire.mode == Mode::Try,
+            Op::AcquireShare(ask) => ask.acquire.mode == Mode::Try,
+            _ => false,
+        }
     }
 
     /// Whether the list's TTL counts as evidence of when a waiter was last heard from. Not for
@@ -53,7 +77,21 @@ impl LockState {
     /// A lock with these facts, consistent or not.
     pub fn from_snapshot(keys: Snapshot) -> Self {
         let by_order = keys.order.iter().map(|(owner, order)| (*order, owner.clone())).collect();
-        Self { keys, by_order }
+        Self { keys, by_order, shares: None }
+    }
+
+    /// Who holds the lock and what its waiters want, if several may hold it.
+    pub fn shares(&self) -> Option<&Shares> {
+        self.shares.as_deref()
+    }
+
+    /// When an operation should look at the lock if none comes by itself, in milliseconds since 1970:
+    /// [`next_deadline_ms`](Self::next_deadline_ms) as long as somebody waits.
+    pub fn due_ms(&self, now_ms: u64, rules: &Rules) -> Option<u64> {
+        if self.shares.is_some() {
+            return self.shares_deadline_ms(now_ms, rules.beat_ms);
+        }
+        (!self.keys.queue.is_empty()).then(|| self.next_deadline_ms(now_ms, rules)).flatten()
     }
 
     /// The facts.
@@ -69,6 +107,7 @@ impl LockState {
             && k.queue.is_empty()
             && k.buried.is_empty()
             && k.order.is_empty()
+            && self.shares.as_ref().is_none_or(|shares| shares.holds().is_empty())
     }
 
     /// When something may change without a call, in milliseconds since 1970: the end of the lease,
@@ -127,7 +166,9 @@ impl LockState {
         if over(k.beats_expires) {
             k.beats.clear();
         }
-        k.buried.retain(|_, until| now_ms <= *until);
+        if !k.buried.is_empty() {
+            k.buried.retain(|_, until| now_ms <= *until);
+        }
         self.settle();
     }
 
@@ -291,11 +332,15 @@ impl LockState {
         let k = &self.keys;
         let over = k.record.removed.is_none() && k.record.given.is_none_or(|last| last <= now_us);
         if self.is_free() && self.keys.queue.is_empty() && over {
-            self.keys.order.clear();
-            self.by_order.clear();
-            self.keys.waiters.clear();
+            // Mostly nobody has waited, and there is nothing to clear.
+            let waited = !(k.order.is_empty() && k.waiters.is_empty() && k.beats.is_empty());
+            if waited || !self.by_order.is_empty() {
+                self.keys.order.clear();
+                self.by_order.clear();
+                self.keys.waiters.clear();
+                self.keys.beats.clear();
+            }
             self.keys.record = Default::default();
-            self.keys.beats.clear();
         }
         self.settle();
     }

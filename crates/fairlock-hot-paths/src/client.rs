@@ -23,6 +23,17 @@ pub(crate) fn pairs(times: u64) {
     });
 }
 
+/// Reads while another reads.
+pub(crate) fn read_pairs(times: u64) {
+    alone(|sandbox| async move {
+        let lock = sandbox.client().rw_lock("job");
+        let _another = lock.read().await.unwrap();
+        for _ in 0..times {
+            lock.read().await.unwrap().release().await.unwrap();
+        }
+    });
+}
+
 /// Ten tasks of two clients take turns: from the release through the message to the next task.
 pub(crate) fn handovers(times: u64) {
     alone(|sandbox| async move {

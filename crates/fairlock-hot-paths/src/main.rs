@@ -14,13 +14,15 @@ use std::process::ExitCode;
 /// Runs a path this many times, on the server at the URL if it needs one.
 type Path = fn(u64, Option<&str>);
 
-const PATHS: [(&str, Path); 9] = [
+const PATHS: [(&str, Path); 11] = [
     ("rules-pair", |times, _| rules::pairs(times)),
     ("rules-handover-10", |times, _| rules::handovers(10, times)),
     ("rules-handover-1000", |times, _| rules::handovers(1_000, times)),
     ("rules-beat", |times, _| rules::beats(times)),
     ("client-pair", |times, _| client::pairs(times)),
     ("client-handover", |times, _| client::handovers(times)),
+    ("rules-read-pair", |times, _| rules::read_pairs(times)),
+    ("client-read-pair", |times, _| client::read_pairs(times)),
     ("redis-pair", |times, url| server::pairs(times, url.expect("URL"))),
     ("redis-handover", |times, url| server::handovers(times, url.expect("URL"))),
     ("redis-ping", |times, url| server::pings(times, url.expect("URL"))),

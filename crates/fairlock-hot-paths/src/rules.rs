@@ -1,8 +1,8 @@
 //! The rules of `fairlock-core` alone.
 
 use fairlock_core::{
-    Acquire, Body, ClientId, Kind, LockState, Mode, Op, OwnerId, Payload, RequestId, Rules, Token,
-    World,
+    Acquire, Body, ClientId, Kind, LockState, Mode, Op, OwnerId, Payload, RequestId, Rules, Share,
+    Token, World,
 };
 
 /// In the year 2033, as in the tests of the core.
@@ -62,6 +62,21 @@ impl Lock {
         self.apply(&op).0
     }
 
+    fn read(&mut self, owner: &OwnerId) -> Body {
+        let acquire = Acquire {
+            kind: Kind::ReadWrite,
+            owner: owner.clone(),
+            request: RequestId::from_random(u128::from(self.operations)),
+            lease_ms: 30_000,
+            mode: Mode::Wait,
+            order: None,
+            not_after_ms: u64::MAX,
+            sure: false,
+            shared_owner: false,
+        };
+        self.apply(&Op::asks(acquire, Share::Read)).0
+    }
+
     /// Returns the token of the next holder, if there is one.
     fn release(&mut self, owner: &OwnerId, token: Token) -> Option<Token> {
         let owner = owner.clone();
@@ -92,6 +107,23 @@ pub(crate) fn pairs(times: u64) {
     for _ in 0..times {
         let token = granted(&lock.acquire(&owner));
         assert_eq!(lock.release(&owner, token), None);
+    }
+}
+
+/// Reads while another reads.
+pub(crate) fn read_pairs(times: u64) {
+    let (mut lock, owner, another) = (Lock::new(), owner(0), owner(1));
+    granted(&lock.read(&another));
+    for _ in 0..times {
+        let token = granted(&lock.read(&owner));
+        let owner = owner.clone();
+        let op = Op::Release { kind: Kind::ReadWrite, owner, token, keep: 0, change: 1 };
+        assert_eq!(lock.apply(&op).0, Body::Released);
+        // A second is ten thousand operations.
+        if lock.operations.is_multiple_of(10_000) {
+            let (kind, owner) = (Kind::ReadWrite, another.clone());
+            lock.apply(&Op::Renew { kind, owner, token, ttl_ms: 30_000 });
+        }
     }
 }
 

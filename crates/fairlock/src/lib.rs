@@ -31,6 +31,8 @@
 //! | turns in the order of the requests | a [`Lock`] by [`Client::fair_lock`], also shared with Redisson's `RFairLock` |
 //! | a lock without an order | [`Client::plain_lock`], shared with Redisson's `RLock` and `RFencedLock` |
 //! | a lock shared with `SET NX PX` of other libraries | [`Client::simple_lock`] |
+//! | one writer or many readers, in order | an [`RwLock`] by [`Client::rw_lock`]: [`ReadGuard`], [`WriteGuard`] |
+//! | at most n at once, in order | a [`Semaphore`] by [`Client::semaphore`]: [`Permit`], [`Usage`] |
 //! | to hold a lock for as long as a value lives | [`Lock::lock`], [`Lock::try_lock`], [`Lock::try_lock_for`]: a [`Guard`] |
 //! | to run one future under a lock, cancelled on loss | [`Lock::with`]: a [`Held`] inside, [`Done`] and [`Release`] afterwards |
 //! | to keep a place in the queue in a `select!` loop | [`Lock::enqueue`]: a [`Turn`] |
@@ -40,7 +42,7 @@
 //! | to leave a lock held without a guard | [`Guard::detach`]: a [`Detached`] |
 //! | to protect the resource behind the lock | [`FencingToken`], from [`Guard::token`] |
 //! | to know whether you still hold it | [`Guard::ensure_valid`], [`Guard::state`] and [`GuardState`] (no I/O); [`Guard::lost`]; [`LostReason`] for why not |
-//! | to see who holds and who waits | [`Lock::inspect`]: [`LockStatus`], [`Holder`], [`QueuedWaiter`], [`ClientInfo`] |
+//! | to see who holds and who waits | [`Lock::inspect`]: [`LockStatus`], [`Holder`] with its [`Share`], [`QueuedWaiter`], [`ClientInfo`] |
 //! | to find out which locks exist | [`Client::locks`]: [`Locks`], [`LockEntry`] |
 //! | names and ids, for logs and tables | [`LockName`], [`OwnerId`], [`ClientId`], [`Kind`]; [`IdError`] for invalid ones |
 //! | to know what is wrong with a server | [`Client::warnings`]: [`Warning`]; [`Check`] and [`Reaction`] in [`Config::on_check`] |
@@ -52,7 +54,7 @@
 //! The repository has a manual with worked examples of fencing (`docs/manual.md`), every setting
 //! (`docs/configuration.md`), and what each fault costs (`docs/guarantees.md`).
 //!
-//! # Three kinds of lock
+//! # Kinds of lock
 //! All users of a name must use the same kind.
 //!
 //! | kind | order | on Redis | shared with | re-entry |
@@ -61,7 +63,10 @@
 //! | [plain](Client::plain_lock) | none | hash | Redisson's `RLock` and `RFencedLock` | counted on the server |
 //! | [simple](Client::simple_lock) | none | string | every client that locks with `SET name value NX PX`: redis-py, rslock, node redlock on one server | counted in the client |
 //!
-//! Guards, tokens and loss signals are the same for all three. While a foreign client holds a
+//! | [read-write](Client::rw_lock) | first in, first out; neighbours read together | not yet: `memory:` only | | counted in the store |
+//! | [semaphore](Client::semaphore) | first in, first out | not yet: `memory:` only | | counted in the store |
+//!
+//! Guards, tokens and loss signals are the same for all of them. While a foreign client holds a
 //! simple lock, waiters ask every 25 to 270 ms, because that client notifies nobody when it
 //! releases the lock.
 //!
@@ -129,8 +134,8 @@
 //!    until the first answered renewal, at most for a lease, though the lock may have been granted
 //!    to others. Tokens are for this case too.
 //!
-//! Locks on a majority of independent servers (RedLock), read-write locks and semaphores are not
-//! part of this crate.
+//! Locks on a majority of independent servers (RedLock) are not part of this crate. Read-write locks
+//! and semaphores exist inside one process (`memory:`), not yet on servers and on the host store.
 //!
 //! # Features
 //! With its default features the library needs tokio, and no C compiler.
@@ -176,13 +181,15 @@ pub use api::guard::Guard;
 pub use api::listing::Locks;
 pub use api::lock::Lock;
 pub use api::owner::Owner;
+pub use api::rw_lock::{ReadGuard, RwLock, WriteGuard};
 pub use api::scoped::{Done, Held};
+pub use api::semaphore::{Permit, Semaphore, Usage};
 pub use api::status::{Holder, LockStatus, QueuedWaiter};
 pub use api::turn::Turn;
 pub use base::error::{Error, ErrorKind};
 pub use base::lost_reason::LostReason;
 #[doc(inline)]
-pub use fairlock_core::{ClientId, IdError, Kind, LockName, OwnerId, Token as FencingToken};
+pub use fairlock_core::{ClientId, IdError, Kind, LockName, OwnerId, Share, Token as FencingToken};
 pub use settings::client_info::ClientInfo;
 pub use settings::config::{Config, ShardedPubSub};
 pub use settings::connection_state::ConnectionState;

@@ -28,6 +28,7 @@
 //! - `lost`: why a lock was lost, and how soon its holder learns of a forced release
 //! - `silence`: every call on a store that does not reply, and what dropping waits for
 //! - `many`: thousands of waiters of one client
+//! - `shares`: read-write locks and semaphores, where that needs futures or several clients
 //! - `yardstick`: the round trips that benches compare with
 
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
@@ -35,7 +36,7 @@
 
 /// What the contract's tests use. `blocking` has its own `api` and runs the tests, too.
 mod api {
-    pub(crate) use fairlock::{Client, Guard, Lock};
+    pub(crate) use fairlock::{Client, Guard, Lock, RwLock, Semaphore};
 }
 
 macro_rules! contract_stores {
@@ -79,6 +80,8 @@ mod redisson;
 mod reports;
 mod secrets;
 mod send_sync;
+#[cfg(feature = "test-util")]
+mod shares;
 mod silence;
 mod simple;
 mod smoke;

@@ -125,6 +125,17 @@ fn every_fault_in_the_guarantees_is_shown_by_a_test() {
     assert_eq!(not_played, NOT_PLAYED);
 }
 
+#[test]
+fn every_attack_on_shares_is_played() {
+    let page = page("testing.md");
+    let rows = rows(&page, "Attacks on shares");
+    assert!(rows.len() >= 14, "{} rows", rows.len());
+    for row in &rows {
+        let [id, _, tests] = &row[..] else { panic!("three cells: {row:?}") };
+        shown(id, tests);
+    }
+}
+
 /// The tables of docs/testing.md: heading, letter of the ids, number of rows.
 const CATALOGUES: [(&str, &str, usize); 5] = [
     ("Faults", "F", 93),

@@ -33,13 +33,20 @@ LostReason           Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Locks                Send Sync Unpin -          -             -     -    Debug
 Owner                Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 OwnerId              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
+Permit               Send Sync Unpin -          -             -     -    Debug
 QueuedWaiter         Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
+ReadGuard            Send Sync Unpin -          -             -     -    Debug
 Reaction             Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Release              Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Replicas             Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
+RwLock               Send Sync Unpin -          -             Clone -    Debug
+Semaphore            Send Sync Unpin -          -             Clone -    Debug
+Share                Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 ShardedPubSub        Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Turn                 Send Sync Unpin -          -             -     -    Debug
+Usage                Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Warning              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
+WriteGuard           Send Sync Unpin -          -             -     -    Debug
 ";
 
 #[cfg(feature = "blocking")]
@@ -49,7 +56,12 @@ blocking::Guard      -    Sync Unpin -          -             -     -    Debug
 blocking::Interrupt  Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 blocking::Lock       Send Sync Unpin -          -             Clone -    Debug
 blocking::Locks      Send Sync Unpin -          -             -     -    Debug
+blocking::Permit     -    Sync Unpin -          -             -     -    Debug
+blocking::ReadGuard  -    Sync Unpin -          -             -     -    Debug
+blocking::RwLock     Send Sync Unpin -          -             Clone -    Debug
+blocking::Semaphore  Send Sync Unpin -          -             Clone -    Debug
 blocking::Turn       -    Sync Unpin -          -             -     -    Debug
+blocking::WriteGuard -    Sync Unpin -          -             -     -    Debug
 ";
 
 /// Whether a type has a trait: an inherent constant, if there is one, takes precedence over a
@@ -157,13 +169,20 @@ fn types() {
         Locks,
         Owner,
         OwnerId,
+        Permit,
         QueuedWaiter,
+        ReadGuard,
         Reaction,
         Release,
         Replicas,
+        RwLock,
+        Semaphore,
+        Share,
         ShardedPubSub,
         Turn,
+        Usage,
         Warning,
+        WriteGuard,
     ];
     is_table(&rows, TYPES, public_types(|what| !what.contains("[feature")));
 }
@@ -179,7 +198,12 @@ fn blocking_types() {
         blocking::Interrupt,
         blocking::Lock,
         blocking::Locks,
+        blocking::Permit,
+        blocking::ReadGuard,
+        blocking::RwLock,
+        blocking::Semaphore,
         blocking::Turn,
+        blocking::WriteGuard,
     ];
     is_table(&rows, BLOCKING, public_types(|what| what.contains("[feature blocking]")));
 }
@@ -273,6 +297,7 @@ async fn futures() {
     drop(sent.by("Turn::wait_for", turn.wait_for(moment)).await.unwrap());
     drop(sent.by("Turn::wait", turn.wait()));
     sent.by("Turn::leave", turn.leave()).await.unwrap();
+    shares(&mut sent, &client).await;
     #[cfg(feature = "yardstick")]
     yardstick(&mut sent, &client).await;
     sent.by("Client::shutdown", client.shutdown()).await;
@@ -285,6 +310,47 @@ async fn futures() {
     let expected: BTreeSet<_> = asynchronous.map(|(name, _)| name.to_owned()).collect();
     assert!(expected.len() > 20);
     assert_eq!(sent.0, expected, "an async function of docs/api.txt is missing here");
+}
+
+async fn shares(sent: &mut Sent, client: &Client) {
+    let moment = Duration::from_millis(1);
+    let rw = client.rw_lock("catalogue");
+    let writing = sent.by("RwLock::write", rw.write()).await.unwrap();
+    assert!(sent.by("RwLock::try_read", rw.try_read()).await.unwrap().is_none());
+    assert!(sent.by("RwLock::try_write", rw.try_write()).await.unwrap().is_none());
+    assert!(sent.by("RwLock::try_read_for", rw.try_read_for(moment)).await.unwrap().is_none());
+    assert!(sent.by("RwLock::try_write_for", rw.try_write_for(moment)).await.unwrap().is_none());
+    assert_eq!(sent.by("RwLock::inspect", rw.inspect()).await.unwrap().holding, 1);
+    let reading = sent.by("WriteGuard::downgrade", writing.downgrade()).await.unwrap();
+    drop(sent.by("RwLock::read", rw.read()).await.unwrap());
+    let released = sent.by("ReadGuard::release", reading.release()).await.unwrap();
+    assert_eq!(released, Release::Released);
+    drop(sent.by("RwLock::enqueue_read", rw.enqueue_read()).await.unwrap());
+    drop(sent.by("RwLock::enqueue_write", rw.enqueue_write()).await.unwrap());
+    let read = sent.by("RwLock::with_read", rw.with_read(async |held| held.token())).await;
+    let wrote = sent.by("RwLock::with_write", rw.with_write(async |held| held.token())).await;
+    assert!(read.unwrap().value < wrote.unwrap().value);
+    let writing = rw.write().await.unwrap();
+    let released = sent.by("WriteGuard::release", writing.release()).await.unwrap();
+    assert_eq!(released, Release::Released);
+    assert!(!sent.by("RwLock::force_unlock", rw.force_unlock()).await.unwrap());
+
+    let pool = client.semaphore("pool", 2);
+    let one = sent.by("Semaphore::acquire", pool.acquire()).await.unwrap();
+    let two = sent.by("Semaphore::acquire_many", pool.acquire_many(1)).await.unwrap();
+    assert!(sent.by("Semaphore::try_acquire", pool.try_acquire()).await.unwrap().is_none());
+    let none = sent.by("Semaphore::try_acquire_many", pool.try_acquire_many(2));
+    assert!(none.await.unwrap().is_none());
+    let none = sent.by("Semaphore::try_acquire_for", pool.try_acquire_for(moment));
+    assert!(none.await.unwrap().is_none());
+    let none = sent.by("Semaphore::try_acquire_many_for", pool.try_acquire_many_for(2, moment));
+    assert!(none.await.unwrap().is_none());
+    assert_eq!(sent.by("Semaphore::usage", pool.usage()).await.unwrap().used, 2);
+    assert_eq!(sent.by("Semaphore::inspect", pool.inspect()).await.unwrap().holding, 2);
+    let released = sent.by("Permit::release", one.release()).await.unwrap();
+    assert_eq!(released, Release::Released);
+    drop(two);
+    assert!(!sent.by("Semaphore::force_unlock", pool.force_unlock()).await.unwrap());
 }
 
 #[cfg(feature = "yardstick")]

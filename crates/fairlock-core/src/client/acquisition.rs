@@ -2,6 +2,8 @@
 
 use crate::id::{OwnerId, RequestId};
 use crate::op::{Acquire, Kind, Mode, Op};
+use crate::shares::Share;
+use std::num::NonZeroU64;
 
 /// An owner's attempt to get one lock, and later its hold, as far as requests go.
 ///
@@ -22,12 +24,45 @@ pub struct Acquisition {
     /// An earlier one is, and no later reply says anything about it.
     was_in_doubt: bool,
     /// The place in the queue.
-    order: Option<u64>,
+    order: Option<NonZeroU64>,
+    share: Packed,
     /// Earlier requests that may still be granted, the oldest first.
     former: Vec<RequestId>,
     /// Requests that must not be granted any more, but may still be carried out.
     doubtful: Vec<RequestId>,
 }
+
+/// What it asks for, in the room that a place has left: an acquisition must not be larger because several may hold
+/// some locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Packed {
+    /// The permits, or 0.
+    n: u32,
+    /// The limit, or 1 for a reader.
+    limit: u32,
+}
+
+impl Packed {
+    const WHOLE: Self = Self { n: 0, limit: 0 };
+
+    fn new(share: Share) -> Self {
+        match share {
+            Share::Whole => Self::WHOLE,
+            Share::Read => Self { n: 0, limit: 1 },
+            Share::Permits { n, limit } => Self { n, limit },
+        }
+    }
+
+    fn share(self) -> Share {
+        match (self.n, self.limit) {
+            (0, 0) => Share::Whole,
+            (0, _) => Share::Read,
+            (n, limit) => Share::Permits { n, limit },
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Acquisition>() <= 128);
 
 impl Acquisition {
     /// How many former requests an acquisition remembers: one for each time that it returned to its place, which takes
@@ -53,9 +88,21 @@ impl Acquisition {
             in_doubt: false,
             was_in_doubt: false,
             order: None,
+            share: Packed::WHOLE,
             former: Vec::new(),
             doubtful: Vec::new(),
         }
+    }
+
+    /// The same of this share of the lock.
+    #[must_use]
+    pub fn sharing(self, share: Share) -> Self {
+        Self { share: Packed::new(share), ..self }
+    }
+
+    /// What it asks for.
+    pub fn share(&self) -> Share {
+        self.share.share()
     }
 
     /// The lock's kind.
@@ -80,7 +127,7 @@ impl Acquisition {
 
     /// The place in the queue, if the store has ever given it one.
     pub fn order(&self) -> Option<u64> {
-        self.order
+        self.order.map(NonZeroU64::get)
     }
 
     /// Whether a grant of this request is for this acquisition (K2).
@@ -101,7 +148,7 @@ impl Acquisition {
             request: self.present,
             lease_ms: self.lease_ms,
             mode: self.mode,
-            order: self.order,
+            order: self.order(),
             not_after_ms,
             sure,
             shared_owner: self.shared_owner,
@@ -121,7 +168,8 @@ impl Acquisition {
 
     /// The store says that the waiter stands in the queue.
     pub fn queued(&mut self, order: u64) {
-        self.order = Some(order);
+        // No number is 0.
+        self.order = NonZeroU64::new(order);
     }
 
     /// The store no longer knows the waiter: `fresh` is to bring it back to its place, unless the present request

@@ -8,7 +8,7 @@
 use super::replies::{Acquired, Mismatch, Refused};
 use super::waiters::{Granted, Waiters};
 use crate::id::{LockName, OwnerId, RequestId};
-use crate::op::Body;
+use crate::op::{Body, Fate};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -206,15 +206,26 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// The reply to a call that [asks](Step::Ask). Returns who has the lock.
+    /// The reply to a call that [asks](Step::Ask). Returns who has the lock, or a share of it.
     ///
     /// # Errors
     /// [`Mismatch`].
-    pub fn beaten(&mut self, name: &LockName, body: Body) -> Result<Option<Granted<T>>, Mismatch> {
-        let Body::Beaten { held, queued, retry_ms, foreign } = body else {
-            return Err(Mismatch);
+    pub fn beaten(&mut self, name: &LockName, body: Body) -> Result<Vec<Granted<T>>, Mismatch> {
+        let (held, queued, retry_ms, foreign) = match body {
+            Body::Beaten { held, queued, retry_ms, foreign } => {
+                (Vec::from_iter(held), queued, retry_ms, foreign)
+            }
+            Body::Fates { fates, retry_ms } => {
+                let queued = fates.iter().map(|fate| *fate == Fate::Queued).collect();
+                let granted = fates.into_iter().filter_map(|fate| match fate {
+                    Fate::Granted(grant) => Some(grant),
+                    Fate::Queued | Fate::Unknown => None,
+                });
+                (granted.collect(), queued, retry_ms, false)
+            }
+            _ => return Err(Mismatch),
         };
-        let granted = held.and_then(|grant| self.granted(name, grant));
+        let granted = held.into_iter().filter_map(|grant| self.granted(name, grant)).collect();
         if let Some(queue) = self.queues.get_mut(name)
             && let Some(round) = &mut queue.round
         {
@@ -414,7 +425,7 @@ mod tests {
         queued: impl Into<Vec<bool>>,
     ) {
         assert_eq!(asks(waiters), numbers.into_iter().map(owner).collect::<Vec<_>>());
-        assert_eq!(waiters.beaten(&job(), beaten(queued, None, false)), Ok(None));
+        assert_eq!(waiters.beaten(&job(), beaten(queued, None, false)), Ok(vec![]));
     }
 
     /// A waiter returns to its place as the next step.
@@ -501,7 +512,7 @@ mod tests {
         assert_eq!(waiters.step(&job()), Step::Return(request(2)));
         failed(&mut waiters);
         assert_eq!(asks(&mut waiters), [owner(1), owner(2)]);
-        assert_eq!(waiters.beaten(&job(), beaten([true, true], None, true)), Ok(None));
+        assert_eq!(waiters.beaten(&job(), beaten([true, true], None, true)), Ok(vec![]));
         let listens = Step::Listen { owner: owner(1), former: None };
         assert_eq!(waiters.step(&job()), listens, "everybody has been asked about");
         failed(&mut waiters);
@@ -537,7 +548,7 @@ mod tests {
         assert_eq!(asks(&mut waiters), [owner(1)]);
         let held = Some(grant(1));
         let body = Body::Beaten { held, queued: vec![false], retry_ms: None, foreign: false };
-        let granted = waiters.beaten(&job(), body).expect("fits").expect("a grant");
+        let granted = waiters.beaten(&job(), body).expect("fits").remove(0);
         assert_eq!((granted.grant, granted.caller), (grant(1), 1));
         answer(&mut waiters, [2], [false]);
         assert_eq!(waiters.step(&job()), Step::Return(request(2)));
@@ -559,7 +570,7 @@ mod tests {
         let mut waiters = queue(2);
         let java = |waiters: &mut Waiters<u64>| {
             let _ = asks(waiters);
-            assert_eq!(waiters.beaten(&job(), beaten([true], None, true)), Ok(None));
+            assert_eq!(waiters.beaten(&job(), beaten([true], None, true)), Ok(vec![]));
         };
         java(&mut waiters);
         let (first, second) = (owner(1), owner(2));
@@ -585,12 +596,12 @@ mod tests {
     fn a_heartbeat_subscribes_for_one_waiter() {
         let mut waiters = queue(3);
         let _ = asks(&mut waiters);
-        assert_eq!(waiters.beaten(&job(), beaten([true], None, true)), Ok(None));
+        assert_eq!(waiters.beaten(&job(), beaten([true], None, true)), Ok(vec![]));
         assert!(matches!(waiters.step(&job()), Step::Listen { former: None, .. }));
         waiters.leave(request(1)).expect("it waits");
         rest(&mut waiters);
         let _ = asks(&mut waiters);
-        assert_eq!(waiters.beaten(&job(), beaten([true], None, true)), Ok(None));
+        assert_eq!(waiters.beaten(&job(), beaten([true], None, true)), Ok(vec![]));
         let listens = Step::Listen { owner: owner(2), former: Some(owner(1)) };
         assert_eq!(waiters.step(&job()), listens);
     }
@@ -602,7 +613,7 @@ mod tests {
         let mut next = |woken| {
             let _ = waiters.due(&job(), Duration::ZERO, woken);
             let _ = asks(&mut waiters);
-            assert_eq!(waiters.beaten(&job(), beaten([true], Some(0), false)), Ok(None));
+            assert_eq!(waiters.beaten(&job(), beaten([true], Some(0), false)), Ok(vec![]));
             rest(&mut waiters)
         };
         assert_eq!(next(false), Duration::ZERO);

@@ -77,6 +77,8 @@ pub struct Hold {
     renewals: u32,
     /// It is being, or was, left to the store until this moment.
     left_until_ns: Option<u64>,
+    /// A writer's hold is being, or was, made a reader's.
+    reads: bool,
     /// Who held the lock when the store said that this hold is gone.
     taken_by: Option<OwnerId>,
 }
@@ -95,6 +97,7 @@ impl Hold {
             change: 0,
             renewals: 0,
             left_until_ns: None,
+            reads: false,
             taken_by: None,
         }
     }
@@ -287,6 +290,23 @@ impl Hold {
         })
     }
 
+    /// Begins to make a writer's hold a reader's, which it is for its client from here on. `None`, without effect, if
+    /// it has other guards, which write, or has ended or is being left.
+    pub fn begin_reading(&mut self) -> Option<Change> {
+        self.input(0, |hold| {
+            if hold.count != 1 || hold.detached > 0 || hold.is_being_left() || hold.reads {
+                return None;
+            }
+            hold.reads = true;
+            Some(hold.changed())
+        })
+    }
+
+    /// Whether a writer's hold was, or is being, made a reader's.
+    pub fn reads(&self) -> bool {
+        self.reads
+    }
+
     /// Removes a guard; at 0 the hold ends. Also returns whether it is unattended now.
     pub fn leave(&mut self) -> (Change, bool) {
         self.input(0, |hold| {
@@ -409,7 +429,9 @@ impl Hold {
             let alone = self.count <= before.count && self.renewals <= before.renewals;
             assert!(stays && alone && now <= end, "K9: {before:?} became {self:?}");
         }
-        let counted = self.change - before.change == u64::from(self.count != before.count);
+        let changed = self.count != before.count || self.reads != before.reads;
+        let counted =
+            self.change - before.change == u64::from(changed) && self.reads >= before.reads;
         let ended = before.has_ended() && !self.has_ended();
         let few = self.detached <= self.count;
         assert!(counted && !ended && few, "K10: {before:?} became {self:?}");
@@ -428,6 +450,21 @@ mod tests {
     /// A hold that was granted at 0.
     fn hold(lease: Lease) -> Hold {
         Hold::new(lease, valid_until_ns(0, lease.ms))
+    }
+
+    /// A second guard of a writer would go on writing.
+    #[test]
+    fn a_hold_with_one_guard_becomes_a_readers() {
+        let mut writes = hold(LEASE);
+        writes.enter().expect("a second guard");
+        assert_eq!(writes.begin_reading(), None);
+        assert_eq!(writes.leave().0.number, 2);
+        assert_eq!(
+            writes.begin_reading().map(|change| (change.count, change.number)),
+            Some((1, 3))
+        );
+        assert_eq!((writes.reads(), writes.begin_reading()), (true, None), "once");
+        assert_eq!(writes.enter().map(|change| change.count), Some(2));
     }
 
     fn look(renew: bool) -> Option<Look> {

@@ -21,8 +21,8 @@
 //!   not grow.
 //! - K9: while a hold is being left to the store, nobody enters it, no renewal of the watchdog
 //!   begins, and nothing makes it valid beyond the end that was asked for.
-//! - K10: each change of the number of guards has a larger number than those before it; a hold
-//!   without guards gets none again.
+//! - K10: each change of the number of guards, or from writing to reading, has a larger number than
+//!   those before it; a hold without guards gets none again, and one that reads does not write.
 //! - K11: the watchdog never sleeps beyond the moment when a hold is due.
 //! - K12: a hold is planned once, and waits for its renewal in one lane at most; each lane has at
 //!   most [`RENEWALS_MAX`] renewals under way on one connection.

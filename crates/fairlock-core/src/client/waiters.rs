@@ -3,7 +3,8 @@
 use super::Acquisition;
 use super::heartbeat::{Outlook, Queue};
 use crate::id::{LockName, OwnerId, RequestId};
-use crate::op::{Acquire, Grant};
+use crate::op::{Acquire, Grant, Kind};
+use crate::shares::Share;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use std::time::Duration;
 #[cfg(debug_assertions)]
 const CHECKED_MAX: usize = 16;
 
-/// The waiters of a client on fair locks. Each carries a `T`, which tells its caller how the wait
+/// The waiters of a client on locks with a queue. Each carries a `T`, which tells its caller how the wait
 /// ends; it is handed back exactly once.
 ///
 /// A waiter is identified by the request with which it enters.
@@ -40,6 +41,10 @@ pub(super) struct Waiter<T> {
 pub struct Granted<T> {
     /// By which of its requests, and for how long.
     pub grant: Grant,
+    /// Of which kind of lock.
+    pub kind: Kind,
+    /// What of it.
+    pub share: Share,
     /// Whom to tell.
     pub caller: T,
     /// The lock whose next heartbeat is due now.
@@ -188,7 +193,9 @@ impl<T> Waiters<T> {
     }
 
     fn grant(&mut self, waiter: RequestId, grant: Grant) -> Option<Granted<T>> {
-        self.end(waiter).map(|(caller, look)| Granted { grant, caller, look })
+        let acquisition = &self.waiters.get(&waiter)?.acquisition;
+        let (kind, share) = (acquisition.kind(), acquisition.share());
+        self.end(waiter).map(|(caller, look)| Granted { grant, kind, share, caller, look })
     }
 
     /// Gives a waiter that was dropped from the queue a new request, with which it returns to its
@@ -211,6 +218,11 @@ impl<T> Waiters<T> {
         let sent = entry.acquisition.acquire(true, not_after_ms);
         self.check();
         Some(sent)
+    }
+
+    /// What a waiter asks for.
+    pub fn share(&self, waiter: RequestId) -> Share {
+        self.waiters.get(&waiter).map_or(Share::Whole, |entry| entry.acquisition.share())
     }
 
     /// Whether a lock has heartbeats.

@@ -82,6 +82,7 @@ fn wanted(how: u16) -> Wanted {
     let kind = [Kind::Fair, Kind::Fair, Kind::Plain, Kind::Simple][usize::from(how % 4)];
     Wanted {
         kind,
+        share: fairlock_core::Share::Whole,
         mode: if bit(2) && bit(3) { Mode::Try } else { Mode::Wait },
         lease_ms: LEASE_MS,
         renewed: bit(4),

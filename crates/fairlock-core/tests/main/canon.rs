@@ -171,6 +171,7 @@ pub(crate) fn fingerprint(sim: &Sim, budget: &impl Hash, java: bool) -> u64 {
         sim.ears.deaf.contains(&client.id).hash(h);
     }
     canon.lock(sim.lock.snapshot(), h);
+    sim.lock.shares().hash(h);
     sim.newest.hash(h);
     sim.replica.is_some().hash(h);
     if let Some(replica) = &sim.replica {
@@ -236,7 +237,9 @@ fn tokens_of(sim: &Sim) -> Vec<u64> {
     tokens.extend(sim.newest.iter().map(|(token, _)| token.get()));
     let calls = sim.calls.iter().chain(sim.replies.iter().map(|reply| &reply.call));
     tokens.extend(calls.filter_map(|call| match &call.op {
-        Op::Release { token, .. } | Op::Renew { token, .. } => Some(token.get()),
+        Op::Release { token, .. } | Op::Renew { token, .. } | Op::Downgrade { token, .. } => {
+            Some(token.get())
+        }
         _ => None,
     }));
     tokens.extend(sim.replies.iter().filter_map(|reply| match &reply.answer.body {
@@ -248,6 +251,8 @@ fn tokens_of(sim: &Sim) -> Vec<u64> {
         Payload::Grant { grant, .. } => Some(grant.token.get()),
         _ => None,
     }));
+    let shared = sim.lock.shares().into_iter().flat_map(|shares| shares.holds().values());
+    tokens.extend(shared.map(|hold| hold.token.get()));
     let held = sim.clients.iter().flat_map(|client| &client.held);
     tokens.extend(held.map(|held| held.token.get()));
     tokens
@@ -362,6 +367,7 @@ impl Canon {
             Body::Granted { token, ttl_ms } => (0, token, ttl_ms).hash(h),
             Body::Queued { order, foreign, .. } => (1, order, foreign).hash(h),
             Body::Beaten { held, queued, foreign, .. } => (2, held, queued, foreign).hash(h),
+            Body::Fates { fates, .. } => (3, fates).hash(h),
             body => std::mem::discriminant(body).hash(h),
         }
     }

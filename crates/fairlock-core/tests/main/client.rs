@@ -8,11 +8,12 @@ mod ends;
 
 use crate::support::{client, request};
 use attempt::Attempt;
-use ends::{Debt, Holding};
+use ends::Debt;
+pub(crate) use ends::Holding;
 use fairlock_core::client::acquiring::At;
 use fairlock_core::client::{Granted, Lasts, Message, RecentReleases, Renewals, Slot, Waiters};
 use fairlock_core::{
-    Answer, Body, ClientId, Grant, LockName, Op, OwnerId, Payload, RequestId, Token,
+    Answer, Body, ClientId, Grant, Kind, LockName, Op, OwnerId, Payload, RequestId, Share, Token,
 };
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
@@ -67,6 +68,18 @@ pub(crate) struct Habits {
     /// What follows from an input is carried out later, so that other inputs come in between.
     pub(crate) slow: bool,
     pub(crate) flaw: Flaw,
+    /// What it asks for, of a lock that several may hold.
+    pub(crate) share: Option<Share>,
+}
+
+impl Habits {
+    pub(crate) fn kind(&self) -> Kind {
+        match self.share {
+            None => Kind::Fair,
+            Some(Share::Permits { .. }) => Kind::Semaphore,
+            Some(_) => Kind::ReadWrite,
+        }
+    }
 }
 
 /// What waits for the reply to a call.
@@ -300,7 +313,7 @@ impl Client {
             }
             About::Beat => {
                 let granted = self.waiters.beaten(&name(), body).expect("a reply to a heartbeat");
-                self.hand(now, granted, call.sent);
+                granted.into_iter().for_each(|granted| self.hand(now, Some(granted), call.sent));
                 self.beat_on(now);
             }
             About::Return(waiter) => self.returned(now, waiter, body, call.sent),

@@ -15,13 +15,14 @@
 
 mod pair;
 mod scenes;
+mod shared;
 
 use crate::canon::{T0, fingerprint};
-use crate::client::{Client, Flaw, Habits};
+use crate::client::{Client, Flaw, Habits, Holding};
 use crate::search::{End, Found, Situation, explore};
 use crate::sim::Sim;
 use crate::turns::Turns;
-use fairlock_core::Rules;
+use fairlock_core::{Rules, Share};
 use pair::Pair;
 use scenes::*;
 use std::fmt::Debug;
@@ -51,6 +52,8 @@ pub(crate) enum Move {
     /// The pause after a failed copy is over.
     AskAgain(usize),
     Release(usize),
+    /// A writer reads from now on.
+    Downgrade(usize),
     Beat(usize),
     /// The watchdog looks at what is due.
     Watch(usize),
@@ -97,6 +100,7 @@ pub(crate) struct Budget {
     steps: u8,
     /// Deletions of the order key.
     losses: u8,
+    downgrades: u8,
 }
 
 /// Moves in several parts, so that one scene can continue where another begins.
@@ -123,6 +127,8 @@ pub(crate) struct Scene {
     turns: Option<Turns>,
     /// One in this many situations is tried for liveness.
     sample: usize,
+    /// What each client asks for, of a lock that several may hold.
+    shares: [Option<Share>; 3],
 }
 
 impl Scene {
@@ -146,8 +152,11 @@ impl Scene {
             fails_over: self.budget.failovers > 0,
             slow: self.slow,
             flaw: self.flaw,
+            share: None,
         };
-        let mut sim = Sim::new(rules, &vec![habits; self.clients], T0);
+        let shares = self.shares[..self.clients].iter();
+        let habits: Vec<_> = shares.map(|share| Habits { share: *share, ..habits }).collect();
+        let mut sim = Sim::new(rules, &habits, T0);
         sim.turns = self.turns.clone();
         sim.java.ahead = self.java_ahead;
         sim.java.lease = self.java_lease;
@@ -218,6 +227,8 @@ fn client_moves(i: usize, client: &Client, sim: &Sim, budget: &Budget, out: &mut
     may(free && budget.starts[i] > 0, Move::Start(i));
     may(client.is_waiting() && budget.give_ups > 0, Move::Gone(i));
     may(client.guarding().is_some(), Move::Release(i));
+    let writes = |held: &Holding| client.habits.share == Some(Share::Whole) && !held.hold.reads();
+    may(budget.downgrades > 0 && client.guarding().is_some_and(writes), Move::Downgrade(i));
     may(client.attempts.iter().any(|attempt| attempt.is_due(now)), Move::Late(i));
     may(client.connected && client.attempts.iter().any(|a| a.pauses()), Move::AskAgain(i));
     may(client.debts.iter().any(|debt| debt.unsent), Move::OweAgain(i));
@@ -258,6 +269,10 @@ pub(crate) fn step(sim: &mut Sim, budget: &mut Budget, step: Move) {
         }
         Move::AskAgain(i) => sim.input(i, Client::rested),
         Move::Release(i) => sim.input(i, Client::release),
+        Move::Downgrade(i) => {
+            budget.downgrades -= 1;
+            sim.input(i, Client::downgrade);
+        }
         Move::Beat(i) => {
             budget.beats = budget.beats.saturating_sub(1);
             sim.input(i, Client::beat);
@@ -380,7 +395,7 @@ impl Situation for Alone<'_> {
         if patience && !sim.java.alive {
             return Ok(());
         }
-        Err(format!("not served: {:#?}\n{:#?}", sim.clients, sim.lock.snapshot()))
+        Err(format!("not served: {:#?}\n{:#?}", sim.clients, sim.lock))
     }
 }
 

@@ -19,6 +19,7 @@ mod quiet;
 mod releases;
 mod renewals;
 mod search;
+mod shares;
 mod silences;
 mod sim;
 mod simple;

@@ -7,7 +7,9 @@ use crate::explore::TICK;
 use crate::java::{self, Clocks};
 use crate::support::{Ears, java as java_owner};
 use crate::turns::Turns;
-use fairlock_core::{Answer, Body, Channel, Effect, LockState, Op, OwnerId, Payload, Rules, Token};
+use fairlock_core::{
+    Answer, Body, Channel, Effect, LockState, Op, OwnerId, Payload, Rules, Share, Shares, Token,
+};
 use std::rc::Rc;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -270,7 +272,9 @@ impl Sim {
     }
 
     fn publish(&mut self, effect: Effect) {
-        if let Payload::Grant { grant, .. } = &effect.payload {
+        if let Payload::Grant { grant, .. } = &effect.payload
+            && self.lock.shares().is_none()
+        {
             let holder = self.lock.snapshot().hold.keys().next().cloned();
             match holder {
                 Some(holder) => self.note_grant(grant.token, &holder),
@@ -381,6 +385,9 @@ impl Sim {
         if let Some(wrong) = &self.wrong {
             return Err(wrong.clone());
         }
+        if let Some(shares) = self.lock.shares() {
+            return self.check_shares(shares);
+        }
         let k = self.lock.snapshot();
         let held = k.hold_expires.is_some_and(|at| self.server_now() <= at);
         let mut guards = 0;
@@ -406,6 +413,38 @@ impl Sim {
             return Err("the Java thread was counted twice".to_owned());
         }
         if self.is_quiet() { self.check_quiet(held) } else { Ok(()) }
+    }
+
+    /// Each valid guard stands for a share that the lock knows. These fit together: the core checks that.
+    fn check_shares(&self, shares: &Shares) -> Result<(), String> {
+        let now = self.server_now();
+        for client in &self.clients {
+            let Some(token) = client.guard(self.now).filter(|_| !self.doubts(client)) else {
+                continue;
+            };
+            let Some(held) = client.guarding() else { continue };
+            let known = shares.holds().get(&held.owner);
+            let known = known.filter(|hold| hold.token == token && now <= hold.ends_ms);
+            // While a writer's hold becomes a reader's, its client is the first to know.
+            let writes = client.habits.share == Some(Share::Whole) && !held.hold.reads();
+            if known.is_none_or(|hold| writes && hold.share != Share::Whole) {
+                return Err(format!("client {} has a guard but no share", client.place + 1));
+            }
+        }
+        if !self.is_quiet() {
+            return Ok(());
+        }
+        let k = self.lock.snapshot();
+        let holds = shares.holds().iter().filter(|(_, hold)| now <= hold.ends_ms);
+        let holds = holds.map(|(owner, hold)| (owner, hold.request));
+        let waits = k.waiters.iter().map(|(owner, waiter)| (owner, waiter.request));
+        for (owner, request) in holds.chain(waits) {
+            let mut living = self.clients.iter().filter(|c| Some(c.id) == owner.client());
+            if living.any(|client| client.alive && !client.wants(owner, Some(request))) {
+                return Err(format!("left behind: {owner} {request:?}"));
+            }
+        }
+        Ok(())
     }
 
     /// Whether nothing is in transit and no client owes anything.

@@ -221,7 +221,7 @@ impl Play {
             }
             Act::Stray(of, who, reply) => {
                 let beaten = self.waiters.beaten(&lock(*of), self.beaten(reply));
-                self.ended(beaten.map_err(|error| format!("{error:?}"))?)?;
+                self.beat_heard(beaten)?;
                 if let Some(known) = self.all.get(*who) {
                     let returned = self.waiters.returned(&lock(*of), known.waiter, back(reply));
                     self.back(returned)?;
@@ -229,6 +229,12 @@ impl Play {
             }
         }
         Ok(())
+    }
+
+    fn beat_heard(&mut self, beaten: Result<Vec<Granted<usize>>, Mismatch>) -> Checked {
+        let granted = beaten.map_err(|error| format!("{error:?}"))?;
+        ensure(granted.len() <= 1, || format!("a lock is held once: {granted:?}"))?;
+        self.ended(granted.into_iter().next())
     }
 
     fn beaten(&self, reply: &Reply) -> Body {
@@ -262,7 +268,7 @@ impl Play {
         match call {
             Some(Step::Ask(_)) => {
                 let beaten = self.waiters.beaten(&name, self.beaten(reply));
-                self.ended(beaten.map_err(|error| format!("{error:?}"))?)
+                self.beat_heard(beaten)
             }
             Some(Step::Return(waiter)) => {
                 self.waiters.set_in_doubt(waiter, reply.foreign);

@@ -3,6 +3,8 @@
 use crate::api::listing::Locks;
 use crate::api::lock::Lock;
 use crate::api::owner::Owner;
+use crate::api::rw_lock::RwLock;
+use crate::api::semaphore::Semaphore;
 use crate::api::session::Session;
 use crate::base::clock::{Moment, lock};
 use crate::base::error::Error;
@@ -128,6 +130,24 @@ impl Client {
     /// use for a fair or plain lock is [`WrongType`](crate::ErrorKind::WrongType).
     pub fn simple_lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.session.clone(), name.as_ref(), Kind::Simple)
+    }
+
+    /// The read-write lock `name`: one writer, or any number of readers, in the order in which they
+    /// asked. See [`RwLock`].
+    ///
+    /// Only on `memory:` in this version; on other stores its calls are
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), before anything is sent.
+    pub fn rw_lock(&self, name: impl AsRef<[u8]>) -> RwLock {
+        RwLock::new(Lock::new(self.session.clone(), name.as_ref(), Kind::ReadWrite))
+    }
+
+    /// The semaphore `name`, of which at most `limit` permits are in use, in the order in which they
+    /// were asked for. See [`Semaphore`].
+    ///
+    /// Only on `memory:` in this version; on other stores its calls are
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), before anything is sent.
+    pub fn semaphore(&self, name: impl AsRef<[u8]>, limit: u32) -> Semaphore {
+        Semaphore::new(Lock::new(self.session.clone(), name.as_ref(), Kind::Semaphore), limit)
     }
 
     /// A new owner, for requests that count as one: see [`Owner`]. Each call creates another one.

@@ -5,7 +5,7 @@ use crate::api::session::Session;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::base::lost_reason::LostReason;
-use crate::engine::{detach, reenter, release};
+use crate::engine::{detach, downgrade, reenter, release};
 use crate::settings::config::MIN_LEASE;
 use crate::state::hold::{Change, Hold};
 use crate::state::in_flight::InFlightCleanup;
@@ -229,6 +229,27 @@ impl Guard {
             return Err(self.about(Error::misuse(message)));
         }
         self.leave(Some(Moment::now().plus(time))).await
+    }
+
+    /// Reads from now on, instead of writing.
+    pub(crate) async fn downgrade(self) -> Result<Self, Error> {
+        // As in `release`.
+        coop::consume_budget().await;
+        self.ensure_open()?;
+        self.ensure_valid()?;
+        let Some(change) = self.hold.begin_reading() else {
+            let message = "a lock that is held by several guards cannot be downgraded, because the \
+                           others write; release them first";
+            return Err(self.about(Error::misuse(message)));
+        };
+        let (context, hold) = (Arc::clone(self.session.context()), Arc::clone(&self.hold));
+        let changed = self
+            .session
+            .on_background(async move { downgrade::downgrade(&context, &hold, change).await });
+        match changed.await.and_then(identity) {
+            Ok(()) => Ok(self),
+            Err(error) => Err(self.about(error)),
+        }
     }
 
     /// Leaves the lock to the store: until `end`, or for its lease.

@@ -13,7 +13,9 @@ use crate::engine::send::{self, Copies};
 use crate::observe;
 use crate::settings::config::MIN_LEASE;
 use crate::state::signals::TurnReporter;
-use fairlock_core::{Body, Kind, LockName, MAX_LEASE_MS, Op, has_queue};
+use fairlock_core::{
+    Body, Kind, LockName, MAX_LEASE_MS, Op, Share, has_queue, is_share_of, is_shared,
+};
 use std::convert::identity;
 use std::future::Future;
 use std::sync::Arc;
@@ -43,6 +45,8 @@ pub struct Lock {
     session: Session,
     name: Result<LockName, Error>,
     kind: Kind,
+    /// What is asked for, of a lock that several may hold.
+    share: Share,
     lease: Option<Duration>,
     max_hold: Option<Duration>,
     owner: Option<Owner>,
@@ -51,7 +55,14 @@ pub struct Lock {
 impl Lock {
     pub(crate) fn new(session: Session, name: &[u8], kind: Kind) -> Self {
         let name = LockName::new(name).map_err(Error::from);
-        Self { session, name, kind, lease: None, max_hold: None, owner: None }
+        let share = Share::Whole;
+        Self { session, name, kind, share, lease: None, max_hold: None, owner: None }
+    }
+
+    /// The same lock, of which this share is asked for.
+    pub(crate) fn sharing(mut self, share: Share) -> Self {
+        self.share = share;
+        self
     }
 
     /// The same lock with an explicit lease: a guard ends with it and is never renewed. Without
@@ -99,7 +110,7 @@ impl Lock {
         self
     }
 
-    /// Fair, plain or simple.
+    /// Its kind: fair, plain or simple.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -300,9 +311,14 @@ impl Lock {
         // Metrics are the application's code.
         let _closes = context.closes_on_panic();
         let mut wanted = Request {
-            asked: observe::Asked::now(context.config.log_names, &name, self.kind),
+            asked: observe::Asked::now(
+                context.config.log_names,
+                &name,
+                observe::What(self.kind, self.share),
+            ),
             name,
             kind: self.kind,
+            share: self.share,
             lease: self.lease,
             max_hold: self.max_hold,
             until,
@@ -312,6 +328,9 @@ impl Lock {
         };
         self.check_times()?;
         self.check_owner()?;
+        if is_shared(self.kind) {
+            self.check_share()?;
+        }
         wanted.seat =
             self.owner.as_ref().map(|owner| context.owners.seat(&wanted.name, owner.id()));
         acquire::begin(context, wanted).map_err(|error| self.about(error))
@@ -332,6 +351,24 @@ impl Lock {
             }
         }
         Ok(())
+    }
+
+    fn check_share(&self) -> Result<(), Error> {
+        self.session.context().serves(self.kind).map_err(|error| self.about(error))?;
+        if is_share_of(self.kind, self.share) {
+            return Ok(());
+        }
+        let message = match self.share {
+            Share::Permits { n: 0, .. } => {
+                "0 permits cannot be acquired; ask for at least one".into()
+            }
+            Share::Permits { n, limit } => format!(
+                "{n} permits are never free, as the limit is {limit}; ask for fewer, or name a \
+                 higher limit"
+            ),
+            _ => "a lock of this kind has no such share".into(),
+        };
+        Err(self.about(Error::misuse(message)))
     }
 
     fn check_owner(&self) -> Result<(), Error> {
@@ -459,6 +496,7 @@ impl Lock {
         let name = self.name()?.clone();
         let context = Arc::clone(self.session.context());
         context.usable().map_err(|error| error.on(&name))?;
+        context.serves(self.kind).map_err(|error| error.on(&name))?;
         let lock = name.clone();
         let reply = self.session.on_background(async move {
             let until = context.store_deadline();

@@ -5,7 +5,8 @@ use crate::base::error::Error;
 use crate::engine::send::{self, Copies};
 use crate::settings::client_info::ClientInfo;
 use fairlock_core::{
-    Answer, Body, ClientId, Inspection, Kind, LockName, Op, OwnerId, Rules, Token as FencingToken,
+    Answer, Body, ClientId, Inspection, Kind, LockName, Op, OwnerId, Rules, Share, ShareHolder,
+    SharesView, Token as FencingToken,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,8 +24,19 @@ const CLIENTS_MAX: usize = 100;
 pub struct LockStatus {
     /// When that was, by the server's clock: compare every `since` with it.
     pub at: SystemTime,
-    /// Who holds it.
+    /// Who holds it; the first of them, if several do.
     pub holder: Option<Holder>,
+    /// All who hold it: one at most, but for a read-write lock or a semaphore. Of these, the first 64,
+    /// in no particular order.
+    pub holders: Vec<Holder>,
+    /// How many hold it.
+    pub holding: usize,
+    /// The permits of a semaphore that are in use.
+    pub used: u64,
+    /// The smallest and the largest limit of those who hold or want permits of a semaphore. The limit
+    /// belongs to the request, so these differ while a change of it is being rolled out, or if a
+    /// program names another one by mistake.
+    pub limits: Option<(u32, u32)>,
     /// How long the holder's lease lasts without a renewal; `None` if the lock is free, or if
     /// somebody removed its TTL.
     pub ttl: Option<Duration>,
@@ -48,6 +60,10 @@ pub struct Holder {
     pub owner: OwnerId,
     /// How many times it holds the lock.
     pub count: u32,
+    /// What it holds: the whole lock, or a share of it.
+    pub share: Share,
+    /// How long its lease lasts without a renewal, if it has an end.
+    pub ttl: Option<Duration>,
     /// Whether it is a client of fairlock.
     pub ours: bool,
     /// Since when it holds the lock, by the server's clock: the time in its token. `None` for
@@ -73,6 +89,8 @@ pub struct QueuedWaiter {
     /// judged dead and returned keeps its number. `None` for foreign clients, and if the number is
     /// lost or ahead of the clock.
     pub since: Option<SystemTime>,
+    /// What it wants: the whole lock, or a share of it.
+    pub share: Share,
 }
 
 /// Inspects the lock `name`, lists at most `limit` waiters, and looks up who the clients are.
@@ -101,6 +119,7 @@ pub(crate) async fn look(
 ) -> Result<LockStatus, Error> {
     let context = Arc::clone(session.context());
     context.usable().map_err(|error| error.on(&name))?;
+    context.serves(kind).map_err(|error| error.on(&name))?;
     let rules = context.rules.clone();
     let lock = name.clone();
     let answer = session.on_background(async move {
@@ -111,7 +130,7 @@ pub(crate) async fn look(
     });
     let Answer { now_ms, body, .. } = answer.await.map_err(|error| error.on(&lock))??.answer;
     match body {
-        Body::Inspected(seen) => Ok(LockStatus::new(seen, now_ms, &rules)),
+        Body::Inspected(seen) => Ok(LockStatus::new(*seen, now_ms, &rules)),
         _ => Err(Error::mismatch().on(&lock)),
     }
 }
@@ -135,7 +154,7 @@ impl LockStatus {
     /// Our clients that hold the lock or are listed, in this order.
     fn client_ids(&self) -> Vec<ClientId> {
         let owners = self.queue.iter().map(|waiter| &waiter.owner);
-        let owners = self.holder.iter().map(|holder| &holder.owner).chain(owners);
+        let owners = self.holders.iter().map(|holder| &holder.owner).chain(owners);
         let mut seen = BTreeSet::new();
         let new = owners.filter_map(OwnerId::client).filter(|client| seen.insert(*client));
         new.take(CLIENTS_MAX).collect()
@@ -149,11 +168,21 @@ impl LockStatus {
             Holder {
                 ours,
                 count: u32::try_from(held.count).unwrap_or(u32::MAX),
+                share: Share::Whole,
+                ttl: seen.ttl_ms.map(Duration::from_millis),
                 owner: held.owner,
                 since: minted_us.and_then(|us| not_after(us, now_ms)),
             }
         });
-        let queue = seen.queue.into_iter().zip(1..).map(|(waiter, place)| {
+        let shares = seen.shares.map_or_else(SharesView::default, |shares| *shares);
+        let mut holders: Vec<_> =
+            shares.holders.into_iter().map(|it| Holder::of_share(it, now_ms)).collect();
+        let holder = holders.first().cloned().or(holder);
+        if holders.is_empty() {
+            holders.extend(holder.clone());
+        }
+        let wants = shares.wants.into_iter().chain(std::iter::repeat(Share::Whole));
+        let queue = seen.queue.into_iter().zip(wants).zip(1..).map(|((waiter, share), place)| {
             let ours = waiter.owner.is_ours();
             let alive = waiter.beat_age_ms.is_some_and(|age| age <= rules.dead_ms);
             QueuedWaiter {
@@ -162,16 +191,34 @@ impl LockStatus {
                 ours,
                 alive: ours.then_some(alive),
                 since: waiter.order.and_then(|us| not_after(us, now_ms)),
+                share,
             }
         });
         Self {
             at: UNIX_EPOCH + Duration::from_millis(now_ms),
+            holding: usize::try_from(shares.holding).unwrap_or(usize::MAX).max(holders.len()),
             holder,
+            holders,
+            used: shares.used,
+            limits: shares.limits,
             ttl: seen.ttl_ms.map(Duration::from_millis),
             token,
             queue: queue.collect(),
             queue_len: usize::try_from(seen.queue_len).unwrap_or(usize::MAX),
             clients: BTreeMap::new(),
+        }
+    }
+}
+
+impl Holder {
+    fn of_share(it: ShareHolder, now_ms: u64) -> Self {
+        Self {
+            ours: it.owner.is_ours(),
+            count: it.count,
+            share: it.share,
+            ttl: Some(Duration::from_millis(it.ttl_ms)),
+            since: not_after(it.token.get(), now_ms),
+            owner: it.owner,
         }
     }
 }
@@ -201,6 +248,7 @@ mod tests {
             token: token.and_then(FencingToken::new),
             queue_len: 1,
             queue: vec![WaiterView { owner, beat_age_ms: Some(6_000), order }],
+            shares: None,
         };
         LockStatus::new(seen, NOW_MS, &Rules::default())
     }

@@ -55,6 +55,8 @@ mod guard;
 mod interrupt;
 mod listing;
 mod lock;
+mod rw_lock;
+mod semaphore;
 mod thread;
 mod turn;
 mod wait;
@@ -63,6 +65,8 @@ pub use guard::Guard;
 pub use interrupt::Interrupt;
 pub use listing::Locks;
 pub use lock::Lock;
+pub use rw_lock::{ReadGuard, RwLock, WriteGuard};
+pub use semaphore::{Permit, Semaphore};
 pub use turn::Turn;
 
 use crate::api::owner::Owner;
@@ -116,6 +120,16 @@ impl Client {
     /// [`simple_lock`](crate::Client::simple_lock) of the async API.
     pub fn simple_lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(&self.inner, self.inner.simple_lock(name))
+    }
+
+    /// The read-write lock `name`: see [`rw_lock`](crate::Client::rw_lock) of the async API.
+    pub fn rw_lock(&self, name: impl AsRef<[u8]>) -> RwLock {
+        RwLock::new(&self.inner, self.inner.rw_lock(name))
+    }
+
+    /// The semaphore `name`: see [`semaphore`](crate::Client::semaphore) of the async API.
+    pub fn semaphore(&self, name: impl AsRef<[u8]>, limit: u32) -> Semaphore {
+        Semaphore::new(self.inner.semaphore(name, limit))
     }
 
     /// A new owner, for [`Lock::owned_by`].

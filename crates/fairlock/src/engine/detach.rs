@@ -25,7 +25,7 @@ pub(crate) async fn renew_once(
         // Nothing can come of it later.
         until = until.min(hold.valid_until());
     }
-    context.store.left_behind();
+    context.store.left_behind(&hold.name, hold.token);
     let mut asked_ms = 0;
     let freshen = |op: &mut Op| {
         if let Op::Renew { ttl_ms, .. } = op {

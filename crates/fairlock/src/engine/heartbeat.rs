@@ -12,6 +12,10 @@ use crate::store::{StoreError, Topic};
 use fairlock_core::client::{Due, Mismatch, Returned, Step};
 use fairlock_core::{LockName, Op, RequestId};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Shortest time between two such heartbeats of a store without a server.
+const EXACT_APART: Duration = Duration::from_millis(50);
 
 /// Starts the heartbeats for the first waiter of this client on a lock.
 pub(crate) fn begin(context: &Arc<Context>, heartbeat: Arc<Heartbeat>) {
@@ -49,7 +53,7 @@ async fn run(context: Arc<Context>, heartbeat: Arc<Heartbeat>) {
         }
         wait = match &result {
             Ok(()) => {
-                let (least, chance) = (context.config.heartbeat / 4, chance());
+                let (least, chance) = (least(&context), chance());
                 context.waiters.fair(|fair| fair.rest(name, period, least, chance))
             }
             Err(failure) => {
@@ -79,6 +83,13 @@ async fn run(context: Arc<Context>, heartbeat: Arc<Heartbeat>) {
     }
 }
 
+/// Shortest time between two heartbeats that are planned for when the store expects a change.
+fn least(context: &Context) -> Duration {
+    // Without a server the end of a lease is exact: whoever looks then finds that it is over, or
+    // that the holder has renewed it, by a third of a lease at least.
+    if context.store.is_synchronous() { EXACT_APART } else { context.config.heartbeat / 4 }
+}
+
 /// Why the waits are over.
 fn reason(name: &LockName, failure: &StoreError) -> Error {
     // A refused login is retried where the next password may be a different one; report the
@@ -103,7 +114,9 @@ async fn beat(context: &Arc<Context>, heartbeat: &Heartbeat) -> Result<(), Store
                 let op = Op::Beat { client: context.client_id, waiters };
                 let reply = send::once(context, name, &op, &mut Copies::default()).await?;
                 let heard = context.waiters.fair(|fair| fair.beaten(name, reply.answer.body));
-                context.waiters.granted_by_reply(heard.map_err(unexpected)?, reply.sent);
+                for granted in heard.map_err(unexpected)? {
+                    context.waiters.granted_by_reply(Some(granted), reply.sent);
+                }
             }
             Step::Return(waiter) => return_to_place(context, name, waiter).await?,
             Step::Listen { owner, former } => {
@@ -133,7 +146,8 @@ async fn return_to_place(
     let sent = context.waiters.fair(|fair| fair.return_to_place(waiter, fresh, not_after_ms));
     let Some(sent) = sent else { return Ok(()) };
     let (owner, mut copies) = (sent.owner.clone(), Copies::default());
-    let result = send::once(context, name, &Op::Acquire(sent), &mut copies).await;
+    let share = context.waiters.fair(|fair| fair.share(waiter));
+    let result = send::once(context, name, &Op::asks(sent, share), &mut copies).await;
     context.waiters.fair(|fair| fair.set_in_doubt(waiter, copies.in_doubt()));
     let reply = result?;
     let returned = context.waiters.fair(|fair| fair.returned(name, waiter, reply.answer.body));

@@ -18,7 +18,7 @@ mod meter;
 use crate::base::error::{Error, ErrorKind};
 use crate::settings::connection_state::ConnectionState;
 use crate::settings::server_checks::Warning;
-use fairlock_core::{Answer, ClientId, Kind, LockName, OwnerId, Token, kind_label};
+use fairlock_core::{Answer, ClientId, Kind, LockName, OwnerId, Share, Token, kind_label};
 use std::future::Future;
 use std::time::Duration;
 
@@ -75,11 +75,26 @@ pub(crate) enum Way {
     Heartbeat,
 }
 
+/// What is asked for, or held: a kind of lock, and which share of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct What(pub(crate) Kind, pub(crate) Share);
+
+impl What {
+    /// `kind` in metrics and spans: readers and writers of a read-write lock differ.
+    fn label(self) -> &'static str {
+        match self {
+            Self(Kind::ReadWrite, Share::Read) => "read",
+            Self(Kind::ReadWrite, _) => "write",
+            Self(kind, _) => kind_label(kind),
+        }
+    }
+}
+
 /// What is reported about a request for a lock.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) name: &'a LockName,
-    pub(crate) kind: Kind,
+    pub(crate) kind: What,
     /// It does not wait in the queue.
     pub(crate) try_once: bool,
     pub(crate) asked: &'a Asked,
@@ -89,7 +104,7 @@ pub(crate) struct Request<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Hold<'a> {
     pub(crate) name: &'a LockName,
-    pub(crate) kind: Kind,
+    pub(crate) kind: What,
     pub(crate) owner: &'a OwnerId,
     pub(crate) token: Token,
     pub(crate) story: &'a Story,
@@ -106,14 +121,14 @@ pub(crate) struct Asked {
 impl Asked {
     /// Called by the task that asks, so that its span is the parent. `names` says whether names of
     /// locks may be shown.
-    pub(crate) fn now(names: bool, name: &LockName, kind: Kind) -> Self {
+    pub(crate) fn now(names: bool, name: &LockName, kind: What) -> Self {
         Self {
             since: Since::now(),
             #[cfg(feature = "tracing")]
             span: tracing::info_span!(
                 target: "fairlock",
                 "acquire",
-                kind = kind_label(kind),
+                kind = kind.label(),
                 lock = named(names, name),
                 owner = Empty,
                 outcome = Empty,
@@ -125,12 +140,12 @@ impl Asked {
 /// A request that is under way.
 pub(crate) struct Waiting<'a> {
     asked: &'a Asked,
-    kind: Kind,
+    kind: What,
 }
 
 /// A driver has begun to acquire the lock.
-pub(crate) fn waiting(asked: &Asked, kind: Kind) -> Waiting<'_> {
-    gauge!(WAITERS, kind = kind_label(kind); 1.0);
+pub(crate) fn waiting(asked: &Asked, kind: What) -> Waiting<'_> {
+    gauge!(WAITERS, kind = kind.label(); 1.0);
     Waiting { asked, kind }
 }
 
@@ -162,12 +177,12 @@ impl Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        gauge!(WAITERS, kind = kind_label(self.kind); -1.0);
+        gauge!(WAITERS, kind = self.kind.label(); -1.0);
     }
 }
 
 fn acquired(request: &Request<'_>, outcome: &'static str, error: Option<&Error>) {
-    let kind = kind_label(request.kind);
+    let kind = request.kind.label();
     let waited = request.asked.since.elapsed();
     let class = match (outcome, error) {
         ("granted", _) => "granted",
@@ -201,13 +216,13 @@ pub(crate) fn acquired_at_once(request: &Request<'_>, owner: &OwnerId) {
 }
 
 /// A grant reached this client.
-pub(crate) fn granted(kind: Kind, way: Way) {
+pub(crate) fn granted(kind: What, way: Way) {
     let by = match way {
         Way::Request => "request",
         Way::Message => "message",
         Way::Heartbeat => "heartbeat",
     };
-    count!(GRANTS, kind = kind_label(kind), by = by);
+    count!(GRANTS, kind = kind.label(), by = by);
 }
 
 /// A waiter is in the queue: for the first time, or again in its place.
@@ -234,7 +249,7 @@ pub(crate) struct Story(
 
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 struct Chapter {
-    kind: Kind,
+    kind: What,
     since: Since,
     over: bool,
     names: bool,
@@ -262,8 +277,8 @@ impl Story {
             (!std::mem::replace(&mut chapter.over, true)).then_some((chapter.kind, chapter.since))
         };
         if let Some((kind, since)) = ended {
-            gauge!(HOLDS, kind = kind_label(kind); -1.0);
-            record!(HOLD, kind = kind_label(kind); since.elapsed().as_secs_f64());
+            gauge!(HOLDS, kind = kind.label(); -1.0);
+            record!(HOLD, kind = kind.label(); since.elapsed().as_secs_f64());
         }
     }
 }
@@ -289,7 +304,7 @@ pub(crate) fn held(hold: &Hold<'_>, names: bool, asked: &Asked) {
             target: "fairlock",
             parent: None,
             "hold",
-            kind = kind_label(hold.kind),
+            kind = hold.kind.label(),
             lock = named(names, hold.name),
             owner = %hold.owner,
             token = hold.token.get(),
@@ -305,7 +320,7 @@ pub(crate) fn held(hold: &Hold<'_>, names: bool, asked: &Asked) {
             span,
         };
         if hold.story.0.set(Mutex::new(chapter)).is_ok() {
-            gauge!(HOLDS, kind = kind_label(hold.kind); 1.0);
+            gauge!(HOLDS, kind = hold.kind.label(); 1.0);
         }
         event!(DEBUG, in &hold.story.span(), lock = %hold.name, "granted");
     }
@@ -319,7 +334,7 @@ pub(crate) fn let_go(story: &Story) {
 /// A release was answered, or was not. `good` says that the lock was given back, or that other
 /// guards have it.
 pub(crate) fn released(hold: &Hold<'_>, outcome: &'static str, good: bool) {
-    count!(RELEASES, kind = kind_label(hold.kind), outcome = outcome);
+    count!(RELEASES, kind = hold.kind.label(), outcome = outcome);
     #[cfg(feature = "tracing")]
     if good {
         event!(DEBUG, in &hold.story.span(), outcome, lock = %hold.name, "released");
@@ -356,7 +371,7 @@ pub(crate) fn renewal_missed(hold: &Hold<'_>, error: &Error, left: Duration) {
 
 /// A hold has become Suspect.
 pub(crate) fn suspect(hold: &Hold<'_>) {
-    count!(SUSPECT, kind = kind_label(hold.kind));
+    count!(SUSPECT, kind = hold.kind.label());
     event!(
         WARN, in &hold.story.span(), owner = %hold.owner, token = hold.token.get(),
         lock = named(hold.story.names(), hold.name), "a lock is in doubt"
@@ -366,7 +381,7 @@ pub(crate) fn suspect(hold: &Hold<'_>) {
 /// A hold is lost: its validity has run out (`expired`), or the store says that somebody took it.
 pub(crate) fn lost(hold: &Hold<'_>, expired: bool) {
     let cause = if expired { "expired" } else { "taken" };
-    count!(LOST, kind = kind_label(hold.kind), cause = cause);
+    count!(LOST, kind = hold.kind.label(), cause = cause);
     event!(
         WARN, in &hold.story.span(), cause, owner = %hold.owner, token = hold.token.get(),
         lock = named(hold.story.names(), hold.name), "a lock is lost"
@@ -490,6 +505,7 @@ fn error_label(kind: ErrorKind) -> &'static str {
         ErrorKind::Protocol => "protocol",
         ErrorKind::Closed => "closed",
         ErrorKind::Interrupted => "interrupted",
+        ErrorKind::Unsupported => "unsupported",
         ErrorKind::NotReplicated => "not_replicated",
     }
 }

@@ -12,7 +12,7 @@ use crate::state::standing::{GuardState, Standing};
 use fairlock_core::client::valid_until_ns;
 use fairlock_core::client::{Acquisition, Counted, Hold as Known, Look, Outcome, Released};
 pub(crate) use fairlock_core::client::{Change, Lease};
-use fairlock_core::{Kind, LockName, Op, OwnerId, Token, is_string};
+use fairlock_core::{Kind, LockName, Op, OwnerId, Share, Token, is_string};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl Hold {
     pub(crate) fn told(&self) -> observe::Hold<'_> {
         observe::Hold {
             name: &self.name,
-            kind: self.kind(),
+            kind: observe::What(self.kind(), self.acquisition.share()),
             owner: self.owner(),
             token: self.token,
             story: &self.story,
@@ -319,6 +319,29 @@ impl Hold {
     /// Adds a guard. `None` if the count is at its limit, or the hold has ended or is being left.
     pub(crate) fn enter(&self) -> Option<Change> {
         self.input(Known::enter)
+    }
+
+    /// Adds a guard with this share, which has to be a part of what is held: who writes may also
+    /// read.
+    ///
+    /// # Errors
+    /// What is held, if it is not.
+    pub(crate) fn enter_for(&self, wanted: Share) -> Result<Option<Change>, Share> {
+        let acquired = self.acquisition.share();
+        self.input(|known| {
+            let has = if known.reads() { Share::Read } else { acquired };
+            let fits = match (has, wanted) {
+                (Share::Permits { n, .. }, Share::Permits { n: wants, .. }) => n == wants,
+                (Share::Whole, Share::Read) => true,
+                (has, wants) => has == wants,
+            };
+            if fits { Ok(known.enter()) } else { Err(has) }
+        })
+    }
+
+    /// Begins to make a writer's hold a reader's. `None` if it has other guards, or is over.
+    pub(crate) fn begin_reading(&self) -> Option<Change> {
+        self.input(Known::begin_reading)
     }
 
     /// Removes a guard; at 0 the hold ends. Also returns whether it is unattended now.

@@ -9,7 +9,7 @@ use crate::observe::{self, Way};
 use crate::state::hold::valid_until;
 use crate::store::{Scope, Topic};
 use fairlock_core::client::{self, Acquisition, Failed, Granted, Lasts, Message, Outlook};
-use fairlock_core::{Grant, Kind, LockName, RequestId};
+use fairlock_core::{Grant, LockName, RequestId};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -166,11 +166,12 @@ impl Waiters {
         // First: metrics are the application's code, and nobody else tells this waiter. One that
         // goes away at this moment has nothing to release: its driver takes the outcome out of the
         // channel, or gives the request up.
+        let what = observe::What(granted.kind, granted.share);
         let _ = granted.caller.send(Outcome::Granted { grant: granted.grant, base });
         if let Some(name) = granted.look {
             self.kick(&name);
         }
-        observe::granted(Kind::Fair, way);
+        observe::granted(what, way);
     }
 
     /// Passes on the end of waits after a failed heartbeat. Returns when the next one is due.
@@ -292,7 +293,7 @@ impl Waiters {
 mod tests {
     use super::*;
     use crate::{Client, Config};
-    use fairlock_core::{Body, Mode, Op};
+    use fairlock_core::{Body, Kind, Mode, Op};
     use std::time::Duration;
 
     /// A message that came before the very first reply, when the store's time is unknown, kicked a

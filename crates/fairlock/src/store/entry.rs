@@ -1,6 +1,6 @@
 //! A lock in a listing.
 
-use fairlock_core::{Inspection, Kind, LockName};
+use fairlock_core::{Inspection, Kind, LockName, is_shared, is_string};
 
 /// A lock that a store knows, as it was when the listing examined it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,7 +9,8 @@ pub struct LockEntry {
     /// Its name.
     pub name: LockName,
     /// Its kind, if that can be determined: of a simple lock while it is held, of a fair lock while
-    /// somebody waits. A plain lock looks like a fair lock without waiters.
+    /// somebody waits, of a read-write lock or a semaphore while it is in use. A plain lock looks like
+    /// a fair lock without waiters.
     pub kind: Option<Kind>,
     /// Whether somebody holds it.
     pub held: bool,
@@ -20,14 +21,15 @@ pub struct LockEntry {
 
 impl LockEntry {
     /// The entry of an inspected lock.
-    pub(crate) fn seen(name: LockName, is_simple: bool, seen: &Inspection) -> Self {
+    pub(crate) fn seen(name: LockName, looked_at_as: Kind, seen: &Inspection) -> Self {
         let held = seen.holder.is_some();
         let waiting = usize::try_from(seen.queue_len).unwrap_or(usize::MAX);
-        let kind = match (is_simple, waiting) {
-            (true, _) => held.then_some(Kind::Simple),
-            (false, 0) => None,
-            (false, _) => Some(Kind::Fair),
+        let in_use = match looked_at_as {
+            kind if is_string(kind) => held,
+            kind if is_shared(kind) => held || waiting > 0,
+            _ => waiting > 0,
         };
+        let kind = in_use.then_some(looked_at_as);
         Self { name, kind, held, waiting }
     }
 }

@@ -74,12 +74,34 @@ impl MemoryStore {
     pub(crate) fn apply(&self, name: &LockName, op: &Op) -> Result<Reply, StoreError> {
         let sent = Moment::now();
         let now_us = self.epoch_us + sent.nanos() / 1_000;
-        let (answer, effects) = self.apply_at(now_us, name, op).map_err(refused)?;
+        let (mut answer, effects) = self.apply_at(now_us, name, op).map_err(refused)?;
         observe::answered(name, &answer);
         self.deliver(name, effects, sent);
+        if answer.more {
+            self.serve_the_rest(name);
+            answer.more = false;
+        }
         Ok(Reply { sent, answer, clock: None })
     }
 
+    /// Carries out what an operation has left to do: those who release or try in place never ask for it.
+    #[cold]
+    fn serve_the_rest(&self, name: &LockName) {
+        loop {
+            let sent = Moment::now();
+            let now_us = self.epoch_us + sent.nanos() / 1_000;
+            // If no token is left, the next caller gets that error.
+            let Ok((answer, effects)) = self.apply_at(now_us, name, &Op::Nudge) else { return };
+            observe::answered(name, &answer);
+            self.deliver(name, effects, sent);
+            if !answer.more {
+                return;
+            }
+        }
+    }
+
+    // The path of every operation, of which the rest that is served is a rare second user.
+    #[inline(always)]
     fn apply_at(
         &self,
         now_us: u64,
@@ -88,10 +110,12 @@ impl MemoryStore {
     ) -> Result<(Answer, Vec<Effect>), CoreError> {
         let mut state = lock(&self.state);
         let deadline = |l: &LockState, known: &mut Option<u64>| {
-            // Without waiters nothing needs to be done when a lease ends.
-            let at = (!l.snapshot().queue.is_empty())
-                .then(|| l.next_deadline_ms(now_us / 1_000, &self.rules))
-                .flatten();
+            // A look serves nobody, so what was due is due still, also where it has found a lease over. And without
+            // waiters nothing needs to be done when one ends.
+            let at = match op {
+                Op::Inspect { .. } | Op::Place { .. } => *known,
+                _ => l.due_ms(now_us / 1_000, &self.rules),
+            };
             (std::mem::replace(known, at), at)
         };
         let (answer, effects, (known, at)) =
@@ -110,12 +134,14 @@ impl MemoryStore {
         let next = names.last().filter(|_| full).cloned().map(Cursor::After);
         let looked_at = u32::try_from(names.len()).unwrap_or(u32::MAX);
         let entries = names.into_iter().filter_map(|name| {
-            let is_simple = state.model.get(&name)?.snapshot().value.is_some();
-            let kind = if is_simple { Kind::Simple } else { Kind::Fair };
+            let lock = state.model.get(&name)?;
+            let is_simple = lock.snapshot().value.is_some();
+            let shared = lock.shares().map(fairlock_core::Shares::kind);
+            let kind = if is_simple { Kind::Simple } else { shared.unwrap_or(Kind::Fair) };
             let op = Op::Inspect { kind, limit: 0 };
             let looked = state.model.apply(now_us, &name, &op, &self.rules, &Inside);
             let Ok((Answer { body: Body::Inspected(seen), .. }, _)) = looked else { return None };
-            Some(LockEntry::seen(name, is_simple, &seen))
+            Some(LockEntry::seen(name, kind, &seen))
         });
         Page { entries: entries.collect(), next, looked_at }
     }
@@ -209,7 +235,11 @@ impl State {
 }
 
 fn refused(error: CoreError) -> StoreError {
-    StoreError::refused(Error::new(ErrorKind::WrongType, error.to_string()))
+    let kind = match error {
+        CoreError::NoSuchShare => ErrorKind::Misuse,
+        _ => ErrorKind::WrongType,
+    };
+    StoreError::refused(Error::new(kind, error.to_string()))
 }
 
 impl Store for MemoryStore {
@@ -223,6 +253,10 @@ impl Store for MemoryStore {
     }
 
     fn is_synchronous(&self) -> bool {
+        true
+    }
+
+    fn has_shares(&self) -> bool {
         true
     }
 

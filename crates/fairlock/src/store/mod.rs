@@ -189,6 +189,11 @@ pub(crate) trait Store: Send + Sync + 'static {
         false
     }
 
+    /// Whether it has locks that several may hold at once.
+    fn has_shares(&self) -> bool {
+        false
+    }
+
     /// Whether the next connection may lead to another server, which may lack recent operations.
     fn may_fail_over(&self) -> bool {
         false
@@ -288,9 +293,11 @@ pub(crate) trait Store: Send + Sync + 'static {
         Box::pin(async move { Err(StoreError::refused(Error::misuse(message))) })
     }
 
-    /// A hold is about to be left behind: from now on, the end of this client's process must not
-    /// end a hold before its lease.
-    fn left_behind(&self) {}
+    /// The hold with this token is about to be left behind: from now on, the end of this client's
+    /// process must not end it before its lease.
+    fn left_behind(&self, name: &LockName, token: Token) {
+        let _ = (name, token);
+    }
 
     /// New connections to the servers of these locks, on the caller's runtime; `None` if there is
     /// no server.

@@ -105,7 +105,7 @@ impl Port {
         if !self.is_up() {
             return Err(cut_off());
         }
-        if matches!(op, Op::Acquire(_))
+        if matches!(op, Op::Acquire(_) | Op::AcquireShare(_))
             && let Some(kind) = lock(&self.refusal).take()
         {
             return Err(StoreError::refused(Error::new(kind, "refused, as the test wanted")));
@@ -130,6 +130,10 @@ impl Store for Port {
 
     fn is_synchronous(&self) -> bool {
         true
+    }
+
+    fn has_shares(&self) -> bool {
+        self.inside.memory.has_shares()
     }
 
     fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {

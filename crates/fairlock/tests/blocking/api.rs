@@ -46,6 +46,14 @@ impl Client {
         Lock(self.0.simple_lock(name))
     }
 
+    pub(crate) fn rw_lock(&self, name: impl AsRef<[u8]>) -> RwLock {
+        RwLock(self.0.rw_lock(name))
+    }
+
+    pub(crate) fn semaphore(&self, name: impl AsRef<[u8]>, limit: u32) -> Semaphore {
+        Semaphore(self.0.semaphore(name, limit))
+    }
+
     pub(crate) fn owner(&self) -> Owner {
         self.0.owner()
     }
@@ -180,6 +188,124 @@ impl Lock {
     }
 }
 
+#[derive(Clone, Debug)]
+pub(crate) struct RwLock(blocking::RwLock);
+
+fn reads(guard: blocking::ReadGuard) -> blocking::Guard {
+    guard.into_guard()
+}
+
+fn writes(guard: blocking::WriteGuard) -> blocking::Guard {
+    guard.into_guard()
+}
+
+impl RwLock {
+    pub(crate) fn owned_by(self, owner: &Owner) -> Self {
+        Self(self.0.owned_by(owner))
+    }
+
+    pub(crate) async fn read(&self) -> Result<Guard, Error> {
+        let guard = acquire(&self.0, |lock| lock.read().map(reads).map(Some)).await?;
+        Ok(guard.expect("a wait without an end"))
+    }
+
+    pub(crate) async fn write(&self) -> Result<Guard, Error> {
+        let guard = acquire(&self.0, |lock| lock.write().map(writes).map(Some)).await?;
+        Ok(guard.expect("a wait without an end"))
+    }
+
+    pub(crate) async fn try_read(&self) -> Result<Option<Guard>, Error> {
+        acquire(&self.0, |lock| Ok(lock.try_read()?.map(reads))).await
+    }
+
+    pub(crate) async fn try_write(&self) -> Result<Option<Guard>, Error> {
+        acquire(&self.0, |lock| Ok(lock.try_write()?.map(writes))).await
+    }
+
+    pub(crate) async fn try_read_for(&self, wait: Duration) -> Result<Option<Guard>, Error> {
+        acquire(&self.0, move |lock| Ok(lock.try_read_for(wait)?.map(reads))).await
+    }
+
+    pub(crate) async fn try_write_for(&self, wait: Duration) -> Result<Option<Guard>, Error> {
+        acquire(&self.0, move |lock| Ok(lock.try_write_for(wait)?.map(writes))).await
+    }
+
+    pub(crate) async fn inspect(&self) -> Result<LockStatus, Error> {
+        let lock = self.0.clone();
+        away(move || lock.inspect()).await
+    }
+
+    pub(crate) async fn force_unlock(&self) -> Result<bool, Error> {
+        let lock = self.0.clone();
+        away(move || lock.force_unlock()).await
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Semaphore(blocking::Semaphore);
+
+impl Semaphore {
+    pub(crate) fn lease(self, lease: Duration) -> Self {
+        Self(self.0.lease(lease))
+    }
+
+    pub(crate) fn owned_by(self, owner: &Owner) -> Self {
+        Self(self.0.owned_by(owner))
+    }
+
+    pub(crate) async fn acquire(&self) -> Result<Guard, Error> {
+        self.acquire_many(1).await
+    }
+
+    pub(crate) async fn acquire_many(&self, n: u32) -> Result<Guard, Error> {
+        let how = move |pool: &blocking::Semaphore| pool.acquire_many(n);
+        let guard = acquire(&self.0, move |pool| how(pool).map(|it| Some(it.into_guard()))).await?;
+        Ok(guard.expect("a wait without an end"))
+    }
+
+    pub(crate) async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        self.try_acquire_many(1).await
+    }
+
+    pub(crate) async fn try_acquire_many(&self, n: u32) -> Result<Option<Guard>, Error> {
+        let permits = blocking::Permit::into_guard;
+        acquire(&self.0, move |pool| Ok(pool.try_acquire_many(n)?.map(permits))).await
+    }
+
+    pub(crate) async fn try_acquire_for(&self, wait: Duration) -> Result<Option<Guard>, Error> {
+        let permits = blocking::Permit::into_guard;
+        acquire(&self.0, move |pool| Ok(pool.try_acquire_for(wait)?.map(permits))).await
+    }
+
+    pub(crate) async fn usage(&self) -> Result<fairlock::Usage, Error> {
+        let pool = self.0.clone();
+        away(move || pool.usage()).await
+    }
+}
+
+/// What a thread waits for, in a way that can be interrupted.
+trait Interruptible: Clone + Send + 'static {
+    fn until(self, interrupt: &Interrupt) -> Self;
+}
+
+impl Interruptible for blocking::Lock {
+    fn until(self, interrupt: &Interrupt) -> Self {
+        self.interruptible(interrupt)
+    }
+}
+
+impl Interruptible for blocking::RwLock {
+    fn until(self, interrupt: &Interrupt) -> Self {
+        self.interruptible(interrupt)
+    }
+}
+
+impl Interruptible for blocking::Semaphore {
+    fn until(self, interrupt: &Interrupt) -> Self {
+        self.interruptible(interrupt)
+    }
+}
+
 /// The guards of one thread, by number.
 #[derive(Default)]
 struct Guards {
@@ -229,12 +355,12 @@ impl Drop for Acquiring {
     }
 }
 
-async fn acquire(
-    lock: &blocking::Lock,
-    how: impl FnOnce(&blocking::Lock) -> Result<Option<blocking::Guard>, Error> + Send + 'static,
+async fn acquire<L: Interruptible>(
+    lock: &L,
+    how: impl FnOnce(&L) -> Result<Option<blocking::Guard>, Error> + Send + 'static,
 ) -> Result<Option<Guard>, Error> {
     let interrupt = Interrupt::new();
-    let lock = lock.clone().interruptible(&interrupt);
+    let lock = lock.clone().until(&interrupt);
     // Declared before the receiver, so dropped after it: a late result finds no receiver.
     let mut acquiring = Acquiring { interrupt, thread: None };
     let (done, result) = oneshot::channel();
@@ -270,6 +396,11 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
+    /// What the guards of shares become.
+    pub(crate) fn into_guard(self) -> Self {
+        self
+    }
+
     pub(crate) fn token(&self) -> FencingToken {
         self.token
     }

@@ -17,6 +17,7 @@ mod names;
 mod owners;
 mod plain;
 mod redisson;
+mod shares;
 mod simple;
 mod turns;
 mod unordered;
@@ -102,7 +103,7 @@ macro_rules! on {
             ];
             forced: [d15_the_holder_is_told];
             looking: [
-                places_and_times, foreign_waiters, clients_are_named, a_silent_client_is_unknown,
+                places_and_times, looks_do_not_hide_the_end_of_a_lease, foreign_waiters, clients_are_named, a_silent_client_is_unknown,
                 a_record_lives_as_long_as_its_client, odd_records_are_unknown,
                 records_may_be_denied,
             ];
@@ -140,6 +141,7 @@ macro_rules! on {
                 a_cancelled_wait_leaves_nothing, the_watchdog_keeps_it, tokens_rise_across_kinds,
                 kinds_do_not_mix, inspection,
             ];
+            shares: [elsewhere_they_are_refused];
             turns: [
                 exclusion, first_in_first_out, a_timed_wait_ends, zero_wait, no_barging,
                 endless_waits, force_unlock_hands_on, a_place_is_not_lost_by_others_leaving,
@@ -151,3 +153,16 @@ macro_rules! on {
 
 // The parent module names the stores.
 contract_stores!(on);
+
+// On the one store that has them.
+tests! {
+    memory_shares, At::Memory;
+    shares: [
+        readers_share_and_writers_exclude, neighbours_read_together_and_in_turn,
+        a_long_line_of_readers_comes_in, timed_waits_end,
+        readers_come_in_when_the_writer_before_them_goes, what_nobody_waits_for_is_given_back,
+        permits_are_counted, who_wants_much_waits_in_line, limits_may_differ,
+        bad_input_is_refused, owners_enter_what_they_hold, force_unlock_takes_every_share,
+        leases_end_alone,
+    ];
+}

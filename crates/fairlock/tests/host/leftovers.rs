@@ -1,8 +1,8 @@
 //! What clients leave behind in the folder and in the file.
 
-use super::{Fixture, LONG, SELDOM, enter, take};
+use super::{Fixture, LONG, SELDOM, enter, take, take_over};
 use crate::faults::worker::Worker;
-use crate::support::{SOON, runtime, until};
+use crate::support::{SOON, runtime, until, wait_behind};
 use fairlock_testkit::clock::ClockHandle;
 
 #[test]
@@ -40,6 +40,60 @@ fn what_the_killed_leave_is_removed() {
         assert_eq!(fixture.files(".dead").len(), 3);
         assert_eq!(fixture.files(".new"), [""; 0]);
         assert!(!later.fair_lock("job").is_locked().await.unwrap());
+    });
+}
+
+/// After a client had left one hold to the store, its death could not be proven any more: whoever
+/// waited for another of its locks waited for the whole lease, and its waiters kept their places for
+/// ten minutes. Only what it has left lasts.
+#[test]
+fn a_client_that_left_a_hold_to_the_store_can_be_found_dead() {
+    let fixture = Fixture::new();
+    runtime().block_on(async {
+        let client = fixture.client().await;
+        let lock = client.fair_lock("job");
+        for kind in ["lock", "plain", "simple"] {
+            let mut worker = [fixture.worker()];
+            worker[0].order(&format!("{kind} 0 {kind}"));
+            worker[0].expect("granted 0", SOON);
+            worker[0].order("detach 0");
+            worker[0].expect("detached 0", SOON);
+            worker[0].order("lock 1 job");
+            worker[0].expect("granted 1", SOON);
+            let next = wait_behind(&lock, 1).await;
+            take_over("killed after it had left another hold", &mut worker, next).await;
+        }
+        let kept =
+            [client.fair_lock("lock"), client.plain_lock("plain"), client.simple_lock("simple")];
+        for lock in kept {
+            assert!(lock.try_lock().await.unwrap().is_none(), "{lock:?} was left");
+        }
+        // The next client removes the rest: no bell, and nobody is announced.
+        let later = fixture.client().await;
+        until("the files of the dead are removed", async || {
+            fixture.files(".alive").len() == 2 && fixture.files(".bell").len() == 2
+        })
+        .await;
+        assert_eq!((fixture.files(".left").len(), fixture.files(".kept").len()), (3, 3));
+        assert!(later.fair_lock("lock").is_locked().await.unwrap());
+    });
+}
+
+/// A process that leaves holds to the store again and again keeps files for those that last.
+#[test]
+fn holds_that_were_left_and_are_over_leave_nothing() {
+    const SHORT: std::time::Duration = std::time::Duration::from_millis(100);
+    let fixture = Fixture::new();
+    runtime().block_on(async {
+        let client = fixture.client().await;
+        for number in 0..10 {
+            let lock = client.fair_lock(format!("job {number}"));
+            lock.lock().await.unwrap().detach_for(SHORT).await.unwrap();
+            until("it ends", async || !lock.is_locked().await.unwrap()).await;
+        }
+        assert!(fixture.files(".kept").len() <= 2, "{:?}", fixture.files(".kept"));
+        client.shutdown().await;
+        assert_eq!(fixture.files(""), [""; 0]);
     });
 }
 

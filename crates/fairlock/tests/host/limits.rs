@@ -5,6 +5,7 @@ use crate::faults::worker::Worker;
 use crate::support::{SOON, granted, runtime, soon, until, wait_behind};
 use fairlock::{GuardState, Lock};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -66,19 +67,22 @@ fn count(listeners: PathBuf) -> usize {
 }
 
 /// Other clients that seem to wait for the lock: a listener's file for each, and, with `bells`, a
-/// bell that can be rung.
-fn crowd(fixture: &Fixture, bells: bool) {
+/// bell that somebody has open.
+fn crowd(fixture: &Fixture, bells: bool) -> Vec<File> {
     const CROWD: u32 = 300;
     let folder = fixture.dir.path().join("locks-clients");
     let listeners = listeners(fixture).unwrap();
+    let mut heard = Vec::new();
     for number in 0..CROWD {
         let client = format!("00000000-0000-8000-8000-{number:012x}");
         std::fs::write(listeners.join(&client), "").unwrap();
         if bells {
             let bell = folder.join(format!("{client}.bell"));
-            mknodat(CWD, bell, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+            mknodat(CWD, &bell, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+            heard.push(File::options().read(true).write(true).open(bell).unwrap());
         }
     }
+    heard
 }
 
 /// A plain lock that one client holds while others wait for it, in a crowd.
@@ -96,7 +100,7 @@ async fn in_a_crowd(fixture: &Fixture, heartbeat: Duration, bells: bool, waiters
         }));
     }
     until("they listen", async || listeners(fixture).map_or(0, count) == waiters).await;
-    crowd(fixture, bells);
+    let _heard = crowd(fixture, bells);
     guard.release().await.unwrap();
     for turn in waiting {
         soon("its turn", turn).await.unwrap();
@@ -116,4 +120,30 @@ fn one_of_too_many_listeners_looks_with_its_heartbeat() {
 fn dead_listeners_take_nobodys_place() {
     let fixture = Fixture::new();
     runtime().block_on(in_a_crowd(&fixture, super::SELDOM, false, 8));
+}
+
+/// The bells of listeners that were just killed still take messages: 64 of them used up all that a
+/// release sends, and the living waited for their heartbeats.
+#[test]
+fn bells_that_nobody_hears_take_nobodys_place() {
+    let fixture = Fixture::new();
+    runtime().block_on(async {
+        let holder = fixture.client().await;
+        let guard = holder.plain_lock("job").lock().await.unwrap();
+        let (mut clients, mut waiting) = (Vec::new(), Vec::new());
+        for _ in 0..8 {
+            let client = fixture.client().await;
+            let lock = client.plain_lock("job");
+            clients.push(client);
+            waiting.push(tokio::spawn(async move {
+                lock.lock().await.unwrap().release().await.unwrap();
+            }));
+        }
+        until("they listen", async || listeners(&fixture).map_or(0, count) == 8).await;
+        drop(crowd(&fixture, true));
+        guard.release().await.unwrap();
+        for turn in waiting {
+            soon("its turn", turn).await.unwrap();
+        }
+    });
 }

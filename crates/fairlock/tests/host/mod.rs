@@ -2,6 +2,7 @@
 
 mod crowd;
 mod deaths;
+mod ends;
 mod group;
 mod idle;
 mod leftovers;

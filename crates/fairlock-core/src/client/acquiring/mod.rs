@@ -45,7 +45,7 @@ pub use steps::{At, Failure, FailureKind, Held, Outcome, Reason, Step, Wanted, W
 use super::lease::ns;
 use super::{Acquisition, Copies};
 use crate::id::{OwnerId, RequestId};
-use crate::op::{Acquire, Grant, Mode, has_queue};
+use crate::op::{Acquire, Grant, Mode, Op, has_queue};
 use asking::{Ask, Polling};
 use ending::Confirming;
 use std::time::Duration;
@@ -150,7 +150,8 @@ impl<E> Acquiring<E> {
     pub fn new(wanted: Wanted, owner: OwnerId, request: RequestId) -> Self {
         let (kind, mode, lease_ms) = (wanted.kind, wanted.mode, wanted.lease_ms);
         let acquisition =
-            Acquisition::new(kind, owner, mode, lease_ms, wanted.shared_owner, request);
+            Acquisition::new(kind, owner, mode, lease_ms, wanted.shared_owner, request)
+                .sharing(wanted.share);
         Self {
             wanted,
             acquisition,
@@ -184,6 +185,11 @@ impl<E> Acquiring<E> {
             op.mode = Mode::Try;
         }
         op
+    }
+
+    /// The operation that carries that copy.
+    pub fn asks(&self, sure: bool, not_after_ms: u64) -> Op {
+        Op::asks(self.op(sure, not_after_ms), self.wanted.share)
     }
 
     /// Whether the store has answered any request of it: what others of the same owner, who wait

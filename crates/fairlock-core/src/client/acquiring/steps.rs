@@ -3,6 +3,7 @@
 use crate::client::{Acquisition, Hold, Outlook, Refused};
 use crate::op::{Kind, Mode, Op};
 use crate::rules::Token;
+use crate::shares::Share;
 use std::time::Duration;
 
 /// What is wanted.
@@ -10,6 +11,8 @@ use std::time::Duration;
 pub struct Wanted {
     /// The lock's kind.
     pub kind: Kind,
+    /// What is asked for, of a lock that several may hold.
+    pub share: Share,
     /// Whether it waits.
     pub mode: Mode,
     /// The TTL of the hold, in milliseconds.

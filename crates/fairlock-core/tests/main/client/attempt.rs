@@ -6,7 +6,7 @@ use fairlock_core::client::Renewed;
 use fairlock_core::client::acquiring::{
     Acquiring, At, Failure, FailureKind, Outcome, Step, Wanted, Work,
 };
-use fairlock_core::{Body, Grant, Kind, Mode, Op, OwnerId, RequestId};
+use fairlock_core::{Body, Grant, Mode, Op, OwnerId, RequestId};
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -61,7 +61,8 @@ impl Attempt {
 
 fn wanted(habits: Habits, now: u64) -> Wanted {
     Wanted {
-        kind: Kind::Fair,
+        kind: habits.kind(),
+        share: habits.share.unwrap_or_default(),
         mode: Mode::Wait,
         lease_ms: habits.lease_ms,
         renewed: true,
@@ -166,11 +167,12 @@ impl Client {
                 if no_order {
                     acquire.order = None;
                 }
-                self.send(now, Op::Acquire(acquire), About::Ask(number, work));
+                let share = self.habits.share.unwrap_or_default();
+                self.send(now, Op::asks(acquire, share), About::Ask(number, work));
             }
             Work::Confirm { token, ttl_ms } => {
                 let owner = attempt.owner.clone();
-                let op = Op::Renew { kind: Kind::Fair, owner, token, ttl_ms };
+                let op = Op::Renew { kind: self.habits.kind(), owner, token, ttl_ms };
                 self.send(now, op, About::Confirm(number, work));
             }
             Work::Pause { .. } | Work::Connection { .. } => {}

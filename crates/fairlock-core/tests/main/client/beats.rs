@@ -82,7 +82,8 @@ impl Client {
         if flaw == Flaw::NoOrderOnReturn {
             sent.order = None;
         }
-        self.send(now, Op::Acquire(sent), About::Return(waiter));
+        let share = self.waiters.share(waiter);
+        self.send(now, Op::asks(sent, share), About::Return(waiter));
         true
     }
 

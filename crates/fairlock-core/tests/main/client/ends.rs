@@ -5,7 +5,7 @@ use fairlock_core::client::acquiring::Held;
 use fairlock_core::client::{
     Acquisition, Counted, Hold, Look, Released, Renewals, Renewed, Slot, Standing,
 };
-use fairlock_core::{Body, Kind, Op, OwnerId, RequestId, Token};
+use fairlock_core::{Body, Op, OwnerId, RequestId, Token};
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -50,6 +50,8 @@ impl Holding {
 enum What {
     /// The release of this hold.
     Release(Token, Released),
+    /// The hold of a writer becomes a reader's.
+    Downgrade(Token),
     /// A request that is taken back.
     Leave,
     /// What another server may lack.
@@ -128,7 +130,7 @@ impl Client {
             let held = self.holding(token).expect("a hold that is watched");
             let ttl_ms = held.hold.begin_renewal(ns(now)).expect("it is not being left");
             let owner = held.owner.clone();
-            let op = Op::Renew { kind: Kind::Fair, owner, token, ttl_ms };
+            let op = Op::Renew { kind: self.habits.kind(), owner, token, ttl_ms };
             self.send(now, op, About::Renew(token, ttl_ms, slot));
         }
         self.calls()
@@ -205,7 +207,7 @@ impl Client {
         let owner = held.owner.clone();
         let valid_until_ns = held.hold.valid_until_ns();
         self.renewals.forget(token.get());
-        let (kind, keep, change_number) = (Kind::Fair, change.count, change.number);
+        let (kind, keep, change_number) = (self.habits.kind(), change.count, change.number);
         let op = Op::Release { kind, owner, token, keep, change: change_number };
         let sent = Released { change, was_lost, resent: false, valid_until_ns };
         self.debt(now, op, What::Release(token, sent))
@@ -265,9 +267,31 @@ impl Client {
                 self.released(now, token, sent, said);
             }
             What::Leave => self.note_given_back(now, &debt.op),
+            What::Downgrade(token) => self.downgraded(now, token, said),
             What::Replay => {}
         }
         self.was_answered(now, id);
+    }
+
+    /// The user reads from now on.
+    pub(crate) fn downgrade(&mut self, now: u64) -> Vec<Call> {
+        if let Some(held) = self.held.iter_mut().find(|held| held.has_guard)
+            && let Some(change) = held.hold.begin_reading()
+        {
+            let (owner, token) = (held.owner.clone(), held.token);
+            let op = Op::Downgrade { owner, token, change: change.number };
+            self.debt(now, op, What::Downgrade(token));
+        }
+        self.calls()
+    }
+
+    fn downgraded(&mut self, now: u64, token: Token, said: Body) {
+        let said = Counted::of(said).expect("a reply to a change");
+        if let (Counted::Gone { holder }, Some(held)) = (said, self.holding(token)) {
+            held.hold.gone(ns(now), holder);
+            held.note_loss();
+        }
+        self.forget_ended();
     }
 
     fn released(&mut self, now: u64, token: Token, sent: Released, said: Body) {

@@ -4,7 +4,7 @@ use super::{BEAT, Before, Budget, LEASE, Move, SAMPLE, Scene, TICK};
 use crate::client::Flaw;
 use crate::turns::Turns;
 
-const NOTHING: Budget = Budget {
+pub(super) const NOTHING: Budget = Budget {
     starts: [1, 1, 0],
     fails: 0,
     refusals: 0,
@@ -18,6 +18,7 @@ const NOTHING: Budget = Budget {
     failovers: 0,
     steps: 0,
     losses: 0,
+    downgrades: 0,
 };
 
 const PASSES: &[u64] = &[1_000, 7_000];
@@ -49,7 +50,7 @@ const THE_SECOND_IS_PASSED_OVER: &[Move] = &[
 const HELD_BY_JAVA: &[Move] =
     &[Move::JavaAcquires, Move::Start(0), Move::Execute(0), Move::Hear(0)];
 
-fn scene(name: &'static str, depth: usize, before: Before, budget: Budget) -> Scene {
+pub(super) fn scene(name: &'static str, depth: usize, before: Before, budget: Budget) -> Scene {
     Scene {
         name,
         clients: 2,
@@ -66,6 +67,7 @@ fn scene(name: &'static str, depth: usize, before: Before, budget: Budget) -> Sc
         clock_steps: &[],
         turns: None,
         sample: SAMPLE,
+        shares: [None; 3],
     }
 }
 

@@ -9,7 +9,6 @@ use crate::observe;
 use crate::state::hold::Hold;
 use crate::state::in_flight::InFlightCleanup;
 use crate::state::seat::Seat;
-use fairlock_core::Op;
 use fairlock_core::client::acquiring::{Acquiring, At, Outcome, Step, Work};
 use std::future::poll_fn;
 use std::pin::pin;
@@ -88,7 +87,7 @@ fn at_once(context: &Context, wanted: &Request, machine: &mut Acquiring<Error>) 
         Step::Begin(number, Work::Send { at_once: true }) => number,
         step => return step,
     };
-    let op = Op::Acquire(machine.op(!context.store.inbox_up(), u64::MAX));
+    let op = machine.asks(!context.store.inbox_up(), u64::MAX);
     match context.store.call_now(&wanted.name, &op) {
         Some(Ok(reply)) => {
             context.note_time(&reply);
@@ -108,7 +107,7 @@ enum First {
 
 async fn run(asking: &Asking, first: First) -> Answered {
     let Asking { context, wanted, .. } = asking;
-    let waiting = observe::waiting(&wanted.asked, wanted.kind);
+    let waiting = observe::waiting(&wanted.asked, wanted.what());
     let mut result = waiting
         .within(async {
             let hold = match first {

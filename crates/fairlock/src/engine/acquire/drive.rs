@@ -229,7 +229,7 @@ impl<'a> Driver<'a> {
                 let now = Moment::at_nanos(self.course.at.ns);
                 let not_after_ms = context.ms_at(&wanted.name, now) + timeout_ms;
                 let sure = !context.store.inbox_up();
-                Doing::Call(Op::Acquire(self.course.machine.op(sure, not_after_ms)))
+                Doing::Call(self.course.machine.asks(sure, not_after_ms))
             }
             Work::Pause { least, most } => Doing::Pause(between(least, most)),
             Work::Rest { least, most } => Doing::Rest(between(least, most)),
@@ -291,7 +291,7 @@ impl<'a> Driver<'a> {
                 // A message may have brought the same grant before.
                 let is_known = has_queue(wanted.kind) && self.course.told.is_none();
                 if matches!(reply.answer.body, Body::Granted { .. }) && !is_known {
-                    observe::granted(wanted.kind, Way::Request);
+                    observe::granted(wanted.what(), Way::Request);
                 }
                 let sent = reply.sent.nanos();
                 let step = self.course.machine.answered(at, number, reply.answer.body, sent);

@@ -8,6 +8,7 @@ use crate::base::error::{Error, ErrorKind};
 use crate::engine::reenter;
 use crate::observe;
 use crate::state::seat::Seat;
+use fairlock_core::Share;
 use fairlock_core::client::acquiring::{Acquiring, Entry, Owned, OwnedEnd, OwnedStep};
 use std::pin::pin;
 use std::sync::Arc;
@@ -137,7 +138,12 @@ async fn enter_hold(asking: &Asking, seat: &Seat) -> Result<Option<Delivery>, Er
         );
         return Err(Error::misuse(message).on(&hold.name).by(hold.owner()));
     }
-    let Some(change) = hold.enter() else {
+    let entered = match hold.enter_for(wanted.share) {
+        Ok(entered) => entered,
+        Err(_) if hold.has_ended() || hold.is_being_left() => return Ok(None),
+        Err(has) => return Err(other_share(has).on(&hold.name).by(hold.owner())),
+    };
+    let Some(change) = entered else {
         return if hold.has_ended() || hold.is_being_left() {
             Ok(None)
         } else {
@@ -152,4 +158,19 @@ async fn enter_hold(asking: &Asking, seat: &Seat) -> Result<Option<Delivery>, Er
         Err(error) if error.kind() == ErrorKind::Lost => Ok(None),
         Err(error) => Err(error.by(hold.owner())),
     }
+}
+
+/// Who reads must not wait to write: it would wait for itself.
+#[cold]
+fn other_share(has: Share) -> Error {
+    Error::misuse(match has {
+        Share::Permits { .. } => {
+            "this owner holds another number of permits; ask for the same number, or as another \
+             owner"
+        }
+        _ => {
+            "this owner reads, and would wait for itself to write; release what it has first, or \
+             begin by writing"
+        }
+    })
 }

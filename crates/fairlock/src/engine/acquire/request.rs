@@ -8,7 +8,7 @@ use crate::state::seat::Seat;
 use crate::state::signals::TurnReporter;
 use fairlock_core::client::Standing;
 use fairlock_core::client::acquiring::{At, Held, Wanted};
-use fairlock_core::{Kind, LockName, Mode};
+use fairlock_core::{Kind, LockName, Mode, Share};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ use std::time::Duration;
 pub(crate) struct Request {
     pub(crate) name: LockName,
     pub(crate) kind: Kind,
+    /// What is asked for, of a lock that several may hold.
+    pub(crate) share: Share,
     /// The explicit lease, if any.
     pub(crate) lease: Option<Duration>,
     /// The longest hold, if any.
@@ -44,11 +46,16 @@ impl Request {
             && self.max_hold.is_none_or(|most| most > context.config.watchdog_lease)
     }
 
+    /// What is asked for, as metrics and events name it.
+    pub(crate) fn what(&self) -> observe::What {
+        observe::What(self.kind, self.share)
+    }
+
     /// What metrics and events show of it.
     pub(crate) fn told(&self) -> observe::Request<'_> {
         observe::Request {
             name: &self.name,
-            kind: self.kind,
+            kind: self.what(),
             try_once: self.try_once,
             asked: &self.asked,
         }
@@ -59,6 +66,7 @@ impl Request {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Wanted {
             kind: self.kind,
+            share: self.share,
             mode: if self.try_once { Mode::Try } else { Mode::Wait },
             lease_ms: self.lease_ms(context),
             renewed: self.is_renewed(context),

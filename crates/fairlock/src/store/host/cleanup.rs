@@ -2,14 +2,12 @@
 //! amount each.
 
 use super::file::HostFile;
-use super::folder::{ALIVE, BASE, BELL, DEAD, Folder, NEW, name};
+use super::folder::{ALIVE, BASE, BELL, DEAD, Folder, KEPT, LEFT, NEW, name};
 use super::liveness::{self, Sign};
 use super::wake_up::Message;
 use super::{folder, wake_up};
 use crate::base::clock::lock;
 use fairlock_core::{ClientId, LockName};
-use rustix::fs::OFlags;
-use rustix::io::Errno;
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -43,7 +41,7 @@ const LISTENERS_MAX: usize = 1_000;
 /// From now on, `client` is told when the lock `name`, which has no queue, is free.
 pub(super) fn listen(folder: &Folder, name: &LockName, client: ClientId) {
     // If this fails, the client still looks at its heartbeats.
-    let _ = folder.touch(&listeners(name), &client.to_string());
+    let _ = folder.touch_in(&listeners(name), &client.to_string());
 }
 
 /// Undoes [`listen`].
@@ -67,8 +65,11 @@ pub(super) fn tell(folder: &Folder, name: &LockName, own: ClientId) {
         if client == own {
             continue;
         }
-        if wake_up::ring(folder, client, &Message::Free(folder::hash(name))) {
-            told += 1;
+        // The bell of one that was killed takes messages until it is removed.
+        if wake_up::is_heard(folder, client) {
+            if wake_up::ring(folder, client, &Message::Free(folder::hash(name))) {
+                told += 1;
+            }
         } else if !is_there(folder, client) {
             let _ = folder.remove(&format!("{listeners}/{client}"));
         }
@@ -123,7 +124,9 @@ fn forget(
         }
         let Some(next) = next else {
             for client in dead {
-                let _ = folder.remove(&name(client, DEAD));
+                for proof in [DEAD, LEFT] {
+                    let _ = folder.remove(&name(client, proof));
+                }
             }
             return;
         };
@@ -148,6 +151,17 @@ fn sweep_name(folder: &Folder, found: &str) -> Option<ClientId> {
             let _ = folder.remove(found);
         }
         DEAD if is_older(folder, found, DEAD_KEPT) => return client(),
+        LEFT if is_older(folder, found, DEAD_KEPT) => {
+            return client().filter(|client| liveness::look(folder, *client) == Sign::Gone);
+        }
+        // Without a proof of its client's death it keeps nothing.
+        KEPT if first
+            .split_once('.')
+            .and_then(|(client, _)| ClientId::parse(client.as_bytes()))
+            .is_none_or(|client| liveness::look(folder, client) == Sign::Unknown) =>
+        {
+            let _ = folder.remove(found);
+        }
         NEW if is_older(folder, found, NEW_KEPT) => {
             let _ = folder.remove(found);
         }
@@ -171,12 +185,7 @@ fn is_there(folder: &Folder, client: ClientId) -> bool {
     match liveness::look(folder, client) {
         Sign::Alive => true,
         Sign::Gone => false,
-        // Opening it for writing fails if nobody reads. Any other failure, such as a lack of
-        // descriptors, proves nothing.
-        Sign::Unknown => !matches!(
-            folder.open_fifo(&name(client, BELL), OFlags::WRONLY),
-            Err(Errno::NXIO | Errno::NOENT)
-        ),
+        Sign::Unknown => wake_up::is_heard(folder, client),
     }
 }
 

@@ -3,8 +3,10 @@
 
 use super::boot::Boot;
 use super::folder::Folder;
+use super::line::Locked;
+use super::patience::{patiently, seldom};
 use super::schema::{self, Schema};
-use super::turns::Turns;
+use super::turns::{Turn, Turns};
 use super::users::User;
 use super::views::{Apart, Views};
 use super::{codec, fault, forks, opening};
@@ -15,6 +17,7 @@ use fairlock_core::{
     Answer, ClientId, Effect, LockName, LockState, Op, OwnerId, Rules, Snapshot, World,
 };
 use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, params};
+use rustix::io::Errno;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
@@ -34,10 +37,8 @@ const IDLE_KEPT_MS: u64 = 60_000;
 const SWEEP_EACH: u64 = 32;
 const SWEEP_ROWS: u32 = 128;
 
-/// First and longest pause between attempts while another process has the file locked. A
-/// transaction takes some 30 us.
-pub(super) const PAUSE_MIN: Duration = Duration::from_micros(20);
-pub(super) const PAUSE_MAX: Duration = Duration::from_millis(2);
+/// A call that may wait for less than this long does not stand in line, but gives up if others do.
+const LINE_MIN: Duration = Duration::from_millis(1);
 
 /// How a file is used.
 #[derive(Clone, Debug)]
@@ -367,10 +368,11 @@ impl HostFile {
         work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let turns = Arc::clone(&self.turns);
-        let Some((_turn, left)) = turns.wait(self.busy) else {
+        let Some((turn, left)) = turns.wait(self.busy) else {
             return Err(fault::busy(&self.path, self.busy));
         };
-        self.begin(left)?;
+        // Given back after the commit.
+        let _place = self.begin(&turn, left)?;
         let done = self.check().and_then(|()| work(self));
         let committed = match done {
             Ok(value) => match execute(&self.db, "COMMIT") {
@@ -388,12 +390,28 @@ impl HostFile {
         committed
     }
 
-    fn begin(&mut self, left: Duration) -> Result<(), StoreError> {
+    /// Begins a transaction, within `left`. If another process has the file, this one stands in
+    /// line: of many, only the first tries again. Returns the place in the line, if it has one.
+    fn begin(&mut self, turn: &Turn<'_>, left: Duration) -> Result<Option<Locked>, StoreError> {
         if !self.db.is_autocommit() {
             // A panic has left it open.
             self.roll_back();
         }
-        patiently(&self.path, left, || execute(&self.db, "BEGIN IMMEDIATE"))
+        let begin = || execute(&self.db, "BEGIN IMMEDIATE");
+        match begin() {
+            Ok(()) => return Ok(None),
+            Err(error) if fault::is_busy(&error) => {}
+            Err(error) => return Err(fault::of(&self.path, &error, false)),
+        }
+        let until = Moment::now().plus(left);
+        let in_line = if left < LINE_MIN { Duration::ZERO } else { left / 2 };
+        match turn.processes().wait(|| self.folder.open_line(), in_line) {
+            Ok(place) => patiently(&self.path, until.left(), begin).map(|()| Some(place)),
+            Err(Errno::WOULDBLOCK) if in_line.is_zero() => Err(fault::busy(&self.path, left)),
+            // It tries all the same: a child may have inherited the line from one that was killed,
+            // or there is no thread.
+            Err(_) => seldom(&self.path, until.left(), begin).map(|()| None),
+        }
     }
 
     fn roll_back(&mut self) {
@@ -671,28 +689,4 @@ pub(super) fn set_value(
 
 pub(super) fn execute(db: &Connection, sql: &str) -> rusqlite::Result<()> {
     db.prepare_cached(sql)?.execute([]).map(drop)
-}
-
-/// Retries while others have the file locked, for `busy` at most.
-pub(super) fn patiently<T>(
-    path: &Path,
-    busy: Duration,
-    mut work: impl FnMut() -> rusqlite::Result<T>,
-) -> Result<T, StoreError> {
-    let mut until = None;
-    let mut pause = PAUSE_MIN;
-    loop {
-        match work() {
-            Ok(done) => return Ok(done),
-            Err(error) if fault::is_busy(&error) => {
-                let now = Moment::now();
-                if now >= *until.get_or_insert_with(|| now.plus(busy)) {
-                    return Err(fault::busy(path, busy));
-                }
-                std::thread::sleep(pause);
-                pause = (pause * 3 / 2).min(PAUSE_MAX);
-            }
-            Err(error) => return Err(fault::of(path, &error, false)),
-        }
-    }
 }

@@ -4,16 +4,21 @@
 //!   `liveness`.
 //! - `<client>.dead`: the same FIFO after somebody found that client dead. Until it is removed, it
 //!   proves the death to those who meet the client elsewhere.
+//! - `<client>.left`: `alive`, after its client has left a hold to the store.
+//! - `<client>.<hash of a lock's name>-<token>.kept`: that hold, which lasts as long as its lease.
 //! - `<client>.bell`, a FIFO: messages to the client. See `wake_up`.
 //! - `<hash of a lock's name>.base/<client>`: the client waits for the lock, which has no queue.
+//! - `line`: the processes that wait for the file hold the kernel's lock on it, one after the other.
+//!   See `line`.
 //! - `*.new`: about to be renamed to one of these names.
 
-use super::file::{OpenOptions, PAUSE_MAX, PAUSE_MIN};
+use super::file::OpenOptions;
+use super::line::{Line, Locked};
 use super::{mounts, place};
 use crate::base::clock::{Moment, lock};
 use crate::base::error::Error;
-use fairlock_core::{ClientId, LockName};
-use rustix::fs::{self, AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, flock};
+use fairlock_core::{ClientId, LockName, Token};
+use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::DirBuilder;
 use std::io;
@@ -25,9 +30,12 @@ use std::time::Duration;
 
 pub(super) const ALIVE: &str = "alive";
 pub(super) const DEAD: &str = "dead";
+pub(super) const LEFT: &str = "left";
+pub(super) const KEPT: &str = "kept";
 pub(super) const BELL: &str = "bell";
 pub(super) const BASE: &str = "base";
 pub(super) const NEW: &str = "new";
+const LINE: &str = "line";
 
 /// How often creating a FIFO is tried. Its first name can be removed by a cleanup that mistakes a
 /// slow start for a leftover.
@@ -79,21 +87,37 @@ impl Folder {
     /// Takes the kernel's lock on the folder: users enter and leave the file one at a time.
     pub(super) fn gate(&self, patience: Duration) -> rustix::io::Result<Gate> {
         let until = Moment::now().plus(patience);
-        let mut pause = PAUSE_MIN;
         loop {
-            let gate = Gate(self.fd());
-            match flock(&gate.0, FlockOperation::NonBlockingLockExclusive) {
-                // If the folder was removed, nobody else can come to this gate, and there is no
-                // other.
-                Ok(()) if place::leads_to(&self.at, &gate.0) || !self.at.exists() => {
-                    return Ok(gate);
-                }
-                Ok(()) => self.mend().map_err(|_| Errno::NOENT)?,
-                Err(Errno::WOULDBLOCK) if Moment::now() < until => std::thread::sleep(pause),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error),
+            // Not the folder's own descriptor: two threads of this process have to exclude each
+            // other.
+            let gate = Line::default().wait(|| self.open_folder("."), until.left())?;
+            // If the folder was removed, nobody else can come to this gate, and there is no other.
+            if place::leads_to(&self.at, &gate) || !self.at.exists() {
+                return Ok(Gate { _locked: gate });
             }
-            pause = (pause * 3 / 2).min(PAUSE_MAX);
+            self.mend().map_err(|_| Errno::NOENT)?;
+        }
+    }
+
+    /// Opens the file in which the processes stand in line; creates it if it is missing.
+    pub(super) fn open_line(&self) -> rustix::io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match fs::openat(&*self.fd(), LINE, flags, Mode::empty()) {
+            Err(Errno::NOENT) => {}
+            opened => return opened,
+        }
+        let make = flags | OFlags::CREATE | OFlags::EXCL;
+        match fs::openat(&*self.fd(), LINE, make, self.mode) {
+            Ok(fd) => {
+                // Before these, others of the group may be refused, and try without a line.
+                if self.group.is_some() {
+                    fs::fchown(&fd, None, self.group)?;
+                }
+                fs::fchmod(&fd, self.mode)?;
+                Ok(fd)
+            }
+            Err(Errno::EXIST) => fs::openat(&*self.fd(), LINE, flags, Mode::empty()),
+            Err(error) => Err(error),
         }
     }
 
@@ -164,8 +188,14 @@ impl Folder {
         let _ = fs::unlinkat(&*self.fd(), name, AtFlags::REMOVEDIR);
     }
 
+    /// Creates an empty file, unless it exists.
+    pub(super) fn touch(&self, file: &str) -> rustix::io::Result<()> {
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        fs::openat(&*self.fd(), file, flags, self.mode).map(drop)
+    }
+
     /// Creates an empty file in a folder in it, which is created if it is missing.
-    pub(super) fn touch(&self, folder: &str, file: &str) -> rustix::io::Result<()> {
+    pub(super) fn touch_in(&self, folder: &str, file: &str) -> rustix::io::Result<()> {
         let mut tries = 0;
         loop {
             let group = self.group.is_some();
@@ -178,10 +208,9 @@ impl Folder {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(error),
             }
-            let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             tries += 1;
-            match fs::openat(&*self.fd(), format!("{folder}/{file}"), flags, self.mode) {
-                Ok(_) => return Ok(()),
+            match self.touch(&format!("{folder}/{file}")) {
+                Ok(()) => return Ok(()),
                 // The last client has just left and removed the folder.
                 Err(Errno::NOENT) if tries < MAKE_TRIES => {}
                 Err(error) => return Err(error),
@@ -254,16 +283,17 @@ fn open_at(at: &Path, options: &OpenOptions) -> io::Result<(OwnedFd, Option<Gid>
 
 /// See [`Folder::gate`]. Dropping this opens the gate again.
 #[derive(Debug)]
-pub(super) struct Gate(Arc<OwnedFd>);
-
-impl Drop for Gate {
-    fn drop(&mut self) {
-        let _ = flock(&self.0, FlockOperation::Unlock);
-    }
+pub(super) struct Gate {
+    _locked: Locked,
 }
 
 pub(super) fn name(client: ClientId, ending: &str) -> String {
     format!("{client}.{ending}")
+}
+
+/// The name of the file that keeps this hold.
+pub(super) fn kept(client: ClientId, lock: &LockName, token: Token) -> String {
+    format!("{client}.{:016x}-{token}.{KEPT}", hash(lock))
 }
 
 /// FNV-1a hash, for places where a lock's name would be too long. Two names with the same hash wake

@@ -5,10 +5,10 @@
 //! leases are.
 
 use super::file::HostFile;
-use super::{codec, store};
+use super::{around, codec};
 use crate::store::StoreError;
-use fairlock_core::{ClientId, LockName, Snapshot};
-use rusqlite::params;
+use fairlock_core::{ClientId, LockName, SimpleValue, Snapshot, Token};
+use rusqlite::{OptionalExtension, params};
 use std::collections::HashSet;
 
 /// Locks that name a dead client, and where to continue; `None` at the end.
@@ -44,9 +44,30 @@ impl HostFile {
         });
         Ok((names.collect(), next))
     }
+
+    /// Whether the lock is held under this token.
+    ///
+    /// # Errors
+    /// As [`HostFile::apply`].
+    pub(super) fn is_held_under(&self, name: &LockName, token: Token) -> Result<bool, StoreError> {
+        let state: Option<Vec<u8>> = self.read(|file| {
+            let mut statement = file.db.prepare_cached("SELECT state FROM lock WHERE name = ?1")?;
+            statement.query_row([name.as_bytes()], |row| row.get(0)).optional()
+        })?;
+        let lock = state.and_then(|state| codec::decode(name, &state).ok());
+        Ok(lock.is_some_and(|lock| is_held_under(&lock, token, self.now_us() / 1_000)))
+    }
+}
+
+fn is_held_under(lock: &Snapshot, token: Token, now_ms: u64) -> bool {
+    let lasts = |end: Option<u64>| end.is_none_or(|end| now_ms <= end);
+    match &lock.value {
+        Some(SimpleValue::Ours { token: of, .. }) => *of == token && lasts(lock.value_expires),
+        _ => lock.token == Some(token.get()) && !lock.hold.is_empty() && lasts(lock.hold_expires),
+    }
 }
 
 /// The clients that hold the lock or wait for it.
 pub(super) fn clients(lock: &Snapshot) -> impl Iterator<Item = ClientId> {
-    store::holder(lock).into_iter().chain(lock.queue.iter().filter_map(|owner| owner.client()))
+    around::holder(lock).into_iter().chain(lock.queue.iter().filter_map(|owner| owner.client()))
 }

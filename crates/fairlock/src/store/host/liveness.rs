@@ -10,9 +10,13 @@
 //!
 //! A client without the FIFO is unknown: it ended properly, or somebody removed the FIFO while it
 //! is alive. That proves nothing, so its holds last as long as their leases.
+//!
+//! A client that leaves a hold to the store renames its FIFO to `left`, after it has named the hold
+//! in a file of its own (`kept`). Its death can be proven as before, and ends all its holds but
+//! those. Older programs do not look for `left`: to them the client is unknown.
 
-use super::folder::{self, ALIVE, BELL, DEAD, Folder};
-use fairlock_core::{ClientId, OwnerId, World};
+use super::folder::{self, ALIVE, BELL, DEAD, Folder, LEFT};
+use fairlock_core::{ClientId, LockName, OwnerId, Token, World};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use std::cell::RefCell;
@@ -51,13 +55,39 @@ impl Liveness {
 }
 
 /// From now on nothing can be proven about `client`, so its holds last as long as their leases.
-pub(super) fn disown(folder: &Folder, client: ClientId) {
-    let _ = folder.remove(&folder::name(client, ALIVE));
+fn disown(folder: &Folder, client: ClientId) {
+    for ending in [ALIVE, LEFT] {
+        let _ = folder.remove(&folder::name(client, ending));
+    }
 }
 
-/// The client ends properly.
-pub(super) fn farewell(folder: &Folder, client: ClientId) {
-    disown(folder, client);
+/// From now on the death of `client` does not end this hold, which lasts as long as its lease.
+pub(super) fn leave(folder: &Folder, client: ClientId, name: &LockName, token: Token) {
+    // In this order: whoever finds the client dead meanwhile must know of the hold.
+    let kept = folder.touch(&folder::kept(client, name, token));
+    if kept.is_err() {
+        return disown(folder, client);
+    }
+    // It fails for the second hold. If others have removed the FIFO, nothing can be proven.
+    let _ = folder.rename(&folder::name(client, ALIVE), &folder::name(client, LEFT));
+}
+
+/// Undoes [`leave`] for a hold that is over.
+pub(super) fn forget_left(folder: &Folder, client: ClientId, name: &LockName, token: Token) {
+    let _ = folder.remove(&folder::kept(client, name, token));
+}
+
+/// Whether this hold lasts as long as its lease, even if `client` is dead.
+pub(super) fn is_left(folder: &Folder, client: ClientId, name: &LockName, token: Token) -> bool {
+    folder.has(&folder::kept(client, name, token))
+}
+
+/// The client ends properly. With `is_provable`, its death can be proven as if it was killed, once
+/// its [`Liveness`] is dropped.
+pub(super) fn farewell(folder: &Folder, client: ClientId, is_provable: bool) {
+    if !is_provable {
+        disown(folder, client);
+    }
     let _ = folder.remove(&folder::name(client, BELL));
 }
 
@@ -68,7 +98,13 @@ pub(super) fn look(folder: &Folder, client: ClientId) -> Sign {
 
 /// Like [`look`]; also returns the end of the FIFO on which the client's death is reported.
 pub(super) fn watch(folder: &Folder, client: ClientId) -> (Sign, Option<OwnedFd>) {
-    let fd = match folder.open_fifo(&folder::name(client, ALIVE), OFlags::RDONLY) {
+    let open = |ending| folder.open_fifo(&folder::name(client, ending), OFlags::RDONLY);
+    let alive = match open(ALIVE) {
+        // It may be renamed between the two looks, in this direction only.
+        Err(Errno::NOENT) => open(LEFT),
+        alive => alive,
+    };
+    let fd = match alive {
         Ok(fd) => fd,
         Err(Errno::NOENT) if folder.has(&folder::name(client, DEAD)) => return (Sign::Gone, None),
         Err(_) => return (Sign::Unknown, None),
@@ -83,23 +119,25 @@ pub(super) fn watch(folder: &Folder, client: ClientId) -> (Sign, Option<OwnedFd>
     }
 }
 
-/// After a client was found dead: keeps the proof and removes the rest.
+/// After a client was found dead: keeps the proof and removes the rest. `left` stays as it is: a
+/// proof that older programs know would end what the client has left.
 pub(super) fn bury(folder: &Folder, client: ClientId) {
     // Others may be faster.
     let _ = folder.rename(&folder::name(client, ALIVE), &folder::name(client, DEAD));
     let _ = folder.remove(&folder::name(client, BELL));
 }
 
-/// Answers the core's questions during one operation of `own`.
+/// Answers the core's questions during one operation of `own` on the lock `name`.
 pub(super) struct Kernel<'a> {
     folder: &'a Folder,
     own: ClientId,
+    name: &'a LockName,
     found: RefCell<HashMap<ClientId, bool>>,
 }
 
 impl<'a> Kernel<'a> {
-    pub(super) fn new(folder: &'a Folder, own: ClientId) -> Self {
-        Self { folder, own, found: RefCell::default() }
+    pub(super) fn new(folder: &'a Folder, own: ClientId, name: &'a LockName) -> Self {
+        Self { folder, own, name, found: RefCell::default() }
     }
 
     /// The clients that were found dead.
@@ -120,5 +158,9 @@ impl World for Kernel<'_> {
     fn gone(&self, client: ClientId) -> bool {
         let ask = || look(self.folder, client) == Sign::Gone;
         client != self.own && *self.found.borrow_mut().entry(client).or_insert_with(ask)
+    }
+
+    fn is_left(&self, client: ClientId, token: Token) -> bool {
+        is_left(self.folder, client, self.name, token)
     }
 }

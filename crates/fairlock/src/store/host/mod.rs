@@ -11,6 +11,7 @@
 //! - `codec`: a lock's state as bytes;
 //! - `opening`: from a path to a file of the right version in the right boot;
 //! - `file`: the transactions; `turns`: whose turn it is to write, among the clients of a process;
+//!   `line`: the same among processes; `patience`: tries again;
 //! - `users`: who uses the file, and that all of them use the same one; `views`: whether they still
 //!   do;
 //! - `forks`: which processes may use SQLite at all;
@@ -20,22 +21,26 @@
 //! - `hand`: a client's thread that may block;
 //! - `folder`: what clients keep beside the file; `liveness`: which of them are alive; `watch`: who
 //!   learns of whose death; `wake_up`: messages between clients; `deadlines`: when heartbeats are
-//!   due; `cleanup`: removes what dead clients left; `graves`: which locks still name them.
+//!   due; `around` and `early`: who has to look at a lock after an operation; `cleanup`: removes what dead clients left; `graves`: which locks still name them.
 
+mod around;
 mod boot;
 mod cleanup;
 mod clients;
 mod codec;
 mod deadlines;
+mod early;
 mod fault;
 mod file;
 mod folder;
 mod forks;
 mod graves;
 mod hand;
+mod line;
 mod liveness;
 mod mounts;
 mod opening;
+mod patience;
 mod place;
 mod schema;
 mod store;

@@ -2,12 +2,13 @@
 
 use super::boot::Boot;
 use super::codec::Damaged;
-use super::file::{self, HostFile, OpenOptions, patiently, set_value, value};
+use super::file::{self, HostFile, OpenOptions, set_value, value};
 use super::folder::Folder;
+use super::patience::patiently;
 use super::schema::{self, Found, Schema};
 use super::users::{self, User};
 use super::views::Views;
-use super::{codec, fault, forks, place};
+use super::{codec, fault, folder, forks, place};
 use crate::base::clock::{Moment, lock};
 use crate::base::error::{Error, ErrorKind};
 use crate::store::StoreError;
@@ -278,7 +279,7 @@ pub(super) fn is_lived_in(path: &Path) -> bool {
     };
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     found.filter_map(Result::ok).map(|entry| entry.path()).any(|entry| {
-        entry.extension().is_some_and(|ending| ending == "alive")
+        entry.extension().is_some_and(|ending| ending == folder::ALIVE || ending == folder::LEFT)
             && match rustix::fs::open(&entry, flags, Mode::empty()) {
                 Ok(fd) => {
                     flock(&fd, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)

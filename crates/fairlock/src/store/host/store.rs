@@ -6,13 +6,15 @@
 //! another thread and back. If somebody else has the file, the call continues on a thread that may
 //! block, one call of a client at a time.
 
+use super::around::{beats_apart, behind_leaver, behind_of};
 use super::cleanup;
 use super::deadlines::Deadlines;
+use super::early::Before;
 use super::file::{HostFile, OpenOptions};
 use super::folder::{self, Folder};
 use super::graves;
 use super::hand::Hand;
-use super::liveness::{self, Kernel, Liveness, Sign};
+use super::liveness::{self, Kernel, Liveness};
 use super::wake_up::{self, Message, WakeUp};
 use super::watch::Watches;
 use crate::base::clock::{Moment, lock};
@@ -24,9 +26,9 @@ use crate::store::entry::LockEntry;
 use crate::store::{Boxed, Cursor, Event, Events, Page, Reply, Store, StoreError, Topic};
 use fairlock_core::{
     Acquire, Answer, Body, Channel, ClientId, Effect, Kind, LockName, Mode, Op, OwnerId, Payload,
-    REGISTRY_TTL_MS, RequestId, Rules, SimpleValue, Snapshot, has_queue, is_string,
+    REGISTRY_TTL_MS, Rules, Snapshot, Token, has_queue,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
@@ -38,22 +40,13 @@ use tokio::task::AbortHandle;
 /// How long a call waits for the file on the caller's own thread: about ten transactions of others.
 const AT_ONCE: Duration = Duration::from_micros(300);
 
-/// How many dead waiters are removed from the queue in one go, when a waiter behind them decides
-/// whom to watch.
-const LEFT_MAX: u32 = 64;
+/// How often an operation continues that could not look at the whole queue, at 64 dead waiters
+/// each. If that is not enough, the client's engine goes on.
+const MORE_MAX: u32 = 1_000;
 
-/// Heartbeats here only find lost messages and stopped waiters, so they are this many times rarer
-/// than on a server: ten seconds apart by default. A waiter may cost a millisecond a minute.
-const BEATS_APART: f64 = 5.0;
-
-/// Waiters at these places send heartbeats at that rate, to find that one before them was granted
-/// the lock and is stopped. The first has nobody before it, and those further behind rely on these;
-/// they send half as many.
-const LOOKOUTS: std::ops::RangeInclusive<usize> = 1..=3;
-
-/// Longest heartbeat period: the registry of a lock's waiters outlives two missed heartbeats, even
-/// if processes of older versions wait, which keep it for a minute.
-const BEAT_MAX: Duration = Duration::from_millis(REGISTRY_TTL_MS / 3);
+/// How many holds that were left to the store are looked at when another one is: so those that are
+/// over never outnumber the others for long.
+const KEPT_LOOKS: usize = 2;
 
 /// A heartbeat that finds nothing to do is not written while the registry lasts for this many
 /// milliseconds more: it outlives two missed heartbeats after this one.
@@ -62,27 +55,31 @@ const KEPT_MS: u64 = REGISTRY_TTL_MS;
 /// The store of one client.
 pub(crate) struct HostStore(Arc<Inner>);
 
-struct Inner {
-    client: ClientId,
+pub(super) struct Inner {
+    pub(super) client: ClientId,
     /// The owner in topics of fair locks: the waiters of a client are woken together.
     me: OwnerId,
-    rules: Rules,
+    pub(super) rules: Rules,
     /// How the file was opened.
     options: OpenOptions,
     /// Longest wait for the file in one copy of a call.
     patience: Duration,
-    folder: Arc<Folder>,
+    pub(super) folder: Arc<Folder>,
     file: Mutex<HostFile>,
     /// Runs the calls that wait for the file.
     hand: Hand,
     /// Longest wait for such a call.
     limit: Duration,
-    watches: Arc<Watches>,
+    pub(super) watches: Arc<Watches>,
     deadlines: Deadlines,
     /// Fair locks that this client waits for, each with the place that the last look showed.
-    waits: Mutex<HashMap<LockName, usize>>,
+    pub(super) waits: Mutex<HashMap<LockName, usize>>,
     /// Locks without a queue that it waits for, and how many of its waiters listen.
-    listened: Mutex<HashMap<LockName, usize>>,
+    pub(super) listened: Mutex<HashMap<LockName, usize>>,
+    /// The holds that this client has left to the store, as far as their files may exist.
+    left: Mutex<VecDeque<(LockName, Token)>>,
+    /// A release, or the end of a wait, could not be written.
+    unfinished: AtomicBool,
     hears: AtomicBool,
     /// The task that reads the bell; `None` after the client's end.
     wake_ups: Mutex<Option<AbortHandle>>,
@@ -136,6 +133,8 @@ impl HostStore {
             limit: config.store_timeout,
             waits: Mutex::default(),
             listened: Mutex::default(),
+            left: Mutex::default(),
+            unfinished: AtomicBool::new(false),
             hears: AtomicBool::new(true),
             wake_ups: Mutex::default(),
             this: Weak::clone(this),
@@ -272,34 +271,78 @@ impl Inner {
 
     /// Carries out one operation on the file, and checks what follows from it.
     fn carry_out(&self, file: &mut HostFile, name: &LockName, op: &Op) -> Result<Done, StoreError> {
-        let world = Kernel::new(&self.folder, self.client);
-        let mut behind = None;
+        let world = Kernel::new(&self.folder, self.client, name);
+        let (mut behind, mut earlier) = (None, None);
         let quiet = match op {
             Op::Beat { client, waiters } => {
                 file.beat_quietly(name, (*client, waiters), &self.rules, &world, KEPT_MS)?
             }
             _ => None,
         };
-        let see = |before: &Snapshot| behind = behind_leaver(before, op);
-        let (answer, mut effects) = match quiet {
+        let see = |before: &Snapshot| {
+            behind = behind_leaver(before, op);
+            earlier = Some(Before::of(before, op));
+        };
+        let (mut answer, mut effects) = match quiet {
             Some(answer) => (answer, Vec::new()),
             None => file.apply_seeing(name, op, &self.rules, &world, see)?,
         };
+        self.go_on(file, name, op, &world, &mut answer, &mut effects);
         self.bury(world);
-        let moved = match (op, &answer.body) {
+        let mut moved = match (op, &answer.body) {
             (Op::Leave { .. }, Body::Left) => behind,
             (Op::Acquire(Acquire { order: Some(_), owner, .. }), Body::Queued { .. }) => {
                 file.known(name).and_then(|now| behind_of(now, owner))
             }
             _ => None,
         };
+        moved = moved.filter(|client| *client != self.client);
         self.look_around(file, name, op, &answer, &mut effects);
+        if let Some(now) = file.known(name)
+            && earlier.is_some_and(|before| before.ends_early(now))
+        {
+            // Nobody else would look when it ends.
+            moved = now.queue.front().and_then(OwnerId::client).or(moved);
+            if matches!(op, Op::Renew { kind, .. } if !has_queue(*kind)) {
+                effects.push(Effect { channel: Channel::Base, payload: Payload::Zero });
+            }
+        }
+        self.space_out(name, &mut answer.body);
         if matches!(op, Op::Beat { .. })
             || matches!(answer.body, Body::Queued { .. } | Body::Busy { .. } | Body::Taken { .. })
         {
             self.keep_bell();
         }
-        Ok(Done { answer, effects, moved: moved.filter(|client| *client != self.client) })
+        Ok(Done { answer, effects, moved })
+    }
+
+    /// After an operation that left dead waiters for the next call: removes them, too, so that
+    /// nobody waits behind them for a heartbeat.
+    fn go_on(
+        &self,
+        file: &mut HostFile,
+        name: &LockName,
+        op: &Op,
+        world: &Kernel<'_>,
+        answer: &mut Answer,
+        effects: &mut Vec<Effect>,
+    ) {
+        // A try has taken nothing yet, and may find the lock free behind the dead.
+        let is_try = matches!(op, Op::Acquire(acquire) if acquire.mode == Mode::Try);
+        let again = if is_try { op } else { &Op::Nudge };
+        for _ in 0..MORE_MAX {
+            if !answer.more {
+                return;
+            }
+            // `op` is done. The answer still says that there is more to do.
+            let Ok((next, more)) = file.apply(name, again, &self.rules, world) else { return };
+            effects.extend(more);
+            answer.more = next.more;
+            answer.removed += next.removed;
+            if is_try {
+                answer.body = next.body;
+            }
+        }
     }
 
     /// Ends what dead clients hold of the lock, and returns the clients that it still names; `None`
@@ -314,107 +357,13 @@ impl Inner {
         Some(named.unwrap_or_default())
     }
 
-    fn bury(&self, world: Kernel<'_>) {
+    pub(super) fn bury(&self, world: Kernel<'_>) {
         for client in world.dead() {
             liveness::bury(&self.folder, client);
         }
     }
 
-    /// After an operation of this client, decides whom it must watch for this lock.
-    fn look_around(
-        &self,
-        file: &mut HostFile,
-        name: &LockName,
-        op: &Op,
-        answer: &Answer,
-        effects: &mut Vec<Effect>,
-    ) {
-        match (op, &answer.body) {
-            (Op::Acquire(a), body) if !has_queue(a.kind) => {
-                let taken = matches!(body, Body::Busy { .. } | Body::Taken { foreign: false, .. });
-                if taken && a.mode == Mode::Wait && lock(&self.listened).contains_key(name) {
-                    let holder = file.known(name).and_then(holder);
-                    let holder = holder.filter(|client| *client != self.client);
-                    self.watches.set(&Topic::Base(name.clone()), holder);
-                }
-            }
-            (Op::Acquire(a), Body::Queued { .. }) if a.order.is_none() => {
-                // Behind an older waiter of this client nothing changes.
-                if lock(&self.waits).insert(name.clone(), 0).is_none() {
-                    self.follow(file, name, effects);
-                }
-            }
-            (Op::Acquire(_), Body::Queued { .. }) | (Op::Beat { .. }, _) => {
-                self.follow(file, name, effects);
-            }
-            (Op::Inspect { .. } | Op::Place { .. } | Op::Renew { .. }, _) => {}
-            _ => {
-                let waited = lock(&self.waits).contains_key(name);
-                if waited {
-                    self.follow(file, name, effects);
-                }
-            }
-        }
-    }
-
-    /// Watches the next live client before this client's oldest waiter, and removes the dead in
-    /// between.
-    fn follow(&self, file: &mut HostFile, name: &LockName, effects: &mut Vec<Effect>) {
-        let topic = self.topic(name);
-        for _ in 0..LEFT_MAX {
-            let Some(now) = file.known(name) else { break };
-            let ours = |owner: &OwnerId| owner.client() == Some(self.client);
-            let Some(at) = now.queue.iter().position(ours) else { break };
-            lock(&self.waits).insert(name.clone(), at);
-            let (before, request) = match at.checked_sub(1).and_then(|at| now.queue.get(at)) {
-                Some(waiter) => {
-                    let known = now.waiters.get(waiter).map(|waiter| waiter.request);
-                    (Some(waiter), known.or_else(|| Some(RequestId::from_random(0))))
-                }
-                None => (now.hold.keys().next(), None),
-            };
-            let Some((owner, client)) = before.and_then(|owner| Some((owner, owner.client()?)))
-            else {
-                return self.watches.set(&topic, None);
-            };
-            if client == self.client {
-                return self.watches.set(&topic, None);
-            }
-            let watched = self.watches.watched(&topic) == Some(client);
-            if watched || liveness::look(&self.folder, client) != Sign::Gone {
-                return self.watches.set(&topic, Some(client));
-            }
-            let op = match request {
-                Some(request) => Op::Leave {
-                    kind: Kind::Fair,
-                    owner: owner.clone(),
-                    request,
-                    bury: false,
-                    shared_owner: true,
-                },
-                None => Op::Nudge,
-            };
-            let world = Kernel::new(&self.folder, self.client);
-            match file.apply(name, &op, &self.rules, &world) {
-                Ok((answer, more)) => {
-                    observe::answered(name, &answer);
-                    effects.extend(more);
-                }
-                // The timer then fires at once, and this is tried again.
-                Err(_) => return self.watches.set(&topic, Some(client)),
-            }
-            self.bury(world);
-        }
-        let waits = file
-            .known(name)
-            .is_some_and(|now| now.queue.iter().any(|owner| owner.client() == Some(self.client)));
-        if !waits {
-            lock(&self.waits).remove(name);
-            self.watches.set(&topic, None);
-        }
-    }
-
-    fn topic(&self, name: &LockName) -> Topic {
+    pub(super) fn topic(&self, name: &LockName) -> Topic {
         Topic::Waiter(name.clone(), self.me.clone())
     }
 
@@ -454,8 +403,12 @@ impl Inner {
                 (Channel::Waiter(_), _) | (Channel::Inbox(_), Payload::Zero) => {}
             }
         }
-        if let Some(client) = done.moved {
-            wake_up::ring(&self.folder, client, &Message::Moved(folder::hash(name)));
+        match done.moved {
+            Some(client) if client == self.client => (self.events)(Event::Wake(self.topic(name))),
+            Some(client) => {
+                wake_up::ring(&self.folder, client, &Message::Moved(folder::hash(name)));
+            }
+            None => {}
         }
         Reply { sent, answer: done.answer, clock: None }
     }
@@ -484,6 +437,25 @@ impl Inner {
         }
     }
 
+    /// From now on this hold lasts as long as its lease, whatever becomes of this client. Forgets
+    /// earlier ones that are over.
+    fn leave(&self, name: &LockName, token: Token) {
+        liveness::leave(&self.folder, self.client, name, token);
+        let mut left = lock(&self.left);
+        // One that is busy is looked at another time.
+        if let Ok(file) = self.file.try_lock() {
+            for _ in 0..KEPT_LOOKS.min(left.len()) {
+                let Some((name, token)) = left.pop_front() else { break };
+                if matches!(file.is_held_under(&name, token), Ok(false)) {
+                    liveness::forget_left(&self.folder, self.client, &name, token);
+                } else {
+                    left.push_back((name, token));
+                }
+            }
+        }
+        left.push_back((name.clone(), token));
+    }
+
     fn list(&self, file: &mut HostFile, at: &Cursor, keys: u32) -> Result<Page, StoreError> {
         let after = match at {
             Cursor::After(name) => Some(name),
@@ -494,11 +466,11 @@ impl Inner {
             Page { entries: Vec::new(), next: names.next.map(Cursor::After), looked_at: keys };
         for name in names.names {
             for kind in [Kind::Fair, Kind::Simple] {
-                let world = Kernel::new(&self.folder, self.client);
+                let world = Kernel::new(&self.folder, self.client, &name);
                 let op = Op::Inspect { kind, limit: 0 };
                 match file.apply(&name, &op, &self.rules, &world) {
                     Ok((Answer { body: Body::Inspected(seen), .. }, _)) => {
-                        let entry = LockEntry::seen(name.clone(), is_string(kind), &seen);
+                        let entry = LockEntry::seen(name.clone(), kind, &seen);
                         page.entries.push(entry);
                         break;
                     }
@@ -516,34 +488,9 @@ impl Inner {
 struct Done {
     answer: Answer,
     effects: Vec<Effect>,
-    /// The client whose predecessor in the queue has changed.
+    /// The client whose predecessor in the queue has changed, or which must look at the end of a
+    /// hold.
     moved: Option<ClientId>,
-}
-
-/// The client whose waiter is directly behind the one that leaves.
-fn behind_leaver(before: &Snapshot, op: &Op) -> Option<ClientId> {
-    match op {
-        Op::Leave { kind, owner, .. } if has_queue(*kind) => behind_of(before, owner),
-        _ => None,
-    }
-}
-
-fn behind_of(lock: &Snapshot, owner: &OwnerId) -> Option<ClientId> {
-    let at = lock.queue.iter().position(|member| member == owner)?;
-    lock.queue.get(at + 1)?.client()
-}
-
-pub(super) fn holder(lock: &Snapshot) -> Option<ClientId> {
-    match &lock.value {
-        Some(SimpleValue::Ours { owner, .. }) => owner.client(),
-        _ => lock.hold.keys().next()?.client(),
-    }
-}
-
-/// The heartbeat period of a client at this place; locks without a queue have no places.
-fn beats_apart(place: Option<usize>, heartbeat: Duration) -> Duration {
-    let apart = if place.is_none_or(|place| LOOKOUTS.contains(&place)) { 1.0 } else { 2.0 };
-    heartbeat.mul_f64(BEATS_APART * apart).min(BEAT_MAX)
 }
 
 fn no_timer(error: &std::io::Error) -> Error {
@@ -569,8 +516,11 @@ impl Store for HostStore {
         }
         let (name, op, sent) = (name.clone(), op.clone(), Moment::now());
         self.patiently(move |inner| {
-            let done = inner.carry_out(&mut *inner.file()?, &name, &op)?;
-            Ok(inner.deliver(&name, sent, done))
+            let done = inner.file().and_then(|mut file| inner.carry_out(&mut file, &name, &op));
+            if done.is_err() && matches!(op, Op::Release { .. } | Op::Leave { .. }) {
+                inner.unfinished.store(true, Ordering::Relaxed);
+            }
+            Ok(inner.deliver(&name, sent, done?))
         })
     }
 
@@ -637,8 +587,8 @@ impl Store for HostStore {
         self.patiently(move |inner| inner.list(&mut *inner.file()?, &at, keys))
     }
 
-    fn left_behind(&self) {
-        liveness::disown(&self.0.folder, self.0.client);
+    fn left_behind(&self, name: &LockName, token: Token) {
+        self.0.leave(name, token);
     }
 
     #[cfg(feature = "yardstick")]
@@ -650,8 +600,15 @@ impl Store for HostStore {
     fn farewell(&self) -> Boxed<'_, ()> {
         let done = self.patiently(|inner| {
             let _ = lock(&inner.wake_ups).take();
-            // What is still held ends with its lease, as it would on a server.
-            liveness::farewell(&inner.folder, inner.client);
+            // What is still held ends with its lease, as it would on a server. What this client
+            // failed to give back ends with the process, which others can see then.
+            let is_provable = inner.unfinished.load(Ordering::Relaxed);
+            liveness::farewell(&inner.folder, inner.client, is_provable);
+            if !is_provable {
+                for (name, token) in lock(&inner.left).drain(..) {
+                    liveness::forget_left(&inner.folder, inner.client, &name, token);
+                }
+            }
             let mut file = lock(&inner.file);
             let done = file.farewell(inner.client);
             // Closed here, where it is waited for: the program may end before this store is
@@ -663,22 +620,5 @@ impl Store for HostStore {
             // A later client cleans up.
             let _ = done.await;
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What docs/host.md and docs/guarantees.md say about a stopped waiter depends on this.
-    #[test]
-    fn those_behind_the_first_look_out() {
-        let default = Duration::from_secs(2);
-        let apart = |place| beats_apart(place, default).as_secs();
-        assert_eq!([0, 1, 2, 3, 4, 99].map(|place| apart(Some(place))), [20, 10, 10, 10, 20, 20]);
-        assert_eq!(apart(None), 10);
-        for place in [None, Some(0), Some(1)] {
-            assert_eq!(beats_apart(place, Duration::from_secs(60)), BEAT_MAX);
-        }
     }
 }

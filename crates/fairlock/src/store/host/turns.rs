@@ -2,8 +2,10 @@
 //!
 //! SQLite has no queue: a client that finds the file locked tries again some time later. A thousand
 //! clients that do so take the processors from the one that has the lock, and none gets far. So the
-//! clients of one process stand in line here, and only the first of them tries.
+//! clients of one process stand in line here, and only the first of them tries; among processes it
+//! stands in another line (`line`).
 
+use super::line::Line as Processes;
 use crate::base::clock::{Moment, lock};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +21,11 @@ static ALL: Mutex<Option<Lines>> = Mutex::new(None);
 
 /// The line for one file.
 #[derive(Debug, Default)]
-pub(super) struct Turns(Mutex<Line>);
+pub(super) struct Turns {
+    line: Mutex<Line>,
+    /// Used by the one that has its turn.
+    processes: Processes,
+}
 
 #[derive(Debug, Default)]
 struct Line {
@@ -56,7 +62,7 @@ impl Turns {
     /// it did not come in time.
     pub(super) fn wait(&self, patience: Duration) -> Option<(Turn<'_>, Duration)> {
         let place = {
-            let mut line = lock(&self.0);
+            let mut line = lock(&self.line);
             if !line.taken {
                 line.taken = true;
                 return Some((Turn(self), patience));
@@ -73,7 +79,7 @@ impl Turns {
                 thread::park_timeout(left);
                 continue;
             }
-            let mut line = lock(&self.0);
+            let mut line = lock(&self.line);
             // It may have been called just now.
             if place.called.load(Ordering::Acquire) {
                 return Some((Turn(self), left));
@@ -84,9 +90,16 @@ impl Turns {
     }
 }
 
+impl Turn<'_> {
+    /// The line of the processes.
+    pub(super) fn processes(&self) -> &Processes {
+        &self.0.processes
+    }
+}
+
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut line = lock(&self.0.0);
+        let mut line = lock(&self.0.line);
         let Some(next) = line.waiting.pop_front() else {
             line.taken = false;
             return;
@@ -121,13 +134,13 @@ mod tests {
                     let (_turn, _) = turns.wait(SOON).unwrap();
                     lock(order).push(number);
                 });
-                while lock(&turns.0).waiting.len() <= number {
+                while lock(&turns.line).waiting.len() <= number {
                     thread::yield_now();
                 }
             }
             drop(first);
         });
         assert_eq!(*lock(&order), [0, 1, 2, 3, 4]);
-        assert!(!lock(&turns.0).taken);
+        assert!(!lock(&turns.line).taken);
     }
 }

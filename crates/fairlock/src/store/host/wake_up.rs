@@ -106,6 +106,16 @@ impl Message {
     }
 }
 
+/// Whether anybody reads the bell of this client.
+pub(super) fn is_heard(folder: &Folder, client: ClientId) -> bool {
+    // Opening it for writing fails if nobody reads. Any other failure, such as a lack of
+    // descriptors, proves nothing.
+    !matches!(
+        folder.open_fifo(&folder::name(client, BELL), OFlags::WRONLY),
+        Err(Errno::NXIO | Errno::NOENT)
+    )
+}
+
 /// Writes to another client's bell. Returns whether the message is under way; that does not
 /// guarantee that it arrives.
 pub(super) fn ring(folder: &Folder, to: ClientId, message: &Message) -> bool {

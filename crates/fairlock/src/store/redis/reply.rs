@@ -65,7 +65,7 @@ fn decode(value: Value) -> Option<Answer> {
             Body::Beaten { held, queued, retry_ms, foreign }
         }
         b"place" => Body::Place { ahead: r.maybe_count()? },
-        b"inspected" => Body::Inspected(inspection(&mut r)?),
+        b"inspected" => Body::Inspected(Box::new(inspection(&mut r)?)),
         _ => return None,
     };
     r.is_read().then_some(Answer { now_ms, more, removed, body })
@@ -87,7 +87,7 @@ fn inspection<'a>(r: &mut Reader<'a, impl Iterator<Item = &'a [u8]>>) -> Option<
         }
         queue.push(WaiterView { owner, beat_age_ms: r.maybe_count()?, order: r.maybe_count()? });
     }
-    Some(Inspection { holder, ttl_ms, token, queue_len, queue })
+    Some(Inspection { holder, ttl_ms, token, queue_len, queue, shares: None })
 }
 
 /// A reply: words, and what may be any bytes.

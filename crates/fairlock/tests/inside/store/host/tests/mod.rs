@@ -8,11 +8,13 @@
 //! - `time`: reboots, wall clocks that move, time namespaces;
 //! - `trouble`: a full disk, a stopped user, a replaced file;
 //! - `views`: mounts, removed and replaced parts, changed modes: processes that see different files;
+//! - `dead`: many clients that die at once;
 //! - `kills`: processes that are killed at random moments.
 //!
 //! `fixture` opens files; `worker` runs this test binary once more as a process of its own.
 
 mod codec;
+mod dead;
 mod fixture;
 mod fuzz;
 mod kills;

@@ -5,6 +5,7 @@ use super::worker::Worker;
 use crate::ErrorKind;
 use fairlock_core::{Body, Kind, Mode, Op};
 use fairlock_testkit::disk::Disk;
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -35,6 +36,28 @@ fn a_stopped_writer_is_waited_for_so_long_and_no_longer() {
     // committed.
     worker.kill();
     assert_eq!(body(&mut file, "job", &release(1, token)), Body::Released);
+}
+
+/// Some two hundred processes that found the file locked tried again every 2 ms each, and kept the
+/// one that had it from going on: holders were not renewed in time, and calls failed after 30 s.
+#[test]
+fn a_process_that_stands_in_line_does_not_try_again_and_again() {
+    let fixture = Fixture::new();
+    drop(fixture.open());
+    let mut last = Worker::start("stand", &fixture.path());
+    assert_eq!(last.says().as_deref(), Some("ready"));
+    let mut writer = Worker::start("block", &fixture.path());
+    assert_eq!(writer.says().as_deref(), Some("blocks"));
+    // Another process is the first in the line.
+    let line = fixture.dir.path().join("locks-clients/line");
+    let first = fs::File::options().read(true).write(true).create(true).truncate(false).open(line);
+    let first = first.unwrap();
+    flock(&first, FlockOperation::NonBlockingLockExclusive).unwrap();
+    last.tell();
+    let said = last.says().unwrap();
+    let slept: u32 = said.strip_prefix("slept ").unwrap().parse().unwrap();
+    println!("measured: a process in the line sleeps {slept} times a second");
+    assert!(slept < 100, "it tries again and again: {slept}");
 }
 
 /// The path leads to another file, or to none: a client that has the old one open must not continue

@@ -139,6 +139,7 @@ fn worker() {
             say("blocks");
             let _ = std::io::stdin().lines().next();
         }
+        "stand" => stand(&path),
         "time" => {
             let file = open(&path).unwrap();
             say("ready");
@@ -150,6 +151,27 @@ fn worker() {
         "spin" => spin(&path, number.parse().unwrap()),
         other => panic!("no such order: {other}"),
     }
+}
+
+/// Tries for a second to write to a file that is locked, and prints how often its threads slept.
+fn stand(path: &Path) {
+    let slept = || -> u64 {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let of = |task: std::fs::DirEntry| {
+            let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+            let line =
+                status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            line.map_or(0, |count| count.trim().parse::<u64>().unwrap())
+        };
+        tasks.map(|task| of(task.unwrap())).sum()
+    };
+    let options = super::super::OpenOptions { busy: Duration::from_secs(1), ..options() };
+    let mut file = super::super::HostFile::open(path, &options).unwrap();
+    say("ready");
+    let _ = std::io::stdin().lines().next();
+    let before = slept();
+    apply(&mut file, "job", &acquire(2, Mode::Try)).expect_err("it is locked");
+    say(&format!("slept {}", slept() - before));
 }
 
 /// A client whose process cannot start a thread for a while.

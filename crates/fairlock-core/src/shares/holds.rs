@@ -1,0 +1,156 @@
+//! Who holds the shares of a lock, and until when.
+
+use super::Share;
+use crate::id::{OwnerId, RequestId};
+use crate::op::Kind;
+use crate::rules::Token;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The holds of a lock with shares, and what its waiters want. The waiters' places and records are where those of a fair
+/// lock are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Shares {
+    kind: Kind,
+    holds: BTreeMap<OwnerId, SharedHold>,
+    /// `holds` by the end of their leases.
+    ends: BTreeSet<(u64, OwnerId)>,
+    /// The permits in use: the sum over `holds`.
+    used: u64,
+    /// The token of all who read now, as long as one of them does.
+    phase: Option<Token>,
+    /// What each waiter wants.
+    pub(super) wants: BTreeMap<OwnerId, Share>,
+}
+
+/// A hold of a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SharedHold {
+    /// The request that got it.
+    pub request: RequestId,
+    /// Its token.
+    pub token: Token,
+    /// The share.
+    pub share: Share,
+    /// How many times its owner has entered it.
+    pub count: u32,
+    /// The number of its last change.
+    pub change: u64,
+    /// When its lease ends, in milliseconds since 1970.
+    pub ends_ms: u64,
+}
+
+impl Shares {
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            holds: BTreeMap::new(),
+            ends: BTreeSet::new(),
+            used: 0,
+            phase: None,
+            wants: BTreeMap::new(),
+        }
+    }
+
+    /// The lock's kind.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Who holds a share.
+    pub fn holds(&self) -> &BTreeMap<OwnerId, SharedHold> {
+        &self.holds
+    }
+
+    /// What each waiter wants.
+    pub fn wants(&self) -> &BTreeMap<OwnerId, Share> {
+        &self.wants
+    }
+
+    /// The permits in use.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// When the first lease ends.
+    pub(super) fn first_end_ms(&self) -> Option<u64> {
+        self.ends.first().map(|(end, _)| *end)
+    }
+
+    /// Whose lease is over.
+    pub(super) fn first_over(&self, now_ms: u64) -> Option<OwnerId> {
+        self.ends.first().filter(|(end, _)| *end < now_ms).map(|(_, owner)| owner.clone())
+    }
+
+    /// Whether nothing that is held stands in the way of `share`.
+    pub(super) fn fits(&self, share: Share) -> bool {
+        match share {
+            Share::Whole => self.holds.is_empty(),
+            Share::Read => !self.is_whole(),
+            Share::Permits { n, limit } => self.used + u64::from(n) <= u64::from(limit),
+        }
+    }
+
+    /// Whether one holds all of it, so that nothing fits beside it.
+    pub(super) fn is_whole(&self) -> bool {
+        let first = self.holds.first_key_value().filter(|_| self.holds.len() == 1);
+        first.is_some_and(|(_, hold)| hold.share == Share::Whole)
+    }
+
+    /// The token that a further reader gets, if somebody reads.
+    pub(super) fn phase(&self) -> Option<Token> {
+        self.phase
+    }
+
+    /// The hold of `owner` under `token`, unless its lease is over.
+    pub(super) fn hold_mut(
+        &mut self,
+        owner: &OwnerId,
+        token: Token,
+        now_ms: u64,
+    ) -> Option<&mut SharedHold> {
+        let hold = self.holds.get_mut(owner)?;
+        (hold.token == token && hold.ends_ms >= now_ms).then_some(hold)
+    }
+
+    pub(super) fn add(&mut self, owner: &OwnerId, hold: SharedHold) {
+        self.used += u64::from(hold.share.permits());
+        if hold.share == Share::Read {
+            self.phase = Some(hold.token);
+        }
+        self.ends.insert((hold.ends_ms, owner.clone()));
+        let former = self.holds.insert(owner.clone(), hold);
+        debug_assert!(former.is_none(), "{owner} has two holds");
+    }
+
+    pub(super) fn remove(&mut self, owner: &OwnerId) -> Option<SharedHold> {
+        let hold = self.holds.remove(owner)?;
+        self.ends.remove(&(hold.ends_ms, owner.clone()));
+        self.used -= u64::from(hold.share.permits());
+        if self.holds.is_empty() {
+            self.phase = None;
+        }
+        Some(hold)
+    }
+
+    /// Sets the end of a lease.
+    pub(super) fn renew(&mut self, owner: &OwnerId, ends_ms: u64) {
+        let Some(hold) = self.holds.get_mut(owner) else { return };
+        let former = std::mem::replace(&mut hold.ends_ms, ends_ms);
+        if former != ends_ms {
+            self.ends.remove(&(former, owner.clone()));
+            self.ends.insert((ends_ms, owner.clone()));
+        }
+    }
+
+    /// A writer reads from now on. Its token becomes that of all who read with it.
+    pub(super) fn downgrade(&mut self, owner: &OwnerId) {
+        let Some(hold) = self.holds.get_mut(owner) else { return };
+        hold.share = Share::Read;
+        self.phase = Some(hold.token);
+    }
+
+    #[cfg(debug_assertions)]
+    pub(super) fn ends(&self) -> &BTreeSet<(u64, OwnerId)> {
+        &self.ends
+    }
+}

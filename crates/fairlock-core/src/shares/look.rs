@@ -1,0 +1,97 @@
+//! What an inspection shows of a lock with shares.
+
+use super::Share;
+use crate::id::OwnerId;
+use crate::op::{HeldBy, Inspection, WaiterView};
+use crate::rules::TOKEN_LIMIT;
+use crate::state::{Cx, LockState};
+
+/// How many holders an inspection lists. More would only load the store and the reader.
+const HOLDERS_MAX: usize = 64;
+
+/// Who holds a share, as inspection shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShareHolder {
+    /// The owner id.
+    pub owner: OwnerId,
+    /// What it has.
+    pub share: Share,
+    /// The hold count.
+    pub count: u32,
+    /// Its token.
+    pub token: crate::Token,
+    /// Remaining TTL in milliseconds.
+    pub ttl_ms: u64,
+}
+
+/// The shares of a lock, as inspection shows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SharesView {
+    /// The first holders, by their ids.
+    pub holders: Vec<ShareHolder>,
+    /// How many there are.
+    pub holding: u64,
+    /// The permits in use.
+    pub used: u64,
+    /// The smallest and the largest limit of all holders and waiters, if any names one.
+    pub limits: Option<(u32, u32)>,
+    /// What the listed waiters want, in their order.
+    pub wants: Vec<Share>,
+}
+
+impl LockState {
+    pub(super) fn inspect_shares(&mut self, limit: u32, cx: &Cx<'_>) -> Inspection {
+        let beat_age_ms = |it: &Self, owner: &OwnerId| {
+            let client = owner.client()?;
+            match cx.rules.ages {
+                true => it.beat_of(client).map(|beat| cx.now_ms.saturating_sub(beat)),
+                // Beats do not tell who is alive here.
+                false => (!cx.world.gone(client)).then_some(0),
+            }
+        };
+        let listed: Vec<_> = self.by_order.iter().take(limit as usize).cloned().collect();
+        let view = |(order, owner): &(u64, OwnerId)| WaiterView {
+            owner: owner.clone(),
+            beat_age_ms: beat_age_ms(self, owner),
+            order: Some(*order).filter(|order| *order < TOKEN_LIMIT),
+        };
+        let queue = listed.iter().map(view).collect();
+        let (token, queue_len) = (self.keys.token, self.by_order.len() as u64);
+        let (now_ms, shares) = (cx.now_ms, &*self.shared());
+        let held = || shares.holds().iter().filter(move |(_, hold)| hold.ends_ms >= now_ms);
+        let holder = |(owner, hold): (&OwnerId, &super::SharedHold)| ShareHolder {
+            owner: owner.clone(),
+            share: hold.share,
+            count: hold.count,
+            token: hold.token,
+            ttl_ms: hold.ends_ms.saturating_sub(now_ms),
+        };
+        let all = held().map(|(_, hold)| hold.share).chain(shares.wants.values().copied());
+        let limits = all.filter_map(|share| match share {
+            Share::Permits { limit, .. } => Some(limit),
+            Share::Whole | Share::Read => None,
+        });
+        let limits = limits.fold(None, |known: Option<(u32, u32)>, limit| {
+            let (least, most) = known.unwrap_or((limit, limit));
+            Some((least.min(limit), most.max(limit)))
+        });
+        let want = |(_, owner): &(u64, OwnerId)| shares.wants.get(owner).copied();
+        let seen = SharesView {
+            holders: held().take(HOLDERS_MAX).map(holder).collect(),
+            holding: held().count() as u64,
+            used: held().map(|(_, hold)| u64::from(hold.share.permits())).sum(),
+            limits,
+            wants: listed.iter().map(|waiter| want(waiter).unwrap_or_default()).collect(),
+        };
+        let first = seen.holders.first();
+        Inspection {
+            holder: first.map(|it| HeldBy { owner: it.owner.clone(), count: u64::from(it.count) }),
+            // Of the one that is shown as the holder.
+            ttl_ms: first.map(|it| it.ttl_ms),
+            token: token.and_then(crate::Token::new),
+            queue_len,
+            queue,
+            shares: Some(Box::new(seen)),
+        }
+    }
+}

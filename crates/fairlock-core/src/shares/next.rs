@@ -1,0 +1,131 @@
+//! Serves the line from its head, for as long as what the head wants fits beside what is held. Nobody is served before
+//! a living waiter that came earlier, so a request for much starves nobody, and is not starved.
+
+use super::{Share, SharedHold};
+use crate::id::OwnerId;
+use crate::liveness::{Verdict, is_over};
+use crate::next::{Door, granted_ms};
+use crate::op::{Channel, Effect, Grant, Payload};
+use crate::rules::Token;
+use crate::state::{Cx, LockState};
+
+/// How many grants one call makes before it replies MORE: this keeps a call short, however many readers wait.
+const GRANTS_MAX: u32 = 128;
+
+impl LockState {
+    pub(super) fn serve_line(&mut self, cx: &mut Cx<'_>) -> Door {
+        self.end_leases(cx);
+        let (mut looks, mut grants) = (0, 0);
+        while let Some((_, head)) = self.by_order.first() {
+            if looks == crate::LOOKED_AT_MAX || grants == GRANTS_MAX {
+                cx.more = true;
+                return Door::Closed;
+            }
+            let head = head.clone();
+            let want = self.shared().wants.get(&head).copied();
+            let Some(share) = want.filter(|_| self.is_on_record(&head)) else {
+                // Its record was lost. It returns to its place when it notices.
+                self.leave_line(&head);
+                self.note_removed(cx);
+                looks += 1;
+                continue;
+            };
+            if !self.makes_room(share, cx) {
+                // It is looked at only where that may help those behind it, or a caller that tries.
+                let others = self.by_order.len() > 1 || cx.is_trying();
+                let blocks = others && !self.shared().is_whole();
+                if !blocks || !self.is_surely_dead(&head, cx) {
+                    return Door::Closed;
+                }
+                self.remove_dead(&head, cx);
+                looks += 1;
+                continue;
+            }
+            match self.judge(&head, cx) {
+                Verdict::Grant if !self.can_mint(cx.now_us) => return Door::Closed,
+                Verdict::Grant => {
+                    self.grant_share(&head, share, cx);
+                    grants += 1;
+                }
+                Verdict::Remove => {
+                    self.remove_dead(&head, cx);
+                    looks += 1;
+                }
+                Verdict::Wait => return Door::Closed,
+            }
+        }
+        Door::Open
+    }
+
+    /// Whether `share` fits, if need be after the holds of clients that are known to be gone have ended, other than those
+    /// that were left to the store.
+    pub(super) fn makes_room(&mut self, share: Share, cx: &mut Cx<'_>) -> bool {
+        if self.shared().fits(share) {
+            return true;
+        }
+        if cx.world.proves_death() {
+            let holds = self.shared().holds().iter();
+            let over = holds.filter(|(owner, hold)| is_over(owner, Some(hold.token), cx.world));
+            let over: Vec<_> = over.map(|(owner, _)| owner.clone()).collect();
+            over.iter().for_each(|owner| self.end_share(owner, cx));
+        }
+        self.shared().fits(share)
+    }
+
+    fn remove_dead(&mut self, owner: &OwnerId, cx: &mut Cx<'_>) {
+        self.leave_line(owner);
+        self.note_removed(cx);
+        cx.removed += 1;
+    }
+
+    /// Gives a waiter its share.
+    fn grant_share(&mut self, owner: &OwnerId, share: Share, cx: &mut Cx<'_>) {
+        let Some(client) = owner.client() else { return };
+        let Some(waiter) = self.keys.waiters.get(owner).cloned() else { return };
+        let own_call = cx.caller.as_ref() == Some(owner);
+        let beat = self.beat_of(client).unwrap_or(0).min(cx.now_ms);
+        let ttl_ms = if own_call { waiter.lease_ms } else { granted_ms(beat, waiter.lease_ms, cx) };
+        let token = self.take_share(owner, waiter.request, share, ttl_ms, cx);
+        self.leave_line(owner);
+        if !own_call {
+            let grant = Grant { request: waiter.request, token, ttl_ms };
+            let payload = Payload::Grant { grant, at_ms: cx.now_ms };
+            cx.effects.push(Effect { channel: Channel::Inbox(client), payload });
+        }
+    }
+
+    /// Writes a hold. Those who read at the same time have one token: they do not exclude each other, so a resource
+    /// must not refuse one because of another.
+    pub(super) fn take_share(
+        &mut self,
+        owner: &OwnerId,
+        request: crate::RequestId,
+        share: Share,
+        ttl_ms: u64,
+        cx: &Cx<'_>,
+    ) -> Token {
+        let phase = self.shared().phase().filter(|_| share == Share::Read);
+        let token = phase.unwrap_or_else(|| self.mint(false, cx));
+        let ends_ms = cx.now_ms + ttl_ms;
+        let hold = SharedHold { request, token, share, count: 1, change: 0, ends_ms };
+        self.shared().add(owner, hold);
+        token
+    }
+
+    /// Ends a hold. The next token is larger than its own, whatever became of the token's key.
+    pub(super) fn end_share(&mut self, owner: &OwnerId, cx: &Cx<'_>) {
+        if let Some(hold) = self.shared().remove(owner) {
+            self.raise_token(hold.token, false, cx);
+        }
+    }
+
+    /// Ends the holds whose leases are over, some of them in each call. Whoever calls this serves the line, if there is
+    /// one: nothing else reminds of a lease that has ended.
+    pub(super) fn end_leases(&mut self, cx: &mut Cx<'_>) {
+        for _ in 0..crate::LOOKED_AT_MAX {
+            let Some(owner) = self.shared().first_over(cx.now_ms) else { return };
+            self.end_share(&owner, cx);
+        }
+        cx.more |= self.shared().first_over(cx.now_ms).is_some();
+    }
+}

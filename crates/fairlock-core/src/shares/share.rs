@@ -1,0 +1,42 @@
+//! What a request asks for, and a hold has, of a lock that several may hold at once.
+
+use crate::op::Kind;
+
+/// A part of a lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Share {
+    /// All of it: what every hold of a fair, plain or simple lock has, and a writer.
+    #[default]
+    Whole,
+    /// A reader's, beside any number of others.
+    Read,
+    /// Some of the permits of a semaphore.
+    Permits {
+        /// How many.
+        n: u32,
+        /// How many may be in use, these included. It belongs to the request: another one may name another limit.
+        limit: u32,
+    },
+}
+
+impl Share {
+    /// How many permits it has.
+    pub(crate) fn permits(self) -> u32 {
+        match self {
+            Self::Permits { n, .. } => n,
+            Self::Whole | Self::Read => 0,
+        }
+    }
+}
+
+/// Whether a lock of this kind has such a share, and enough of them. Not a method: [`Share`] is a part of the library's
+/// API.
+pub const fn is_share_of(kind: Kind, share: Share) -> bool {
+    match (kind, share) {
+        (Kind::Semaphore, Share::Permits { n, limit }) => 0 < n && n <= limit,
+        (Kind::ReadWrite, Share::Whole | Share::Read)
+        | (Kind::Fair | Kind::Plain | Kind::Simple, Share::Whole) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,98 @@
+//! Scenes of locks that several may hold: readers and a writer, permits, a writer that reads on, and two limits.
+
+use super::scenes::{NOTHING, scene};
+use super::{Before, Budget, Move, Scene, finds, nothing_wrong};
+use crate::client::Flaw;
+use fairlock_core::Share;
+
+const fn permits(n: u32, limit: u32) -> Option<Share> {
+    Some(Share::Permits { n, limit })
+}
+
+const WRITES: Option<Share> = Some(Share::Whole);
+const READS: Option<Share> = Some(Share::Read);
+
+/// The first client has its share, and knows it.
+const HELD: &[Move] = &[Move::Start(0), Move::Execute(0), Move::Hear(0)];
+
+/// The second knows that it waits.
+const THE_SECOND_WAITS: &[Move] = &[Move::Start(1), Move::Execute(0), Move::Hear(0)];
+
+/// So does the third.
+const THE_THIRD_WAITS: &[Move] = &[Move::Start(2), Move::Execute(0), Move::Hear(0)];
+
+fn shared(
+    name: &'static str,
+    depth: usize,
+    shares: [Option<Share>; 3],
+    before: Before,
+    budget: Budget,
+) -> Scene {
+    Scene { clients: 3, shares, sample: 8, ..scene(name, depth, before, budget) }
+}
+
+/// A writer hands over to two readers, one of which dies anywhere.
+fn a_cohort() -> Scene {
+    let budget = Budget { starts: [2, 1, 1], beats: 2, crashes: 1, ..NOTHING };
+    let before: Before = &[HELD, THE_SECOND_WAITS, THE_THIRD_WAITS];
+    shared("a cohort", 8, [WRITES, READS, READS], before, budget)
+}
+
+/// A writer waits between two readers; anybody may give up, and calls have no answer. (Nobody reads twice: the clients
+/// of these tests tell their holds by the tokens.)
+fn between_readers() -> Scene {
+    let budget = Budget { starts: [1, 1, 1], fails: 1, give_ups: 2, beats: 1, ..NOTHING };
+    let before: Before = &[HELD, THE_SECOND_WAITS];
+    shared("between readers", 8, [READS, WRITES, READS], before, budget)
+}
+
+/// Two permits: wants of 1, 2 and 2, and one dies anywhere.
+fn two_permits() -> Scene {
+    let budget = Budget { starts: [2, 1, 1], fails: 1, beats: 1, crashes: 1, ..NOTHING };
+    let shares = [permits(1, 2), permits(2, 2), permits(2, 2)];
+    shared("two permits", 8, shares, &[HELD, THE_SECOND_WAITS], budget)
+}
+
+/// Two limits: the first and the third bear three in use, the second only two.
+fn two_limits() -> Scene {
+    let budget = Budget { starts: [2, 1, 1], fails: 1, give_ups: 1, beats: 1, ..NOTHING };
+    let shares = [permits(1, 3), permits(2, 2), permits(2, 3)];
+    shared("two limits", 8, shares, &[HELD, THE_SECOND_WAITS], budget)
+}
+
+/// A writer reads on, and copies of that come late.
+fn a_downgrade() -> Scene {
+    let budget = Budget { starts: [1, 1, 1], fails: 2, beats: 1, downgrades: 1, ..NOTHING };
+    shared("a downgrade", 8, [WRITES, READS, WRITES], &[HELD, THE_SECOND_WAITS], budget)
+}
+
+#[test]
+fn a_writer_hands_over_to_readers_of_whom_one_dies() {
+    nothing_wrong(&a_cohort(), 673_240);
+}
+
+#[test]
+fn a_writer_waits_between_readers() {
+    nothing_wrong(&between_readers(), 984_978);
+}
+
+#[test]
+fn permits_are_wanted_by_more_than_there_are() {
+    nothing_wrong(&two_permits(), 775_267);
+}
+
+#[test]
+fn limits_differ() {
+    nothing_wrong(&two_limits(), 1_328_499);
+}
+
+#[test]
+fn a_writer_reads_on() {
+    nothing_wrong(&a_downgrade(), 831_372);
+}
+
+#[test]
+fn broken_rules_of_shares_are_noticed() {
+    finds(Flaw::NoLeave, between_readers());
+    finds(Flaw::NoBury, between_readers());
+}

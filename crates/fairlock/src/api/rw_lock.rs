@@ -1,0 +1,315 @@
+//! The read-write lock: one writer, or any number of readers.
+
+use crate::api::guard::Guard;
+use crate::api::lock::Lock;
+use crate::api::owner::Owner;
+use crate::api::scoped::{self, Done, Held};
+use crate::api::status::LockStatus;
+use crate::api::turn::Turn;
+use crate::base::error::Error;
+use crate::state::outcome::Release;
+use fairlock_core::Share;
+use std::future::Future;
+use std::ops::Deref;
+use std::time::Duration;
+
+/// A lock by name that one may hold to write, or any number to read.
+///
+/// There is one line, in order of arrival, and nobody is let in before a live waiter that came
+/// earlier: readers that keep coming do not keep a writer out, and a writer behind readers waits for
+/// those that read, not for those that come. Readers that stand next to each other are let in
+/// together.
+///
+/// All that read at the same time have the same fencing token, because they do not exclude each
+/// other. It is larger than that of every writer before, so a resource that refuses smaller tokens
+/// refuses writers that are late, and readers of an earlier time.
+///
+/// Guards, leases, renewals, owners and cancellation are those of a [`Lock`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fairlock::Error> {
+/// let client = fairlock::Client::connect("memory:").await?;
+/// let catalogue = client.rw_lock("catalogue");
+/// let (one, two) = (catalogue.read().await?, catalogue.read().await?);
+/// assert_eq!(one.token(), two.token());
+/// assert!(catalogue.try_write().await?.is_none());
+/// drop((one, two));
+///
+/// let writing = catalogue.write().await?;
+/// let reading = writing.downgrade().await?; // nobody writes in between
+/// reading.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct RwLock {
+    reads: Lock,
+    writes: Lock,
+}
+
+impl RwLock {
+    pub(crate) fn new(lock: Lock) -> Self {
+        Self { reads: lock.clone().sharing(Share::Read), writes: lock }
+    }
+
+    fn each(self, change: impl Fn(Lock) -> Lock) -> Self {
+        Self { reads: change(self.reads), writes: change(self.writes) }
+    }
+
+    /// The same lock with an explicit lease: see [`Lock::lease`].
+    #[must_use]
+    pub fn lease(self, lease: Duration) -> Self {
+        self.each(|lock| lock.lease(lease))
+    }
+
+    /// The same lock with a longest hold: see [`Lock::max_hold`].
+    #[must_use]
+    pub fn max_hold(self, most: Duration) -> Self {
+        self.each(|lock| lock.max_hold(most))
+    }
+
+    /// The same lock, requested by `owner`: while that owner reads, it may read once more, and while
+    /// it writes, it may write or read once more; both enter what it holds. To write while it reads
+    /// would wait for itself, and is [`Misuse`](crate::ErrorKind::Misuse) at once.
+    #[must_use]
+    pub fn owned_by(self, owner: &Owner) -> Self {
+        self.each(|lock| lock.owned_by(owner))
+    }
+
+    /// Waits for its turn to read.
+    ///
+    /// # Errors
+    /// Those of [`Lock::lock`], and [`Unsupported`](crate::ErrorKind::Unsupported) on a store that has
+    /// no such locks.
+    ///
+    /// # Cancel safety
+    /// As [`Lock::lock`]: dropping the future gives up the place in the line, or what was granted.
+    pub async fn read(&self) -> Result<ReadGuard, Error> {
+        self.reads.lock().await.map(ReadGuard)
+    }
+
+    /// Waits for its turn to write.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    ///
+    /// # Cancel safety
+    /// Same as [`read`](Self::read).
+    pub async fn write(&self) -> Result<WriteGuard, Error> {
+        self.writes.lock().await.map(WriteGuard)
+    }
+
+    /// Reads if nobody writes and nobody waits.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    ///
+    /// # Cancel safety
+    /// Same as [`read`](Self::read).
+    pub async fn try_read(&self) -> Result<Option<ReadGuard>, Error> {
+        Ok(self.reads.try_lock().await?.map(ReadGuard))
+    }
+
+    /// Writes if nobody reads or writes and nobody waits.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    ///
+    /// # Cancel safety
+    /// Same as [`read`](Self::read).
+    pub async fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
+        Ok(self.writes.try_lock().await?.map(WriteGuard))
+    }
+
+    /// Waits for its turn to read for at most `wait`: see [`Lock::try_lock_for`].
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    ///
+    /// # Cancel safety
+    /// Same as [`read`](Self::read).
+    pub async fn try_read_for(&self, wait: Duration) -> Result<Option<ReadGuard>, Error> {
+        Ok(self.reads.try_lock_for(wait).await?.map(ReadGuard))
+    }
+
+    /// Waits for its turn to write for at most `wait`: see [`Lock::try_lock_for`].
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    ///
+    /// # Cancel safety
+    /// Same as [`read`](Self::read).
+    pub async fn try_write_for(&self, wait: Duration) -> Result<Option<WriteGuard>, Error> {
+        Ok(self.writes.try_lock_for(wait).await?.map(WriteGuard))
+    }
+
+    /// Joins the line to read, and returns the place in it: see [`Lock::enqueue`]. The turn's guard is
+    /// a plain [`Guard`].
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    ///
+    /// # Cancel safety
+    /// Same as [`read`](Self::read).
+    pub async fn enqueue_read(&self) -> Result<Turn, Error> {
+        self.reads.enqueue().await
+    }
+
+    /// Joins the line to write, and returns the place in it: see [`Lock::enqueue`]. The turn's guard
+    /// is a plain [`Guard`].
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    ///
+    /// # Cancel safety
+    /// Same as [`read`](Self::read).
+    pub async fn enqueue_write(&self) -> Result<Turn, Error> {
+        self.writes.enqueue().await
+    }
+
+    /// Waits for its turn to read and runs `work` meanwhile: see [`Lock::with`].
+    ///
+    /// # Errors
+    /// Those of [`Lock::with`].
+    ///
+    /// # Panics
+    /// If the closure does; the lock is released in the background.
+    ///
+    /// # Cancel safety
+    /// Same as [`Lock::with`].
+    pub async fn with_read<T, F, Fut>(&self, work: F) -> Result<Done<T>, Error>
+    where
+        F: FnOnce(Held) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        scoped::run(self.reads.lock().await?, work).await
+    }
+
+    /// Waits for its turn to write and runs `work` meanwhile: see [`Lock::with`].
+    ///
+    /// # Errors
+    /// Those of [`Lock::with`].
+    ///
+    /// # Panics
+    /// If the closure does; the lock is released in the background.
+    ///
+    /// # Cancel safety
+    /// Same as [`Lock::with`].
+    pub async fn with_write<T, F, Fut>(&self, work: F) -> Result<Done<T>, Error>
+    where
+        F: FnOnce(Held) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        scoped::run(self.writes.lock().await?, work).await
+    }
+
+    /// Who reads or writes, and who waits for what: see [`Lock::inspect`].
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    ///
+    /// # Cancel safety
+    /// Nothing is changed by this call.
+    pub async fn inspect(&self) -> Result<LockStatus, Error> {
+        self.writes.inspect().await
+    }
+
+    /// Takes the lock away from all who hold it: see [`Lock::force_unlock`]. Returns whether anybody
+    /// did.
+    ///
+    /// # Errors
+    /// Those of [`Lock::force_unlock`].
+    ///
+    /// # Cancel safety
+    /// Same as [`Lock::force_unlock`].
+    pub async fn force_unlock(&self) -> Result<bool, Error> {
+        self.writes.force_unlock().await
+    }
+
+    #[cfg(feature = "blocking")]
+    pub(crate) fn about(&self, error: Error) -> Error {
+        self.writes.about(error)
+    }
+}
+
+/// Reads until it is released or dropped, or lost: a [`Guard`], beside those of other readers.
+#[derive(Debug)]
+#[must_use = "the lock is released as soon as the guard is dropped"]
+pub struct ReadGuard(Guard);
+
+/// Writes until it is released or dropped, or lost: a [`Guard`], alone.
+#[derive(Debug)]
+#[must_use = "the lock is released as soon as the guard is dropped"]
+pub struct WriteGuard(Guard);
+
+impl ReadGuard {
+    /// Releases this guard and returns the outcome: see [`Guard::release`].
+    ///
+    /// # Errors
+    /// Those of [`Guard::release`].
+    ///
+    /// # Cancel safety
+    /// Same as [`Guard::release`].
+    pub async fn release(self) -> Result<Release, Error> {
+        self.0.release().await
+    }
+
+    /// The guard itself, for what consumes one.
+    pub fn into_guard(self) -> Guard {
+        self.0
+    }
+}
+
+impl WriteGuard {
+    #[cfg(feature = "blocking")]
+    pub(crate) fn new(guard: Guard) -> Self {
+        Self(guard)
+    }
+
+    /// Reads from now on: nobody writes in between, and readers that are next in the line come in. The
+    /// token and the lease stay the same.
+    ///
+    /// # Errors
+    /// [`Misuse`](crate::ErrorKind::Misuse) while the hold has other guards, which write;
+    /// [`Lost`](crate::ErrorKind::Lost) if the lock is no longer held, and the store's errors. After
+    /// any of them this guard is released, as if it had been dropped.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it is ready, the guard is released.
+    pub async fn downgrade(self) -> Result<ReadGuard, Error> {
+        self.0.downgrade().await.map(ReadGuard)
+    }
+
+    /// Releases this guard and returns the outcome: see [`Guard::release`].
+    ///
+    /// # Errors
+    /// Those of [`Guard::release`].
+    ///
+    /// # Cancel safety
+    /// Same as [`Guard::release`].
+    pub async fn release(self) -> Result<Release, Error> {
+        self.0.release().await
+    }
+
+    /// The guard itself, for what consumes one.
+    pub fn into_guard(self) -> Guard {
+        self.0
+    }
+}
+
+impl Deref for ReadGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.0
+    }
+}
+
+impl Deref for WriteGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.0
+    }
+}

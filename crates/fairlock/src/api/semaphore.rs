@@ -1,0 +1,253 @@
+//! The semaphore: at most so many permits in use.
+
+use crate::api::guard::Guard;
+use crate::api::lock::Lock;
+use crate::api::owner::Owner;
+use crate::api::status::LockStatus;
+use crate::base::error::Error;
+use crate::state::outcome::Release;
+use fairlock_core::Share;
+use std::fmt;
+use std::ops::Deref;
+use std::time::Duration;
+
+/// A semaphore by name: at most so many permits are in use at a time.
+///
+/// Permits are given in the order of arrival, whatever the number that is asked for: one that wants
+/// five waits at the head of the line until five are free, and those behind it wait with it. So it
+/// starves nobody, and is not starved. `try_acquire` is for those who do not want that.
+///
+/// A permit is a hold like any other: it is renewed while its [`Permit`] lives, and returns when its
+/// holder dies.
+///
+/// # The limit
+/// It belongs to the request: "at most 10 in use, mine included". There is nothing to set up and
+/// nothing to lose, and a change of the limit may be rolled out process by process: while two limits
+/// are in use, the larger one bounds the permits in use, and who names the smaller one waits until
+/// that one is kept. [`usage`](Self::usage) and [`inspect`](Self::inspect) show whether they differ.
+///
+/// # Tokens
+/// Each permit has a [token](Guard::token) of its own, larger than those before it. It names the
+/// hold. It does not fence by "refuse smaller ones", because an older permit may still be valid.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fairlock::Error> {
+/// let client = fairlock::Client::connect("memory:").await?;
+/// let downloads = client.semaphore("downloads", 3);
+/// let one = downloads.acquire().await?;
+/// let two = downloads.acquire_many(2).await?;
+/// assert!(downloads.try_acquire().await?.is_none());
+/// two.release().await?;
+/// assert_eq!(downloads.usage().await?.used, 1);
+/// # drop(one);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    lock: Lock,
+    limit: u32,
+}
+
+/// How much of a semaphore is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Usage {
+    /// The permits in use.
+    pub used: u64,
+    /// The limit that this handle names.
+    pub limit: u32,
+    /// The smallest and the largest limit that others name, who hold or wait.
+    pub limits: Option<(u32, u32)>,
+    /// How many wait.
+    pub waiting: usize,
+}
+
+impl Semaphore {
+    pub(crate) fn new(lock: Lock, limit: u32) -> Self {
+        Self { lock, limit }
+    }
+
+    pub(crate) fn wanting(&self, n: u32) -> Lock {
+        self.lock.clone().sharing(Share::Permits { n, limit: self.limit })
+    }
+
+    /// The limit.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The same semaphore with an explicit lease: see [`Lock::lease`].
+    #[must_use]
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { lock: self.lock.lease(lease), ..self }
+    }
+
+    /// The same semaphore with a longest hold: see [`Lock::max_hold`].
+    #[must_use]
+    pub fn max_hold(self, most: Duration) -> Self {
+        Self { lock: self.lock.max_hold(most), ..self }
+    }
+
+    /// The same semaphore, requested by `owner`: while that owner holds permits, a request for the
+    /// same number enters that hold once more, and takes no further ones. Another number is
+    /// [`Misuse`](crate::ErrorKind::Misuse).
+    #[must_use]
+    pub fn owned_by(self, owner: &Owner) -> Self {
+        Self { lock: self.lock.owned_by(owner), ..self }
+    }
+
+    /// Waits for its turn and takes a permit.
+    ///
+    /// # Errors
+    /// Those of [`Lock::lock`], and [`Unsupported`](crate::ErrorKind::Unsupported) on a store that has
+    /// no semaphores.
+    ///
+    /// # Cancel safety
+    /// As [`Lock::lock`]: dropping the future gives up the place in the line, or what was granted.
+    pub async fn acquire(&self) -> Result<Permit, Error> {
+        self.acquire_many(1).await
+    }
+
+    /// Waits for its turn and takes `n` permits, which are one hold.
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Self::acquire), and [`Misuse`](crate::ErrorKind::Misuse) for 0 or for more
+    /// than the limit.
+    ///
+    /// # Cancel safety
+    /// Same as [`acquire`](Self::acquire).
+    pub async fn acquire_many(&self, n: u32) -> Result<Permit, Error> {
+        Ok(Permit { guard: self.wanting(n).lock().await?, n })
+    }
+
+    /// Takes a permit if one is free and nobody waits.
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// Same as [`acquire`](Self::acquire).
+    pub async fn try_acquire(&self) -> Result<Option<Permit>, Error> {
+        self.try_acquire_many(1).await
+    }
+
+    /// Takes `n` permits if so many are free and nobody waits.
+    ///
+    /// # Errors
+    /// Those of [`acquire_many`](Self::acquire_many).
+    ///
+    /// # Cancel safety
+    /// Same as [`acquire`](Self::acquire).
+    pub async fn try_acquire_many(&self, n: u32) -> Result<Option<Permit>, Error> {
+        Ok(self.wanting(n).try_lock().await?.map(|guard| Permit { guard, n }))
+    }
+
+    /// Waits for its turn for at most `wait`: see [`Lock::try_lock_for`].
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// Same as [`acquire`](Self::acquire).
+    pub async fn try_acquire_for(&self, wait: Duration) -> Result<Option<Permit>, Error> {
+        self.try_acquire_many_for(1, wait).await
+    }
+
+    /// The same for `n` permits.
+    ///
+    /// # Errors
+    /// Those of [`acquire_many`](Self::acquire_many).
+    ///
+    /// # Cancel safety
+    /// Same as [`acquire`](Self::acquire).
+    pub async fn try_acquire_many_for(
+        &self,
+        n: u32,
+        wait: Duration,
+    ) -> Result<Option<Permit>, Error> {
+        Ok(self.wanting(n).try_lock_for(wait).await?.map(|guard| Permit { guard, n }))
+    }
+
+    /// How much is in use, and which limits are named.
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// Nothing is changed by this call.
+    pub async fn usage(&self) -> Result<Usage, Error> {
+        let seen = self.lock.inspect_first(0).await?;
+        let (used, limits, waiting) = (seen.used, seen.limits, seen.queue_len);
+        Ok(Usage { used, limit: self.limit, limits, waiting })
+    }
+
+    /// Who holds permits, and who waits for how many: see [`Lock::inspect`].
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// Nothing is changed by this call.
+    pub async fn inspect(&self) -> Result<LockStatus, Error> {
+        self.lock.inspect().await
+    }
+
+    /// Takes all permits away from their holders: see [`Lock::force_unlock`]. Returns whether anybody
+    /// held one.
+    ///
+    /// # Errors
+    /// Those of [`Lock::force_unlock`].
+    ///
+    /// # Cancel safety
+    /// Same as [`Lock::force_unlock`].
+    pub async fn force_unlock(&self) -> Result<bool, Error> {
+        self.lock.force_unlock().await
+    }
+}
+
+/// Some permits of a [`Semaphore`], until they are released or dropped, or lost: a [`Guard`], beside
+/// those of others.
+#[must_use = "the permits are released as soon as this is dropped"]
+pub struct Permit {
+    guard: Guard,
+    n: u32,
+}
+
+impl Permit {
+    /// How many permits it is.
+    pub fn permits(&self) -> u32 {
+        self.n
+    }
+
+    /// Releases the permits and returns the outcome: see [`Guard::release`].
+    ///
+    /// # Errors
+    /// Those of [`Guard::release`].
+    ///
+    /// # Cancel safety
+    /// Same as [`Guard::release`].
+    pub async fn release(self) -> Result<Release, Error> {
+        self.guard.release().await
+    }
+
+    /// The guard itself, for what consumes one.
+    pub fn into_guard(self) -> Guard {
+        self.guard
+    }
+}
+
+impl Deref for Permit {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").field("guard", &self.guard).field("n", &self.n).finish()
+    }
+}

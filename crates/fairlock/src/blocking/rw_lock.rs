@@ -1,0 +1,283 @@
+//! The read-write lock, for threads.
+
+use super::{Guard, Interrupt, Turn, thread, wait};
+use crate::api::client::Client;
+use crate::api::owner::Owner;
+use crate::api::rw_lock;
+use crate::api::scoped::{self, Done, Held};
+use crate::api::status::LockStatus;
+use crate::base::error::Error;
+use crate::state::outcome::Release;
+use std::fmt;
+use std::ops::Deref;
+use std::time::Duration;
+
+/// A lock by name that one may hold to write, or any number to read: see
+/// [`RwLock`](crate::RwLock) of the async API.
+///
+/// The calling thread owns what it takes: while it reads, it may read again, and while it writes, it
+/// may write or read again. To write while it reads would wait for itself, and is
+/// [`Misuse`](crate::ErrorKind::Misuse) at once.
+///
+/// ```
+/// # fn main() -> Result<(), fairlock::Error> {
+/// let client = fairlock::blocking::Client::connect("memory:")?;
+/// let catalogue = client.rw_lock("catalogue");
+/// let writing = catalogue.write()?;
+/// let reading = writing.downgrade()?; // nobody writes in between
+/// reading.release()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct RwLock {
+    client: Client,
+    inner: crate::RwLock,
+    /// An explicit owner was set, so the calling thread is not the owner.
+    is_owned: bool,
+    interrupt: Option<Interrupt>,
+}
+
+impl RwLock {
+    pub(super) fn new(client: &Client, inner: crate::RwLock) -> Self {
+        Self { client: client.clone(), inner, is_owned: false, interrupt: None }
+    }
+
+    /// The same lock with an explicit lease: see [`Lock::lease`](crate::Lock::lease).
+    #[must_use]
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { inner: self.inner.lease(lease), ..self }
+    }
+
+    /// The same lock with a longest hold: see [`Lock::max_hold`](crate::Lock::max_hold).
+    #[must_use]
+    pub fn max_hold(self, most: Duration) -> Self {
+        Self { inner: self.inner.max_hold(most), ..self }
+    }
+
+    /// The same lock, requested by `owner` instead of the calling thread.
+    #[must_use]
+    pub fn owned_by(self, owner: &Owner) -> Self {
+        Self { inner: self.inner.owned_by(owner), is_owned: true, ..self }
+    }
+
+    /// The same lock, with waits that `interrupt` can end.
+    #[must_use]
+    pub fn interruptible(self, interrupt: &Interrupt) -> Self {
+        Self { interrupt: Some(interrupt.clone()), ..self }
+    }
+
+    /// Waits for its turn to read.
+    ///
+    /// # Errors
+    /// Those of [`RwLock::read`](crate::RwLock::read) of the async API,
+    /// [`Interrupted`](crate::ErrorKind::Interrupted), and [`Misuse`](crate::ErrorKind::Misuse) on a
+    /// runtime's thread.
+    pub fn read(&self) -> Result<ReadGuard, Error> {
+        let lock = self.of_caller()?;
+        self.wait(&lock, lock.read()).map(ReadGuard::new)
+    }
+
+    /// Waits for its turn to write.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub fn write(&self) -> Result<WriteGuard, Error> {
+        let lock = self.of_caller()?;
+        self.wait(&lock, lock.write()).map(WriteGuard::new)
+    }
+
+    /// Reads if nobody writes and nobody waits, or once more.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub fn try_read(&self) -> Result<Option<ReadGuard>, Error> {
+        let lock = self.of_caller()?;
+        Ok(self.wait(&lock, lock.try_read())?.map(ReadGuard::new))
+    }
+
+    /// Writes if nobody reads or writes and nobody waits, or once more.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
+        let lock = self.of_caller()?;
+        Ok(self.wait(&lock, lock.try_write())?.map(WriteGuard::new))
+    }
+
+    /// Waits for its turn to read for at most `wait`.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub fn try_read_for(&self, wait: Duration) -> Result<Option<ReadGuard>, Error> {
+        let lock = self.of_caller()?;
+        Ok(self.wait(&lock, lock.try_read_for(wait))?.map(ReadGuard::new))
+    }
+
+    /// Waits for its turn to write for at most `wait`.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub fn try_write_for(&self, wait: Duration) -> Result<Option<WriteGuard>, Error> {
+        let lock = self.of_caller()?;
+        Ok(self.wait(&lock, lock.try_write_for(wait))?.map(WriteGuard::new))
+    }
+
+    /// Joins the line to read, and returns the place in it: see [`Lock::enqueue`](super::Lock::enqueue).
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub fn enqueue_read(&self) -> Result<Turn, Error> {
+        let lock = self.of_caller()?;
+        let turn = self.wait(&lock, lock.enqueue_read())?;
+        Ok(Turn::new(turn, self.interrupt.clone()))
+    }
+
+    /// Joins the line to write, and returns the place in it: see [`Lock::enqueue`](super::Lock::enqueue).
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub fn enqueue_write(&self) -> Result<Turn, Error> {
+        let lock = self.of_caller()?;
+        let turn = self.wait(&lock, lock.enqueue_write())?;
+        Ok(Turn::new(turn, self.interrupt.clone()))
+    }
+
+    /// Waits for its turn to read and runs `work` meanwhile: see [`Lock::with`](super::Lock::with).
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read); `work` was not run in that case.
+    pub fn with_read<T>(&self, work: impl FnOnce(Held) -> T) -> Result<Done<T>, Error> {
+        with(self.read()?.into_guard(), work)
+    }
+
+    /// Waits for its turn to write and runs `work` meanwhile: see [`Lock::with`](super::Lock::with).
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read); `work` was not run in that case.
+    pub fn with_write<T>(&self, work: impl FnOnce(Held) -> T) -> Result<Done<T>, Error> {
+        with(self.write()?.into_guard(), work)
+    }
+
+    /// Who reads or writes, and who waits for what.
+    ///
+    /// # Errors
+    /// The store's, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
+    pub fn inspect(&self) -> Result<LockStatus, Error> {
+        wait::until_ready(self.inner.inspect())
+    }
+
+    /// Takes the lock away from all who hold it: see
+    /// [`RwLock::force_unlock`](crate::RwLock::force_unlock).
+    ///
+    /// # Errors
+    /// Those of the async function, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
+    pub fn force_unlock(&self) -> Result<bool, Error> {
+        wait::until_ready(self.inner.force_unlock())
+    }
+
+    /// The lock with the calling thread as its owner, unless an owner was set.
+    fn of_caller(&self) -> Result<crate::RwLock, Error> {
+        if self.is_owned {
+            return Ok(self.inner.clone());
+        }
+        Ok(self.inner.clone().owned_by(&thread::current(&self.client)?))
+    }
+
+    fn wait<T>(
+        &self,
+        asked: &crate::RwLock,
+        future: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        wait::until_interrupted(self.interrupt.as_ref(), future).map_err(|error| asked.about(error))
+    }
+}
+
+fn with<T>(guard: Guard, work: impl FnOnce(Held) -> T) -> Result<Done<T>, Error> {
+    // Not interruptible: the value matters more.
+    wait::until_ready(scoped::run(guard.into_async(), |held| async move { work(held) }))
+}
+
+/// Reads until it is released or dropped, or lost: a [`Guard`], beside those of other readers.
+#[must_use = "the lock is released as soon as the guard is dropped"]
+pub struct ReadGuard(Guard);
+
+/// Writes until it is released or dropped, or lost: a [`Guard`], alone.
+#[must_use = "the lock is released as soon as the guard is dropped"]
+pub struct WriteGuard(Guard);
+
+impl ReadGuard {
+    fn new(inner: rw_lock::ReadGuard) -> Self {
+        Self(Guard::new(inner.into_guard()))
+    }
+
+    /// Releases this guard and returns the outcome: see [`Guard::release`].
+    ///
+    /// # Errors
+    /// Those of [`Guard::release`].
+    pub fn release(self) -> Result<Release, Error> {
+        self.0.release()
+    }
+
+    /// The guard itself, for what consumes one.
+    pub fn into_guard(self) -> Guard {
+        self.0
+    }
+}
+
+impl WriteGuard {
+    fn new(inner: rw_lock::WriteGuard) -> Self {
+        Self(Guard::new(inner.into_guard()))
+    }
+
+    /// Reads from now on: see [`WriteGuard::downgrade`](crate::WriteGuard::downgrade) of the async API.
+    ///
+    /// # Errors
+    /// Those of the async function, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
+    /// After any of them this guard is released, as if it had been dropped.
+    pub fn downgrade(self) -> Result<ReadGuard, Error> {
+        let writing = rw_lock::WriteGuard::new(self.0.into_async());
+        wait::until_ready(writing.downgrade()).map(ReadGuard::new)
+    }
+
+    /// Releases this guard and returns the outcome: see [`Guard::release`].
+    ///
+    /// # Errors
+    /// Those of [`Guard::release`].
+    pub fn release(self) -> Result<Release, Error> {
+        self.0.release()
+    }
+
+    /// The guard itself, for what consumes one.
+    pub fn into_guard(self) -> Guard {
+        self.0
+    }
+}
+
+impl Deref for ReadGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.0
+    }
+}
+
+impl Deref for WriteGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ReadGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ReadGuard").field(&self.0).finish()
+    }
+}
+
+impl fmt::Debug for WriteGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WriteGuard").field(&self.0).finish()
+    }
+}

@@ -1,0 +1,195 @@
+//! The semaphore, for threads.
+
+use super::{Guard, Interrupt, wait};
+use crate::api::owner::Owner;
+use crate::api::semaphore::{self, Usage};
+use crate::api::status::LockStatus;
+use crate::base::error::Error;
+use crate::state::outcome::Release;
+use std::fmt;
+use std::ops::Deref;
+use std::time::Duration;
+
+/// A semaphore by name: see [`Semaphore`](crate::Semaphore) of the async API.
+///
+/// Unlike locks, permits are not the thread's: each request takes permits of its own, also for a
+/// thread that has some.
+///
+/// ```
+/// # fn main() -> Result<(), fairlock::Error> {
+/// let client = fairlock::blocking::Client::connect("memory:")?;
+/// let downloads = client.semaphore("downloads", 2);
+/// let (one, two) = (downloads.acquire()?, downloads.acquire()?);
+/// assert!(downloads.try_acquire()?.is_none());
+/// # drop((one, two));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    inner: crate::Semaphore,
+    interrupt: Option<Interrupt>,
+}
+
+impl Semaphore {
+    pub(super) fn new(inner: crate::Semaphore) -> Self {
+        Self { inner, interrupt: None }
+    }
+
+    /// The limit.
+    pub fn limit(&self) -> u32 {
+        self.inner.limit()
+    }
+
+    /// The same semaphore with an explicit lease: see [`Lock::lease`](crate::Lock::lease).
+    #[must_use]
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { inner: self.inner.lease(lease), ..self }
+    }
+
+    /// The same semaphore with a longest hold: see [`Lock::max_hold`](crate::Lock::max_hold).
+    #[must_use]
+    pub fn max_hold(self, most: Duration) -> Self {
+        Self { inner: self.inner.max_hold(most), ..self }
+    }
+
+    /// The same semaphore, requested by `owner`: see
+    /// [`Semaphore::owned_by`](crate::Semaphore::owned_by).
+    #[must_use]
+    pub fn owned_by(self, owner: &Owner) -> Self {
+        Self { inner: self.inner.owned_by(owner), ..self }
+    }
+
+    /// The same semaphore, with waits that `interrupt` can end.
+    #[must_use]
+    pub fn interruptible(self, interrupt: &Interrupt) -> Self {
+        Self { interrupt: Some(interrupt.clone()), ..self }
+    }
+
+    /// Waits for its turn and takes a permit.
+    ///
+    /// # Errors
+    /// Those of [`Semaphore::acquire`](crate::Semaphore::acquire) of the async API,
+    /// [`Interrupted`](crate::ErrorKind::Interrupted), and [`Misuse`](crate::ErrorKind::Misuse) on a
+    /// runtime's thread.
+    pub fn acquire(&self) -> Result<Permit, Error> {
+        self.acquire_many(1)
+    }
+
+    /// Waits for its turn and takes `n` permits, which are one hold.
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Self::acquire), and `Misuse` for 0 or for more than the limit.
+    pub fn acquire_many(&self, n: u32) -> Result<Permit, Error> {
+        self.wait(self.inner.acquire_many(n)).map(Permit::new)
+    }
+
+    /// Takes a permit if one is free and nobody waits.
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Self::acquire).
+    pub fn try_acquire(&self) -> Result<Option<Permit>, Error> {
+        self.try_acquire_many(1)
+    }
+
+    /// Takes `n` permits if so many are free and nobody waits.
+    ///
+    /// # Errors
+    /// Those of [`acquire_many`](Self::acquire_many).
+    pub fn try_acquire_many(&self, n: u32) -> Result<Option<Permit>, Error> {
+        Ok(self.wait(self.inner.try_acquire_many(n))?.map(Permit::new))
+    }
+
+    /// Waits for its turn for at most `wait`.
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Self::acquire).
+    pub fn try_acquire_for(&self, wait: Duration) -> Result<Option<Permit>, Error> {
+        self.try_acquire_many_for(1, wait)
+    }
+
+    /// The same for `n` permits.
+    ///
+    /// # Errors
+    /// Those of [`acquire_many`](Self::acquire_many).
+    pub fn try_acquire_many_for(&self, n: u32, wait: Duration) -> Result<Option<Permit>, Error> {
+        Ok(self.wait(self.inner.try_acquire_many_for(n, wait))?.map(Permit::new))
+    }
+
+    /// How much is in use, and which limits are named.
+    ///
+    /// # Errors
+    /// The store's, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
+    pub fn usage(&self) -> Result<Usage, Error> {
+        wait::until_ready(self.inner.usage())
+    }
+
+    /// Who holds permits, and who waits for how many.
+    ///
+    /// # Errors
+    /// Those of [`usage`](Self::usage).
+    pub fn inspect(&self) -> Result<LockStatus, Error> {
+        wait::until_ready(self.inner.inspect())
+    }
+
+    /// Takes all permits away from their holders: see
+    /// [`Semaphore::force_unlock`](crate::Semaphore::force_unlock).
+    ///
+    /// # Errors
+    /// Those of the async function, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
+    pub fn force_unlock(&self) -> Result<bool, Error> {
+        wait::until_ready(self.inner.force_unlock())
+    }
+
+    fn wait<T>(&self, future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        wait::until_interrupted(self.interrupt.as_ref(), future)
+            .map_err(|error| self.inner.wanting(1).about(error))
+    }
+}
+
+/// Some permits of a [`Semaphore`], until they are released or dropped, or lost: a [`Guard`], beside
+/// those of others.
+#[must_use = "the permits are released as soon as this is dropped"]
+pub struct Permit {
+    guard: Guard,
+    n: u32,
+}
+
+impl Permit {
+    fn new(inner: semaphore::Permit) -> Self {
+        let n = inner.permits();
+        Self { guard: Guard::new(inner.into_guard()), n }
+    }
+
+    /// How many permits it is.
+    pub fn permits(&self) -> u32 {
+        self.n
+    }
+
+    /// Releases the permits and returns the outcome: see [`Guard::release`].
+    ///
+    /// # Errors
+    /// Those of [`Guard::release`].
+    pub fn release(self) -> Result<Release, Error> {
+        self.guard.release()
+    }
+
+    /// The guard itself, for what consumes one.
+    pub fn into_guard(self) -> Guard {
+        self.guard
+    }
+}
+
+impl Deref for Permit {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").field("guard", &self.guard).field("n", &self.n).finish()
+    }
+}

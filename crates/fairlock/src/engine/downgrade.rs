@@ -1,0 +1,30 @@
+//! A writer reads from now on.
+
+use crate::base::error::Error;
+use crate::engine::context::Context;
+use crate::engine::send::{self, Copies};
+use crate::state::hold::{Change, Hold};
+use fairlock_core::Op;
+use fairlock_core::client::{Counted, Mismatch};
+use std::sync::Arc;
+
+/// Tells the store of it, which lets others in who wait to read.
+pub(crate) async fn downgrade(
+    context: &Arc<Context>,
+    hold: &Arc<Hold>,
+    change: Change,
+) -> Result<(), Error> {
+    let (owner, token) = (hold.owner().clone(), hold.token);
+    let op = Op::Downgrade { owner, token, change: change.number };
+    let until = hold.valid_until().min(context.store_deadline());
+    let mut copies = Copies::default();
+    let reply = send::until_answered(context, &hold.name, &op, until, &mut copies).await?;
+    match Counted::of(reply.answer.body).map_err(|Mismatch| Error::mismatch())? {
+        Counted::StillHeld(_) | Counted::Stale => Ok(()),
+        Counted::Gone { holder } => {
+            hold.lose_to(holder);
+            Err(hold.lost_error())
+        }
+        Counted::Released => Err(Error::mismatch()),
+    }
+}

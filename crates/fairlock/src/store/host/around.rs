@@ -1,0 +1,203 @@
+//! Whose death a client watches for, and who else has to look at a lock, after an operation of this
+//! client.
+
+use super::file::HostFile;
+use super::liveness::{self, Kernel, Sign};
+use super::store::Inner;
+use crate::base::clock::lock;
+use crate::observe;
+use crate::store::Topic;
+use fairlock_core::{
+    Answer, Body, ClientId, Effect, Kind, LockName, Mode, Op, OwnerId, REGISTRY_TTL_MS, RequestId,
+    SimpleValue, Snapshot, Token, has_queue,
+};
+use std::time::Duration;
+
+/// How many dead waiters are removed from the queue in one go, when a waiter behind them decides
+/// whom to watch.
+const LEFT_MAX: u32 = 64;
+
+/// Heartbeats here only find lost messages and stopped waiters, so they are this many times rarer
+/// than on a server: ten seconds apart by default. A waiter may cost a millisecond a minute.
+const BEATS_APART: f64 = 5.0;
+
+/// Waiters at these places send heartbeats at that rate, to find that one before them was granted
+/// the lock and is stopped. The first has nobody before it, and those further behind rely on these;
+/// they send half as many.
+const LOOKOUTS: std::ops::RangeInclusive<usize> = 1..=3;
+
+/// Longest heartbeat period: the registry of a lock's waiters outlives two missed heartbeats, even
+/// if processes of older versions wait, which keep it for a minute.
+pub(super) const BEAT_MAX: Duration = Duration::from_millis(REGISTRY_TTL_MS / 3);
+
+impl Inner {
+    /// After an operation of this client, decides whom it must watch for this lock.
+    pub(super) fn look_around(
+        &self,
+        file: &mut HostFile,
+        name: &LockName,
+        op: &Op,
+        answer: &Answer,
+        effects: &mut Vec<Effect>,
+    ) {
+        match (op, &answer.body) {
+            (Op::Acquire(a), body) if !has_queue(a.kind) => {
+                let taken = matches!(body, Body::Busy { .. } | Body::Taken { foreign: false, .. });
+                if taken && a.mode == Mode::Wait && lock(&self.listened).contains_key(name) {
+                    let holder = file.known(name).and_then(|now| self.watchable(name, now));
+                    let holder = holder.filter(|client| *client != self.client);
+                    self.watches.set(&Topic::Base(name.clone()), holder);
+                }
+            }
+            (Op::Acquire(a), Body::Queued { .. }) if a.order.is_none() => {
+                // Behind an older waiter of this client nothing changes.
+                if lock(&self.waits).insert(name.clone(), 0).is_none() {
+                    self.follow(file, name, effects);
+                }
+            }
+            (Op::Acquire(_), Body::Queued { .. }) | (Op::Beat { .. }, _) => {
+                self.follow(file, name, effects);
+            }
+            (Op::Inspect { .. } | Op::Place { .. } | Op::Renew { .. }, _) => {}
+            _ => {
+                let waited = lock(&self.waits).contains_key(name);
+                if waited {
+                    self.follow(file, name, effects);
+                }
+            }
+        }
+    }
+
+    /// Watches the next live client before this client's oldest waiter, and removes the dead in
+    /// between.
+    fn follow(&self, file: &mut HostFile, name: &LockName, effects: &mut Vec<Effect>) {
+        let topic = self.topic(name);
+        for removed in 0..=LEFT_MAX {
+            let Some(now) = file.known(name) else { break };
+            let ours = |owner: &OwnerId| owner.client() == Some(self.client);
+            let Some(at) = now.queue.iter().position(ours) else { break };
+            lock(&self.waits).insert(name.clone(), at);
+            let (before, request) = match at.checked_sub(1).and_then(|at| now.queue.get(at)) {
+                Some(waiter) => {
+                    let known = now.waiters.get(waiter).map(|waiter| waiter.request);
+                    (Some(waiter), known.or_else(|| Some(RequestId::from_random(0))))
+                }
+                None => (now.hold.keys().next(), None),
+            };
+            let Some((owner, client)) = before.and_then(|owner| Some((owner, owner.client()?)))
+            else {
+                return self.watches.set(&topic, None);
+            };
+            if client == self.client {
+                return self.watches.set(&topic, None);
+            }
+            let watched = self.watches.watched(&topic) == Some(client);
+            if request.is_none() && self.watchable(name, now).is_none() {
+                // It lasts as long as its lease, whatever becomes of the client.
+                return self.watches.set(&topic, None);
+            }
+            // One that is dead is watched if many were: its alarm goes off at once, and the next
+            // heartbeat removes the others.
+            if watched || liveness::look(&self.folder, client) != Sign::Gone || removed == LEFT_MAX
+            {
+                return self.watches.set(&topic, Some(client));
+            }
+            let op = match request {
+                Some(request) => Op::Leave {
+                    kind: Kind::Fair,
+                    owner: owner.clone(),
+                    request,
+                    bury: false,
+                    shared_owner: true,
+                },
+                None => Op::Nudge,
+            };
+            let world = Kernel::new(&self.folder, self.client, name);
+            match file.apply(name, &op, &self.rules, &world) {
+                Ok((answer, more)) => {
+                    observe::answered(name, &answer);
+                    effects.extend(more);
+                }
+                // The timer then fires at once, and this is tried again.
+                Err(_) => return self.watches.set(&topic, Some(client)),
+            }
+            self.bury(world);
+        }
+        let waits = file
+            .known(name)
+            .is_some_and(|now| now.queue.iter().any(|owner| owner.client() == Some(self.client)));
+        if !waits {
+            lock(&self.waits).remove(name);
+            self.watches.set(&topic, None);
+        }
+    }
+
+    /// The holder, if its death would end the hold: one that was left to the store lasts as long as
+    /// its lease.
+    fn watchable(&self, name: &LockName, lock: &Snapshot) -> Option<ClientId> {
+        let token = match &lock.value {
+            Some(SimpleValue::Ours { token, .. }) => Some(*token),
+            _ => lock.token.and_then(Token::new),
+        };
+        let is_left = |client| {
+            token.is_some_and(|token| liveness::is_left(&self.folder, client, name, token))
+        };
+        holder(lock).filter(|client| !is_left(*client))
+    }
+
+    /// Only the first waiters look again when the store expects a change: a crowd would do so in the
+    /// same moment, and find that the lock is not for them.
+    pub(super) fn space_out(&self, name: &LockName, body: &mut Body) {
+        let is_far = || lock(&self.waits).get(name).is_some_and(|place| place > LOOKOUTS.end());
+        if let Body::Queued { retry_ms, .. } | Body::Beaten { retry_ms, .. } = body
+            && retry_ms.is_some()
+            && is_far()
+        {
+            *retry_ms = None;
+        }
+    }
+}
+
+/// The client whose waiter is directly behind the one that leaves.
+pub(super) fn behind_leaver(before: &Snapshot, op: &Op) -> Option<ClientId> {
+    match op {
+        Op::Leave { kind, owner, .. } if has_queue(*kind) => behind_of(before, owner),
+        _ => None,
+    }
+}
+
+pub(super) fn behind_of(lock: &Snapshot, owner: &OwnerId) -> Option<ClientId> {
+    let at = lock.queue.iter().position(|member| member == owner)?;
+    lock.queue.get(at + 1)?.client()
+}
+
+/// The client that holds the lock.
+pub(super) fn holder(lock: &Snapshot) -> Option<ClientId> {
+    match &lock.value {
+        Some(SimpleValue::Ours { owner, .. }) => owner.client(),
+        _ => lock.hold.keys().next()?.client(),
+    }
+}
+
+/// The heartbeat period of a client at this place; locks without a queue have no places.
+pub(super) fn beats_apart(place: Option<usize>, heartbeat: Duration) -> Duration {
+    let apart = if place.is_none_or(|place| LOOKOUTS.contains(&place)) { 1.0 } else { 2.0 };
+    heartbeat.mul_f64(BEATS_APART * apart).min(BEAT_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What docs/host.md and docs/guarantees.md say about a stopped waiter depends on this.
+    #[test]
+    fn those_behind_the_first_look_out() {
+        let default = Duration::from_secs(2);
+        let apart = |place| beats_apart(place, default).as_secs();
+        assert_eq!([0, 1, 2, 3, 4, 99].map(|place| apart(Some(place))), [20, 10, 10, 10, 20, 20]);
+        assert_eq!(apart(None), 10);
+        for place in [None, Some(0), Some(1)] {
+            assert_eq!(beats_apart(place, Duration::from_secs(60)), BEAT_MAX);
+        }
+    }
+}
