@@ -243,6 +243,8 @@ pub struct Answer {
     pub more: bool,
     /// Dead waiters of ours that the operation removed.
     pub removed: u32,
+    /// The operation got permits, or a place in the line for some, and somebody holds permits under another limit.
+    pub other_limit: bool,
     /// The result.
     pub body: Body,
 }
@@ -334,8 +336,10 @@ pub enum Body {
     Nudged,
     /// Reply to [`Op::Force`]: who held the lock.
     Forced {
-        /// The former holder.
+        /// The former holder; the first of them, if several held it.
         holder: Option<OwnerId>,
+        /// How many others held it.
+        others: u32,
     },
     /// Reply to [`Op::Place`].
     Place {

@@ -48,7 +48,7 @@ impl LockState {
                 retry_ms: self.retry_ms(now_ms, rules),
                 foreign: false,
             };
-            Answer { now_ms, more: false, removed: 0, body }
+            Answer { now_ms, more: false, removed: 0, other_limit: false, body }
         })
     }
 }

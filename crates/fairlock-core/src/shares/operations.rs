@@ -50,7 +50,9 @@ impl LockState {
         self.settle();
         #[cfg(debug_assertions)]
         self.check_shares(before, &cx, &body);
-        Ok((Answer { now_ms, more: cx.more, removed: cx.removed, body }, cx.effects))
+        let other_limit = self.finds_another_limit(op, &body);
+        let (more, removed) = (cx.more, cx.removed);
+        Ok((Answer { now_ms, more, removed, other_limit, body }, cx.effects))
     }
 
     /// Ends the leases that are over without serving anybody, for whoever forgets locks that nobody uses.
@@ -67,6 +69,18 @@ impl LockState {
                 self.keys.token_expires = Some(now_ms + crate::TOKEN_TTL_MS);
             }
         }
+    }
+
+    /// Whether permits are held under another limit than the one that the operation was admitted with. A try that is
+    /// refused does not count: a caller may repeat it.
+    fn finds_another_limit(&self, op: &Op, body: &Body) -> bool {
+        let Op::AcquireShare(ask) = op else { return false };
+        if !matches!(body, Body::Granted { .. } | Body::Queued { .. }) {
+            return false;
+        }
+        let Share::Permits { limit, .. } = ask.share else { return false };
+        let known = self.shares.as_ref().and_then(|shares| shares.limits());
+        known.is_some_and(|known| known != (limit, limit))
     }
 
     /// Whether nobody holds a share or waits for one.
@@ -300,13 +314,17 @@ impl LockState {
     }
 
     fn force_shares(&mut self, cx: &mut Cx<'_>) -> Body {
-        let all: Vec<_> = self.shared().holds().iter().map(|(o, h)| (o.clone(), h.token)).collect();
+        // A lease that is over ends by itself, and its holder is not counted.
+        let live = |hold: &SharedHold| hold.ends_ms >= cx.now_ms;
+        let holds = self.shared().holds().iter().filter(|(_, hold)| live(hold));
+        let all: Vec<_> = holds.map(|(owner, hold)| (owner.clone(), hold.token)).collect();
         for (owner, token) in &all {
             cx.tell_forced(Some(owner), Some(*token));
             self.end_share(owner, cx);
         }
         self.pass_shares_on(cx);
-        Body::Forced { holder: all.into_iter().next().map(|(owner, _)| owner) }
+        let others = u32::try_from(all.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        Body::Forced { holder: all.into_iter().next().map(|(owner, _)| owner), others }
     }
 
     /// Serves the line, and removes our own keys once nobody holds or waits.

@@ -287,7 +287,7 @@ pub(super) async fn force_unlock_takes_every_share(store: Store) {
     let lock = client.rw_lock("catalogue");
     let (one, two) = (lock.read().await.unwrap(), lock.read().await.unwrap());
     let writer = in_line(&client, true, 1).await;
-    assert!(lock.force_unlock().await.unwrap());
+    assert_eq!(lock.force_unlock().await.unwrap(), 2);
     for guard in [&one, &two] {
         soon("the loss", guard.lost()).await;
         assert_eq!(guard.lost_reason(), Some(LostReason::Forced));
@@ -295,7 +295,7 @@ pub(super) async fn force_unlock_takes_every_share(store: Store) {
     drop(soon("the writer", writer).await.unwrap());
     assert_eq!(one.release().await.unwrap(), Release::Lost);
     drop(two);
-    assert!(!lock.force_unlock().await.unwrap());
+    assert_eq!(lock.force_unlock().await.unwrap(), 0);
 }
 
 pub(super) async fn leases_end_alone(store: Store) {

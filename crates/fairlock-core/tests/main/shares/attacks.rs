@@ -408,12 +408,49 @@ fn force_takes_every_share_and_tells_everybody() {
         let op = Op::Force { kind: Kind::ReadWrite };
         rw.lock.apply(rw.now * 1_000 + 999, &op, &rw.rules, &rw.ears).expect("fine")
     };
-    assert_eq!(answer.body, Body::Forced { holder: Some(owner(1)) });
+    assert_eq!(answer.body, Body::Forced { holder: Some(owner(1)), others: 1 });
     let told = effects.iter().filter(|effect| {
         matches!(effect.payload, fairlock_core::Payload::Forced { token: of, .. } if of == token)
     });
     assert_eq!(told.count(), 2);
     assert_eq!(rw.renew(1, token), Body::NotHeld { holder: Some(owner(3)) });
+}
+
+/// One whose lease is over has lost its hold already: it is neither told nor counted.
+#[test]
+fn force_counts_those_whose_lease_runs() {
+    let mut pool = Scene::semaphore();
+    pool.gets(1, permits(1, 3));
+    pool.now += LEASE / 2;
+    pool.gets(2, permits(1, 3));
+    pool.waits(3, permits(2, 3));
+    pool.now += LEASE / 2 + 1;
+    let body = pool.send(&Op::Force { kind: Kind::Semaphore });
+    assert_eq!(body, Body::Forced { holder: Some(owner(2)), others: 0 });
+}
+
+/// The limit belongs to the request, so the reply says when another one is in use.
+#[test]
+fn a_request_hears_of_another_limit_as_long_as_somebody_holds_it() {
+    let mut pool = Scene::semaphore();
+    let differs = |pool: &mut Scene, n, limit| {
+        let ask = ShareAcquire {
+            acquire: pool.asks(n, permits(1, limit), Mode::Wait),
+            share: permits(1, limit),
+        };
+        let op = Op::AcquireShare(Box::new(ask));
+        let now_us = pool.now * 1_000 + n;
+        pool.lock.apply(now_us, &op, &pool.rules, &pool.ears).expect("fine").0.other_limit
+    };
+    assert!(!differs(&mut pool, 1, 3));
+    assert!(!differs(&mut pool, 2, 3));
+    // A larger limit is let in beside them; a smaller one waits, and hears of it as well.
+    assert!(differs(&mut pool, 3, 9));
+    assert!(differs(&mut pool, 4, 2));
+    assert_eq!(pool.inspect().shares.expect("held").limits, Some((2, 9)));
+    assert!(matches!(pool.leave(4), Body::Left));
+    assert!(matches!(pool.leave(3), Body::Freed));
+    assert!(!differs(&mut pool, 5, 3));
 }
 
 /// On a store that knows which clients are gone, nobody waits for a lease of theirs.
