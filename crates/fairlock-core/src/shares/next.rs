@@ -3,7 +3,7 @@
 
 use super::{Share, SharedHold};
 use crate::id::OwnerId;
-use crate::liveness::Verdict;
+use crate::liveness::{Verdict, is_over};
 use crate::next::{Door, granted_ms};
 use crate::op::{Channel, Effect, Grant, Payload};
 use crate::rules::Token;
@@ -57,15 +57,17 @@ impl LockState {
         Door::Open
     }
 
-    /// Whether `share` fits, if need be after the holds of clients that are known to be gone have ended.
+    /// Whether `share` fits, if need be after the holds of clients that are known to be gone have ended, other than those
+    /// that were left to the store.
     pub(super) fn makes_room(&mut self, share: Share, cx: &mut Cx<'_>) -> bool {
         if self.shared().fits(share) {
             return true;
         }
         if cx.world.proves_death() {
-            let gone = |owner: &&OwnerId| owner.client().is_some_and(|it| cx.world.gone(it));
-            let gone: Vec<_> = self.shared().holds().keys().filter(gone).cloned().collect();
-            gone.iter().for_each(|owner| self.end_share(owner, cx));
+            let holds = self.shared().holds().iter();
+            let over = holds.filter(|(owner, hold)| is_over(owner, Some(hold.token), cx.world));
+            let over: Vec<_> = over.map(|(owner, _)| owner.clone()).collect();
+            over.iter().for_each(|owner| self.end_share(owner, cx));
         }
         self.shared().fits(share)
     }
