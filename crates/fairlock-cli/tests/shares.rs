@@ -182,7 +182,7 @@ fn a_run_that_is_killed_holds_nobody_up() {
     let writer = scene.waits(WRITE, "writer", 1);
     let last = guardian(a.pid());
     a.signal(Signal::KILL);
-    eventually("its guardian ends", || !crate::fixture::is_alive(&last.to_string()));
+    eventually("its guardian ends", || !crate::fixture::is_alive(last));
     scene.ends("b", b);
     eventually("it is the writer's turn", || scene.turns().len() == 3);
     scene.ends("writer", writer);
