@@ -28,7 +28,7 @@ enum Age {
 }
 
 /// Whether a hold is over because its client is gone.
-fn is_over(owner: &OwnerId, token: Option<Token>, world: &dyn World) -> bool {
+pub(crate) fn is_over(owner: &OwnerId, token: Option<Token>, world: &dyn World) -> bool {
     let is_left = |client| token.is_some_and(|token| world.is_left(client, token));
     owner.client().is_some_and(|client| world.gone(client) && !is_left(client))
 }
