@@ -21,6 +21,9 @@ impl LockState {
         world: &dyn World,
         kept_ms: u64,
     ) -> Option<Answer> {
+        if self.shares.is_some() {
+            return self.quiet_beat_for_shares(now_us, client, waiters, rules, world, kept_ms);
+        }
         let now_ms = now_us / 1_000;
         let k = &self.keys;
         let lasts = |at: Option<u64>| at.is_some_and(|at| at >= now_ms + kept_ms);

@@ -54,6 +54,17 @@ impl Shares {
         }
     }
 
+    /// What a store has kept of a lock of this kind: its holds, and what its waiters want.
+    pub fn restored(
+        kind: Kind,
+        holds: BTreeMap<OwnerId, SharedHold>,
+        wants: BTreeMap<OwnerId, Share>,
+    ) -> Self {
+        let mut shares = Self { wants, ..Self::new(kind) };
+        holds.into_iter().for_each(|(owner, hold)| shares.add(&owner, hold));
+        shares
+    }
+
     /// The lock's kind.
     pub fn kind(&self) -> Kind {
         self.kind

@@ -2,6 +2,7 @@
 
 use super::Share;
 use crate::id::OwnerId;
+use crate::liveness::is_over;
 use crate::op::{HeldBy, Inspection, WaiterView};
 use crate::rules::TOKEN_LIMIT;
 use crate::state::{Cx, LockState};
@@ -57,8 +58,11 @@ impl LockState {
         };
         let queue = listed.iter().map(view).collect();
         let (token, queue_len) = (self.keys.token, self.by_order.len() as u64);
-        let (now_ms, shares) = (cx.now_ms, &*self.shared());
-        let held = || shares.holds().iter().filter(move |(_, hold)| hold.ends_ms >= now_ms);
+        let (now_ms, world, shares) = (cx.now_ms, cx.world, &*self.shared());
+        let lasts = |(owner, hold): &(&OwnerId, &super::SharedHold)| {
+            hold.ends_ms >= now_ms && !is_over(owner, Some(hold.token), world)
+        };
+        let held = || shares.holds().iter().filter(lasts);
         let holder = |(owner, hold): (&OwnerId, &super::SharedHold)| ShareHolder {
             owner: owner.clone(),
             share: hold.share,

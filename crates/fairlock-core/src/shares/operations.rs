@@ -144,6 +144,7 @@ impl LockState {
             Op::Inspect { limit, .. } => Body::Inspected(self.inspect_shares(*limit, cx)),
             // An acquisition of another kind was refused.
             Op::Nudge | Op::Acquire(_) => {
+                self.end_gone_shares(None, cx);
                 self.pass_shares_on(cx);
                 Body::Nudged
             }
@@ -314,7 +315,8 @@ impl LockState {
     }
 
     fn force_shares(&mut self, cx: &mut Cx<'_>) -> Body {
-        // A lease that is over ends by itself, and its holder is not counted.
+        // What is over ends by itself, and its holder is not counted.
+        self.end_gone_shares(None, cx);
         let live = |hold: &SharedHold| hold.ends_ms >= cx.now_ms;
         let holds = self.shared().holds().iter().filter(|(_, hold)| live(hold));
         let all: Vec<_> = holds.map(|(owner, hold)| (owner.clone(), hold.token)).collect();
@@ -353,8 +355,13 @@ impl LockState {
     }
 
     fn retry_shares_ms(&self, cx: &Cx<'_>) -> Option<u64> {
-        let at = self.shares_deadline_ms(cx.now_ms, cx.rules.beat_ms)?;
-        Some(at.saturating_sub(cx.now_ms))
+        self.shares_retry_ms(cx.now_ms, cx.rules)
+    }
+
+    /// After how many milliseconds those who wait for shares should look again without being notified.
+    pub(super) fn shares_retry_ms(&self, now_ms: u64, rules: &Rules) -> Option<u64> {
+        let at = self.shares_deadline_ms(now_ms, rules.beat_ms)?;
+        Some(at.saturating_sub(now_ms))
     }
 }
 

@@ -7,6 +7,7 @@ mod group;
 mod idle;
 mod leftovers;
 mod limits;
+mod shares;
 mod views;
 mod wakes;
 

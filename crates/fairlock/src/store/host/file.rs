@@ -4,6 +4,7 @@
 use super::boot::Boot;
 use super::folder::Folder;
 use super::line::Locked;
+use super::parts::{self, Mark, Part, Parts, Rows};
 use super::patience::{patiently, seldom};
 use super::schema::{self, Schema};
 use super::turns::{Turn, Turns};
@@ -87,6 +88,8 @@ pub(crate) struct HostFile {
     in_process: forks::User,
     busy: Duration,
     cache: HashMap<LockName, Cached>,
+    /// The table of shares is known to exist, or was made in this transaction.
+    has_shares: Cell<bool>,
     /// The disk was full when this transaction was written.
     full: Cell<bool>,
     /// Host time, if a test has stopped it.
@@ -99,17 +102,32 @@ pub(crate) struct HostFile {
 struct Cached {
     change: i64,
     bytes: Vec<u8>,
+    parts: Parts,
     state: LockState,
 }
 
-/// The `change` of a row, and its bytes unless they are cached with the same `change`.
-type Found = (i64, Option<Vec<u8>>);
+/// A row, and the rows of its shares.
+struct Found {
+    change: i64,
+    /// `None`: they are cached with the same `change`.
+    read: Option<(Vec<u8>, Others)>,
+}
+
+/// What was read of a lock's shares.
+enum Others {
+    /// It has none.
+    None,
+    /// Those that the cache lacks.
+    Later(Rows),
+    All(Rows),
+}
 
 /// A lock as an operation found it.
 struct Loaded {
     /// The `change` of the row; `None` if there was no row.
     change: Option<i64>,
     bytes: Vec<u8>,
+    parts: Parts,
     state: LockState,
 }
 
@@ -161,6 +179,7 @@ impl HostFile {
             in_process,
             busy,
             cache: HashMap::new(),
+            has_shares: Cell::new(false),
             full: Cell::new(false),
             #[cfg(feature = "_testkit")]
             #[cfg(test)]
@@ -244,14 +263,14 @@ impl HostFile {
         op: &Op,
         rules: &Rules,
         world: &dyn World,
-        see: impl FnOnce(&Snapshot),
+        see: impl FnOnce(&LockState),
     ) -> Result<(Answer, Vec<Effect>), StoreError> {
         if matches!(op, Op::Inspect { .. } | Op::Place { .. }) {
             return self.look(name, op, rules, world);
         }
         let (done, cached) = self.transaction(|file| {
             let mut lock = file.load(name)?;
-            see(lock.state.snapshot());
+            see(&lock.state);
             let now_us = file.now_us();
             let done = lock
                 .state
@@ -285,8 +304,8 @@ impl HostFile {
 
     /// The lock as the last operation on this connection left it, if it was held or waited for
     /// then.
-    pub(crate) fn known(&self, name: &LockName) -> Option<&Snapshot> {
-        self.cache.get(name).map(|cached| cached.state.snapshot())
+    pub(crate) fn known(&self, name: &LockName) -> Option<&LockState> {
+        self.cache.get(name).map(|cached| &cached.state)
     }
 
     /// Sets how long calls wait from now on for another process that has the file locked.
@@ -415,6 +434,7 @@ impl HostFile {
     }
 
     fn roll_back(&mut self) {
+        self.has_shares.set(false);
         // Some errors have already done it. The cache contains only what was committed.
         if !self.db.is_autocommit() {
             let _ = execute(&self.db, "ROLLBACK");
@@ -513,10 +533,10 @@ impl HostFile {
     /// Makes this the lock's state.
     #[cfg(feature = "_testkit")]
     #[cfg(test)]
-    pub(crate) fn put(&mut self, name: &LockName, state: &Snapshot) -> Result<(), StoreError> {
+    pub(crate) fn put(&mut self, name: &LockName, state: &LockState) -> Result<(), StoreError> {
         self.transaction(|file| {
             let lock = file.load(name)?;
-            let state = LockState::from_snapshot(state.clone());
+            let state = state.clone();
             file.store(name, file.now_us(), Loaded { state, ..lock }).map(drop)
         })
     }
@@ -533,52 +553,99 @@ impl HostFile {
         name: &LockName,
         meanwhile: impl Fn(&Self) -> rusqlite::Result<()>,
     ) -> Result<Option<Found>, StoreError> {
-        let known = self.cache.get(name).map(|known| known.change);
+        let known = self.cache.get(name);
         patiently(&self.path, self.busy, || {
             let sql = "SELECT change, state FROM lock WHERE name = ?1";
             let mut statement = self.db.prepare_cached(sql)?;
             let row = statement.query_row([name.as_bytes()], |row| {
                 let change: i64 = row.get(0)?;
-                let bytes =
-                    if known == Some(change) { None } else { Some(row.get::<_, Vec<u8>>(1)?) };
+                let read = if known.is_some_and(|known| known.change == change) {
+                    None
+                } else {
+                    let bytes: Vec<u8> = row.get(1)?;
+                    let others = self.others(name, &bytes, known)?;
+                    Some((bytes, others))
+                };
                 meanwhile(self)?;
-                Ok((change, bytes))
+                Ok(Found { change, read })
             });
             row.optional()
         })
+    }
+
+    /// The rows of the shares of a lock whose own row has these bytes.
+    fn others(
+        &self,
+        name: &LockName,
+        bytes: &[u8],
+        known: Option<&Cached>,
+    ) -> rusqlite::Result<Others> {
+        let Some(mark) = codec::mark(bytes) else { return Ok(Others::None) };
+        if let Some(known) = known.filter(|known| !known.parts.is_empty()) {
+            let rows = parts::read(&self.db, name, known.change)?;
+            let is_new =
+                |(owner, _): &&(Vec<u8>, _)| !known.parts.contains_key(&OwnerId::parse(owner));
+            let together = known.parts.len() + rows.iter().filter(is_new).count();
+            // All that exist are among these. If there are no more, none was removed.
+            if together as u64 == mark.rows {
+                return Ok(Others::Later(rows));
+            }
+        }
+        parts::read(&self.db, name, i64::MIN).map(Others::All)
     }
 
     /// What was found, from the cache or decoded.
     fn decoded(&mut self, name: &LockName, found: Option<Found>) -> Result<Loaded, StoreError> {
         let known = self.cache.remove(name);
         match (found, known) {
-            (None, _) => {
-                Ok(Loaded { change: None, bytes: Vec::new(), state: LockState::default() })
+            (None, _) => Ok(Loaded {
+                change: None,
+                bytes: Vec::new(),
+                parts: Parts::new(),
+                state: LockState::default(),
+            }),
+            (Some(Found { change, read: None }), Some(known)) => {
+                let Cached { bytes, parts, state, .. } = known;
+                Ok(Loaded { change: Some(change), bytes, parts, state })
             }
-            (Some((change, None)), Some(known)) => {
-                Ok(Loaded { change: Some(change), bytes: known.bytes, state: known.state })
-            }
-            (Some((change, bytes)), _) => {
-                let bytes = bytes.unwrap_or_default();
-                let keys = codec::decode(name, &bytes).map_err(|damage| {
+            (Some(Found { change, read }), known) => {
+                let (bytes, others) = read.unwrap_or((Vec::new(), Others::None));
+                let (rows, mut parts) = match others {
+                    Others::None => (Rows::new(), Parts::new()),
+                    Others::All(rows) => (rows, Parts::new()),
+                    Others::Later(rows) => (rows, known.map(|it| it.parts).unwrap_or_default()),
+                };
+                let keys = codec::decode(name, &bytes);
+                let state = keys.and_then(|keys| {
+                    parts::add(name, rows, &mut parts)?;
+                    parts::assembled(keys, &parts)
+                });
+                let state = state.map_err(|damage| {
                     let mut error = fault::damaged(&self.path, format_args!("a row, {}", damage.0));
                     error.error = error.error.on(name);
                     error
                 })?;
-                Ok(Loaded { change: Some(change), bytes, state: LockState::from_snapshot(keys) })
+                Ok(Loaded { change: Some(change), bytes, parts, state })
             }
         }
     }
 
-    /// Writes the lock's row, if it has changed.
+    /// Writes the lock's row, and those of its shares that have changed, if anything has.
     fn store(&mut self, name: &LockName, now_us: u64, lock: Loaded) -> Result<Cached, StoreError> {
-        let Loaded { change, bytes: before, state } = lock;
+        let Loaded { change, bytes: before, mut parts, state } = lock;
         let mut bytes = Vec::with_capacity(before.len());
-        codec::encode(name, state.snapshot(), &mut bytes);
+        let mark = Mark::of(&state);
+        codec::encode(name, state.snapshot(), mark, &mut bytes);
+        let others = if mark.is_some() || !parts.is_empty() {
+            parts::changes(&parts, &state)
+        } else {
+            vec![]
+        };
         if let Some(change) = change
             && bytes == before
+            && others.is_empty()
         {
-            return Ok(Cached { change, bytes, state });
+            return Ok(Cached { change, bytes, parts, state });
         }
         // Never the same twice for one name, not even after the row was removed: time has passed by
         // then, and `change` is never behind it.
@@ -590,10 +657,27 @@ impl HostFile {
         };
         let written = self.prepared(sql)?.execute(params![name.as_bytes(), next, idle_ms, bytes]);
         written.map_err(|error| self.failed(&error))?;
+        if !others.is_empty() {
+            let written = self.store_others(name, next, others, &mut parts);
+            written.map_err(|error| self.failed(&error))?;
+        }
         if change.is_none() && now_us.is_multiple_of(SWEEP_EACH) {
             self.sweep(now_us).map_err(|error| self.failed(&error))?;
         }
-        Ok(Cached { change: next, bytes, state })
+        Ok(Cached { change: next, bytes, parts, state })
+    }
+
+    fn store_others(
+        &self,
+        name: &LockName,
+        change: i64,
+        others: Vec<(OwnerId, Option<Part>)>,
+        parts: &mut Parts,
+    ) -> rusqlite::Result<()> {
+        if parts.is_empty() {
+            parts::prepare(&self.db, name, self.has_shares.replace(true))?;
+        }
+        parts::write(&self.db, name, change, others, parts)
     }
 
     /// Forgets locks that have long been unused, some at a time. Each call continues where the last
@@ -624,7 +708,8 @@ impl HostFile {
 
     fn keep_loaded(&mut self, name: &LockName, lock: Loaded) {
         if let Some(change) = lock.change {
-            self.keep(name, Cached { change, bytes: lock.bytes, state: lock.state });
+            let Loaded { bytes, parts, state, .. } = lock;
+            self.keep(name, Cached { change, bytes, parts, state });
         }
     }
 
@@ -664,7 +749,7 @@ pub(super) fn after_reboot(keys: &Snapshot) -> Snapshot {
 
 pub(super) fn row_of(name: &LockName, keys: Snapshot, now_us: u64) -> (Vec<u8>, Option<i64>) {
     let mut bytes = Vec::new();
-    codec::encode(name, &keys, &mut bytes);
+    codec::encode(name, &keys, None, &mut bytes);
     (bytes, idle_ms(&LockState::from_snapshot(keys), now_us).map(u64::cast_signed))
 }
 
