@@ -5,11 +5,13 @@ use std::process::Command;
 
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
+use fairlock_testkit::terminal::Terminal;
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::fixture::{
-    Running, alone, eventually, fairlock, finish, guardian, hold_until, lines, run_script,
+    PROGRAM, Running, alone, eventually, fairlock, finish, guardian, hold_until, is_alive, lines,
+    neutral, run_script,
 };
 
 const READ: &[&str] = &["--shared"];
@@ -178,11 +180,13 @@ fn force_ends_all_holds() {
 #[test]
 fn a_run_that_is_killed_holds_nobody_up() {
     let scene = Scene::new();
-    let (a, b) = (scene.holds(READ, "a"), scene.holds(READ, "b"));
+    // Its lease outlasts every test: only its death can end the hold.
+    let a = scene.holds(&["--shared", "--ttl", "1h"], "a");
+    let b = scene.holds(READ, "b");
     let writer = scene.waits(WRITE, "writer", 1);
     let last = guardian(a.pid());
     a.signal(Signal::KILL);
-    eventually("its guardian ends", || !crate::fixture::is_alive(last));
+    eventually("its guardian ends", || !is_alive(last));
     scene.ends("b", b);
     eventually("it is the writer's turn", || scene.turns().len() == 3);
     scene.ends("writer", writer);
@@ -196,6 +200,72 @@ fn a_lease_ends_the_command() {
     let ended = finish(run_script(&scene.url, &options, "x", "exec sleep 60"));
     ended.expect(76, "x: the lock was about to be lost: its --lease of 500ms is over");
     finish(run_script(&scene.url, &["--permits", "1"], "x", "true")).expect(0, "");
+}
+
+/// A writer that has succeeded keeps readers out for the rest of the time, and says so.
+#[test]
+fn a_writer_once_in_a_time() {
+    let scene = Scene::new();
+    let once = ["--kind", "rw", "--once-per", "1h"];
+    finish(run_script(&scene.url, &once, "x", "true")).expect(0, "");
+    let skipped = finish(run_script(&scene.url, &once, "x", "echo ran"));
+    assert_eq!((skipped.code(), skipped.stdout.as_str()), (75, ""));
+    let reader = finish(run_script(&scene.url, &["--shared", "--wait", "0"], "x", "echo ran"));
+    reader.expect(75, "x: done, next start in ");
+    assert_eq!(scene.status()["done"], true);
+}
+
+/// `u` takes away what the question named: all who read at the same time.
+#[test]
+fn top_shows_all_holders() {
+    let scene = Scene::new();
+    let (a, b) = (scene.holds(READ, "a"), scene.holds(READ, "b"));
+    let writer = scene.waits(WRITE, "writer", 1);
+    let args = ["top", "--interval", "200ms", "--url", &scene.url];
+    let Some(mut terminal) = Terminal::start((24, 120), PROGRAM, &args, neutral) else { return };
+    let text = terminal.until("all is shown", |text| text.contains(", writer, to write, for "));
+    assert!(text.contains("held to read by 2"), "{text}");
+    let row = text.lines().find(|line| line.starts_with("> x ")).expect("a row");
+    assert!(row.contains(" read by "), "{text}");
+    for label in ["a", "b"] {
+        assert!(text.contains(&format!(", {label}, for ")), "{text}");
+    }
+    terminal.keys("u");
+    terminal.see("From all who hold it: read by ");
+    terminal.keys("y");
+    terminal.see("x: taken away from 2 holders");
+    for reader in [a, b] {
+        reader.wait().expect(76, "it was taken away by force");
+    }
+    terminal.until("the writer holds it", |text| text.contains(" written by "));
+    // Another holder than the question named.
+    terminal.keys("u");
+    terminal.see("Take x away?");
+    scene.ends("writer", writer);
+    let next = scene.holds(READ, "next");
+    terminal.keys("y");
+    terminal.see("x: another one holds it by now; nothing was done");
+    scene.ends("next", next);
+    terminal.keys("q");
+    assert_eq!(terminal.wait().code(), Some(0));
+}
+
+#[test]
+fn unlock_asks_about_all_holders() {
+    let scene = Scene::new();
+    let permits = ["--permits", "3"];
+    let (a, b) = (scene.holds(&permits, "a"), scene.holds(&permits, "b"));
+    let args = ["unlock", "--force", "--url", &scene.url, "x"];
+    let Some(mut terminal) = Terminal::start((24, 200), PROGRAM, &args, neutral) else { return };
+    let text = terminal.see("Take the lock away from all of them? [y/N]");
+    assert!(text.contains("x: held by 2, 2 of 3 permits in use"), "{text}");
+    assert_eq!(text.matches(", 1 permit, for ").count(), 2, "{text}");
+    terminal.keys("y\r");
+    terminal.see("x: unlocked, taken away from 2 holders");
+    assert_eq!(terminal.wait().code(), Some(0));
+    for run in [a, b] {
+        run.wait().expect(76, "it was taken away by force");
+    }
 }
 
 /// Without a command, beside another reader.
