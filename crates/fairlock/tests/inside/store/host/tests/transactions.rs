@@ -100,7 +100,7 @@ fn d01_a_row_that_is_no_lock_is_refused_and_stays() {
     ] {
         let fixture = Fixture::new();
         let mut file = fixture.open();
-        file.put(&name("job"), &LockState::from_snapshot(state)).unwrap();
+        file.put(&name("job"), &LockState::from_snapshot(state.clone())).unwrap();
         let before = row(&file, "job");
         let token = Token::new(5).unwrap();
         let operations = [
