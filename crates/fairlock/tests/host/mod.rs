@@ -3,6 +3,7 @@
 mod crowd;
 mod deaths;
 mod ends;
+mod former;
 mod group;
 mod idle;
 mod leftovers;

@@ -70,7 +70,8 @@ pub(super) fn encode(name: &LockName, s: &Snapshot, mark: Option<Mark>, out: &mu
     let mut w = Writer { out, clients: &clients };
     let mark = mark.map(Mark::fields);
     let hold = mark.as_ref().unwrap_or(&s.hold);
-    w.number(present(s) | if mark.is_some() { bit::HOLD } else { 0 });
+    let beside = mark.as_ref().map(|_| Mark::beside());
+    w.number(present(s) | if mark.is_some() { bit::HOLD | bit::VALUE } else { 0 });
     if clients.is_empty() {
         w.number(0);
     } else {
@@ -84,7 +85,7 @@ pub(super) fn encode(name: &LockName, s: &Snapshot, mark: Option<Mark>, out: &mu
         w.signed(*count);
     });
     w.maybe(s.hold_expires);
-    if let Some(value) = &s.value {
+    if let Some(value) = beside.as_ref().or(s.value.as_ref()) {
         w.value(value);
     }
     w.maybe(s.value_expires);

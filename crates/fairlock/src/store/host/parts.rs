@@ -2,9 +2,9 @@
 //!
 //! An operation changes few of them, so a thousand readers of one lock are not written again at each
 //! step: each owner that holds a share, or waits for one, has a row in the table `share`. The lock's
-//! own row has the rest, and a mark in place of its hold: the kind, and how many rows there are. To a
-//! program that does not know shares the mark is a hash that is no lock, so it refuses every operation
-//! on the name and changes nothing.
+//! own row has the rest, and a mark in place of its hold: the kind, and how many rows there are. The
+//! mark is a hash and a string at once. To a program that does not know shares the lock is thus always
+//! of another kind, so it refuses every operation on the name and changes nothing.
 //!
 //! Invariant: as many rows as the mark says belong to the lock, each written when the lock's row had
 //! the number `change` that it repeats. So a process that knows the rows of an earlier `change` reads
@@ -18,7 +18,8 @@
 
 use super::codec::{Damaged, Reader, Writer, checksum_of};
 use fairlock_core::{
-    Kind, LockName, LockState, OwnerId, Share, SharedHold, Shares, Snapshot, Token, is_share_of,
+    Kind, LockName, LockState, OwnerId, Share, SharedHold, Shares, SimpleValue, Snapshot, Token,
+    is_share_of,
 };
 use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
@@ -28,10 +29,12 @@ const HEAD: usize = 5;
 const WANTS: u8 = 0;
 const HOLDS: u8 = 1;
 
-/// In place of a holder. A hash with this field is no lock, also to former versions.
+/// In place of a holder: the kind.
 const MARK: &[u8] = b"mode";
 /// The field with the number of rows.
 const ROWS: &[u8] = b"rows";
+/// The string beside them.
+const BESIDE: &[u8] = b"shares";
 
 /// Made with the first lock that needs it, so that files without shares stay as they are.
 const TABLE: &str = "
@@ -78,6 +81,11 @@ impl Mark {
         BTreeMap::from([(OwnerId::parse(MARK), kind), (OwnerId::parse(ROWS), rows)])
     }
 
+    /// The string beside the fields.
+    pub(super) fn beside() -> SimpleValue {
+        SimpleValue::Foreign(BESIDE.into())
+    }
+
     /// The mark that these fields are.
     pub(super) fn parse(fields: &BTreeMap<OwnerId, i64>) -> Option<Self> {
         let kind = match fields.get(&OwnerId::parse(MARK))? {
@@ -104,6 +112,9 @@ fn rows_of(shares: &Shares) -> Vec<(&OwnerId, Part)> {
 /// A lock with the content of its own row and of these.
 pub(super) fn assembled(mut keys: Snapshot, parts: &Parts) -> Result<LockState, Damaged> {
     let Some(mark) = Mark::parse(&keys.hold) else { return Ok(LockState::from_snapshot(keys)) };
+    if keys.value.take() != Some(Mark::beside()) {
+        return Err(Damaged("the mark of its shares is not whole"));
+    }
     if mark.rows != parts.len() as u64 {
         return Err(Damaged("some of its shares are missing"));
     }
