@@ -107,7 +107,7 @@ fn readers_run_together_and_none_passes_a_writer() {
         .collect();
     assert_eq!(shares, ["read", "read", "whole", "read"]);
     let text = scene.shown(&["status", "x"]);
-    assert_eq!(text[0], "x: held to read by 2");
+    assert!(text[0].starts_with("x: held to read by 2, for "), "{text:?}");
     assert!(text[1..3].iter().all(|line| line.contains(", runs out in ")), "{text:?}");
     let queue: Vec<_> = text.iter().filter(|line| line.contains(". ")).collect();
     assert!(queue[0].contains(", to write, for "), "{text:?}");
@@ -164,7 +164,7 @@ fn force_ends_all_holds() {
     let writer = scene.waits(WRITE, "writer", 1);
     // Of another kind it is no lock.
     let wrong = ["unlock", "--force", "--kind", "semaphore", "x"];
-    finish(scene.ours(&wrong)).expect(64, "kind");
+    finish(scene.ours(&wrong)).expect(64, "in use for a read-write lock");
     let said = scene.shown(&["unlock", "--force", "x"]);
     assert_eq!(said, ["x: unlocked, taken away from 2 holders"]);
     for reader in [a, b] {
@@ -228,7 +228,7 @@ fn top_shows_all_holders() {
     let row = text.lines().find(|line| line.starts_with("> x ")).expect("a row");
     assert!(row.contains(" read by "), "{text}");
     for label in ["a", "b"] {
-        assert!(text.contains(&format!(", {label}, for ")), "{text}");
+        assert!(text.contains(&format!(", {label}, runs out in ")), "{text}");
     }
     terminal.keys("u");
     terminal.see("From all who hold it: read by ");
@@ -305,24 +305,25 @@ fn a_share_under_its_own_lock_is_refused() {
 #[test]
 fn all_users_of_a_name_name_one_kind() {
     let scene = Scene::new();
-    let kinds: [(&str, &[&str]); 4] = [
-        ("fair", &[]),
-        ("plain", &["--kind", "plain"]),
-        ("rw", READ),
-        ("pool", &["--permits", "2"]),
+    let kinds: [(&str, &[&str]); 5] = [
+        ("a fair or plain lock", &[]),
+        ("a fair or plain lock", &["--kind", "plain"]),
+        ("a simple lock", &["--kind", "simple"]),
+        ("a read-write lock", READ),
+        ("a semaphore", &["--permits", "2"]),
     ];
-    for (held, options) in kinds {
-        let running = scene.holds(options, held);
+    let is_shared = |kind: &str| ["a read-write lock", "a semaphore"].contains(&kind);
+    for (at, (held, of)) in kinds.into_iter().enumerate() {
+        let label = format!("holder-{at}");
+        let running = scene.holds(of, &label);
         for (asked, options) in kinds {
-            let same = held == asked
-                || (held == "plain" && asked == "fair")
-                || (held == "fair" && asked == "plain");
-            if !same {
+            if held != asked && (is_shared(held) || is_shared(asked)) {
                 let options = [options, &["--wait", "0"]].concat();
-                finish(run_script(&scene.url, &options, "x", "true")).expect(64, "kind");
+                let outcome = finish(run_script(&scene.url, &options, "x", "true"));
+                outcome.expect(64, &format!("the name is in use for {held} ("));
             }
         }
-        scene.ends(held, running);
+        scene.ends(&label, running);
     }
 }
 

@@ -473,6 +473,8 @@ pub enum CoreError {
     TokenExhausted,
     /// The lock is held as another kind: a string where a hash belongs, or the other way round.
     WrongType,
+    /// The name is in use for a lock of this kind. A plain lock looks like a fair one.
+    InUse(Kind),
     /// What exists under the name is clearly not a lock.
     NotALock(NotALock),
     /// A lock of this kind has no such share, or never has as many permits.
@@ -493,6 +495,21 @@ impl fmt::Display for CoreError {
                  all users of a lock must name the same kind (`--kind`; `simple_lock`, `fair_lock`, \
                  `plain_lock`, `rw_lock`, `semaphore`)"
             ),
+            Self::InUse(kind) => {
+                let present = match kind {
+                    Kind::ReadWrite => "a read-write lock (`--shared`, `--kind rw`; `rw_lock`)",
+                    Kind::Semaphore => "a semaphore (`--permits`; `semaphore`)",
+                    Kind::Simple => "a simple lock (`--kind simple`; `simple_lock`)",
+                    Kind::Fair | Kind::Plain => {
+                        "a fair or plain lock (`--kind fair` or `plain`; `fair_lock`, `plain_lock`)"
+                    }
+                };
+                write!(
+                    f,
+                    "the name is in use for {present}; all users of a name must name the same kind: \
+                     name that one, or use another name"
+                )
+            }
             Self::NoSuchShare => write!(
                 f,
                 "a lock of this kind has no such share: ask for at least one permit, and for no more \

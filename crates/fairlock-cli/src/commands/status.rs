@@ -50,7 +50,8 @@ With --json, one object on one line:
              succeeded; ttl_ms is the rest. False when no more is left than the length of the
              run's lease (--ttl): then it may as well be at work, or have been killed
   holder     null, or {\"owner\": ID, \"ours\": whether it is a client of fairlock, \"count\": HOLDS,
-             \"since_ms\": when it got the lock, or null, \"client\": CLIENT or null,
+             \"since_ms\": when it got the lock (of a reader: since when somebody reads), or null,
+             \"client\": CLIENT or null,
              \"ttl_ms\": until its hold runs out unless renewed, or null, SHARE}; the first
              of several
   holders    all who hold it, each as holder, in no order: of a read-write lock or a semaphore

@@ -8,7 +8,7 @@ use fairlock::{ClientInfo, Holder, Kind, LockStatus, Share};
 use crate::base::duration;
 
 /// The holders, each with its client if that publishes who it is; `None` if the lock is free. One holder is in the first
-/// line; several have a line each.
+/// line; several have a line each. Since when each of several readers reads is not known, only since when somebody does.
 pub(crate) fn holders(kind: Option<Kind>, status: &LockStatus) -> Option<String> {
     let holder = status.holder.as_ref()?;
     let mut text = held(kind, status).to_owned();
@@ -23,16 +23,20 @@ pub(crate) fn holders(kind: Option<Kind>, status: &LockStatus) -> Option<String>
     }
     if status.holding < 2 {
         let client = status.client(&holder.owner).map(who);
-        text.push_str(&times(status, holder));
+        text.push_str(&times(status, holder, true));
         let _ = client.map(|client| write!(text, "\n  {client}"));
         return Some(text);
+    }
+    let reads = holder.share == Share::Read;
+    if let Some(age) = age(status, holder.since).filter(|_| reads) {
+        let _ = write!(text, ", for {age}");
     }
     for holder in &status.holders {
         let _ = write!(text, "\n  {}", holder.owner);
         if let Some(permits) = permits(holder.share) {
             let _ = write!(text, ", {permits}");
         }
-        text.push_str(&times(status, holder));
+        text.push_str(&times(status, holder, !reads));
         let _ = status.client(&holder.owner).map(|client| write!(text, ", {}", who(client)));
     }
     let unlisted = status.holding.saturating_sub(status.holders.len());
@@ -111,12 +115,12 @@ pub(crate) fn permits(share: Share) -> Option<String> {
     }
 }
 
-fn times(status: &LockStatus, holder: &Holder) -> String {
+fn times(status: &LockStatus, holder: &Holder, since: bool) -> String {
     let mut text = String::new();
     if holder.count != 1 {
         let _ = write!(text, ", {} holds", holder.count);
     }
-    if let Some(age) = age(status, holder.since) {
+    if let Some(age) = age(status, holder.since).filter(|_| since) {
         let _ = write!(text, ", for {age}");
     }
     if let Some(ttl) = holder.ttl {
@@ -195,9 +199,9 @@ mod tests {
         let seen = catalogue.inspect().await?;
         let says = neutral(&holders(kind, &seen).unwrap(), &[(&one, "R"), (&two, "R")]);
         let lines: Vec<_> = says.lines().collect();
-        assert_eq!((lines.len(), lines[0]), (3, "held to read by 2"), "{says}");
+        assert_eq!((lines.len(), lines[0]), (3, "held to read by 2, for TIME"), "{says}");
         for line in &lines[1..] {
-            assert!(line.starts_with("  R, for TIME, runs out in 1m"), "{says}");
+            assert!(line.starts_with("  R, runs out in 1m"), "{says}");
         }
         let row = neutral(&cell(kind, &seen).unwrap(), &[(&one, "R"), (&two, "R")]);
         assert_eq!(row, "read by R, and another");
@@ -247,7 +251,7 @@ mod tests {
         }
         let seen = crowd.inspect().await?;
         let says = holders(Some(Kind::ReadWrite), &seen).unwrap();
-        assert!(says.starts_with("held to read by 100\n"), "{says}");
+        assert!(says.starts_with("held to read by 100, for "), "{says}");
         assert!(says.ends_with("\n  and 36 more that hold it"), "{says}");
         assert!(cell(Some(Kind::ReadWrite), &seen).unwrap().ends_with(", and 99 others"));
         Ok(())

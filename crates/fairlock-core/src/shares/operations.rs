@@ -4,7 +4,7 @@ use super::{Share, SharedHold, Shares, is_share_of};
 use crate::id::{ClientId, OwnerId, RequestId};
 use crate::next::Door;
 use crate::op::{
-    Acquire, Answer, Body, CoreError, Effect, Fate, Grant, Mode, Op, ShareAcquire, is_shared,
+    Acquire, Answer, Body, CoreError, Effect, Fate, Grant, Kind, Mode, Op, ShareAcquire, is_shared,
 };
 use crate::rules::{Rules, TOKEN_LIMIT, Token, World};
 use crate::state::{Cx, LockState};
@@ -100,9 +100,12 @@ impl LockState {
             || (present.zip(kind).is_some_and(|(is, wants)| is != wants) && !self.has_no_shares());
         let of_a_lock = !k.hold.is_empty() || k.value.is_some() || !k.queue.is_empty();
         if others || of_a_lock || (present.is_none() && !k.order.is_empty()) {
-            return Some(match self.not_a_hold() {
-                Some(found) => CoreError::NotALock(found),
-                None => CoreError::WrongType,
+            return Some(match (self.not_a_hold(), present.filter(|_| !self.has_no_shares())) {
+                (Some(found), _) => CoreError::NotALock(found),
+                (None, Some(present)) => CoreError::InUse(present),
+                (None, None) if k.value.is_some() => CoreError::InUse(Kind::Simple),
+                (None, None) if of_a_lock || !k.order.is_empty() => CoreError::InUse(Kind::Fair),
+                (None, None) => CoreError::WrongType,
             });
         }
         match op {

@@ -66,7 +66,8 @@ pub struct Holder {
     pub ttl: Option<Duration>,
     /// Whether it is a client of fairlock.
     pub ours: bool,
-    /// Since when it holds the lock, by the server's clock: the time in its token. `None` for
+    /// Since when it holds the lock, by the server's clock: the time in its token. Of a reader, since
+    /// when somebody reads, because all who do have one token. `None` for
     /// foreign clients, and if the token is lost or ahead of the clock. After the clock was set
     /// back, tokens run ahead of it for that long, and this time is later than the true one, never
     /// earlier.

@@ -269,7 +269,7 @@ fn a_detached_share_outlives_its_process() {
             if share == "read" {
                 assert!(client.rw_lock(share).try_write().await.unwrap().is_none());
                 assert_eq!(client.rw_lock(share).inspect().await.unwrap().holding, 1);
-                assert!(client.rw_lock(share).force_unlock().await.unwrap());
+                assert_eq!(client.rw_lock(share).force_unlock().await.unwrap(), 1);
                 drop(client.rw_lock(share).try_write().await.unwrap().expect("free"));
             } else {
                 let permits = client.semaphore(share, 2);

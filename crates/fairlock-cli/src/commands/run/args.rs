@@ -20,9 +20,9 @@ Examples:
                                                  wait 5 minutes at most, run an hour at most
   fairlock run --once-per 50m report -- ./report.sh
                                                  once in 50 minutes, however many start it
-  fairlock run --shared catalogue -- ./report.sh   beside other readers, while nobody writes
-  fairlock run --kind rw catalogue -- ./import.sh  alone: writes
-  fairlock run --permits 3 fetch -- ./fetch.sh     at most 3 at a time
+  fairlock run --shared index -- ./search.sh     reads: beside others that do, while nobody writes
+  fairlock run --kind rw index -- ./update.sh    writes: alone
+  fairlock run --permits 3 fetch -- ./fetch.sh   at most 3 at a time
   fairlock run nightly                           no command: hold the lock until a signal
 ";
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 
-use fairlock::{Error, Kind, LockStatus, OwnerId};
+use fairlock::{Error, Kind, LockStatus, OwnerId, Share};
 
 use crate::base::message;
 use crate::locks::look::{Name, Seen, Target};
@@ -16,6 +16,8 @@ pub(super) struct Facts {
     pub(super) kind: Option<Kind>,
     /// The first of the holders.
     pub(super) holder: Option<Holder>,
+    /// Whether they read. Then it is known since when somebody does, not since when each of them.
+    pub(super) reads: bool,
     /// The holders, if there are several: the first of them.
     pub(super) holders: Vec<Holder>,
     pub(super) holding: usize,
@@ -83,6 +85,7 @@ impl Facts {
         });
         Self {
             kind,
+            reads: status.holder.as_ref().is_some_and(|holder| holder.share == Share::Read),
             holder: status.holder.as_ref().map(holder),
             holders: status.holders.iter().filter(|_| several).map(holder).collect(),
             holding: status.holding,
@@ -104,6 +107,7 @@ impl Facts {
             name: target.name.clone(),
             kind: target.kind,
             holder: None,
+            reads: false,
             holders: Vec::new(),
             holding: 0,
             cell: String::new(),
@@ -190,6 +194,7 @@ pub(super) mod tests {
                 permits: None,
                 left: Some(Duration::from_secs(27)),
             }),
+            reads: false,
             holders: Vec::new(),
             holding: usize::from(!holder.is_empty()),
             cell: holder.to_owned(),

@@ -221,7 +221,7 @@ fn details(row: &Row, look: &Look) -> Vec<Line<'static>> {
         return lines;
     }
     lines.push(Line::raw(holder_line(facts)));
-    lines.extend(facts.holders.iter().take(HOLDERS_MAX).map(one_of_several));
+    lines.extend(facts.holders.iter().take(HOLDERS_MAX).map(|it| one_of_several(facts, it)));
     let listed = facts.holders.len().min(HOLDERS_MAX);
     if listed > 0 && facts.holding > listed {
         lines.push(Line::raw(format!("      and {} more that hold it", facts.holding - listed)));
@@ -254,26 +254,32 @@ fn holder_line(facts: &Facts) -> String {
     for part in &facts.usage {
         text.push_str(&format!(", {part}"));
     }
-    if !several {
-        text.push_str(&times(holder));
+    match several {
+        true if facts.reads => text.push_str(&held_for(holder)),
+        true => {}
+        false => text.push_str(&times(holder, true)),
     }
     text
 }
 
-fn one_of_several(holder: &Holder) -> Line<'static> {
+fn one_of_several(facts: &Facts, holder: &Holder) -> Line<'static> {
     let mut text = format!("      {}", holder.who.as_deref().unwrap_or(&holder.id));
     text.extend(holder.permits.iter().map(|permits| format!(", {permits}")));
-    text.push_str(&times(holder));
+    text.push_str(&times(holder, !facts.reads));
     Line::raw(text)
 }
 
-fn times(holder: &Holder) -> String {
+fn held_for(holder: &Holder) -> String {
+    holder.held_for.map_or_else(String::new, |time| format!(", for {}", duration::human(time)))
+}
+
+fn times(holder: &Holder, since: bool) -> String {
     let mut text = String::new();
     if holder.count != 1 {
         text.push_str(&format!(", {} holds", holder.count));
     }
-    if let Some(time) = holder.held_for {
-        text.push_str(&format!(", for {}", duration::human(time)));
+    if since {
+        text.push_str(&held_for(holder));
     }
     if let Some(left) = holder.left {
         text.push_str(&format!(", runs out in {} unless renewed", duration::human(left)));

@@ -367,16 +367,20 @@ fn what_cannot_be_is_refused_before_anything_is_written() {
     }
     rw.gets(1, Read);
     let op = ask(&rw, Kind::Semaphore, permits(1, 1));
-    assert_eq!(rw.refused(&op), CoreError::WrongType);
+    let in_use = CoreError::InUse(Kind::ReadWrite);
+    assert_eq!(rw.refused(&op), in_use);
     let fair = |kind| Op::Acquire(Acquire { kind, ..Scene::rw().asks(1, Read, Mode::Wait) });
     for kind in [Kind::Fair, Kind::Plain, Kind::Simple] {
-        assert_eq!(rw.refused(&fair(kind)), CoreError::WrongType);
-        assert_eq!(rw.refused(&Op::Force { kind }), CoreError::WrongType);
+        assert_eq!(rw.refused(&fair(kind)), in_use);
+        assert_eq!(rw.refused(&Op::Force { kind }), in_use);
     }
     let mut held = Scene::rw();
     held.send(&fair(Kind::Fair));
     let op = ask(&held, Kind::ReadWrite, Read);
-    assert_eq!(held.refused(&op), CoreError::WrongType);
+    assert_eq!(held.refused(&op), CoreError::InUse(Kind::Fair));
+    let mut held = Scene::rw();
+    held.send(&fair(Kind::Simple));
+    assert_eq!(held.refused(&op), CoreError::InUse(Kind::Simple));
 }
 
 /// A share of the right kind.
