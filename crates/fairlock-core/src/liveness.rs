@@ -55,6 +55,7 @@ impl LockState {
     }
 
     /// Judges a waiter of ours whose turn it is.
+    #[inline]
     pub(crate) fn judge(&mut self, owner: &OwnerId, cx: &Cx<'_>) -> Verdict {
         let Some(client) = owner.client() else { return Verdict::Wait };
         if cx.world.gone(client) {
@@ -216,6 +217,7 @@ impl LockState {
     /// Records that `client` sent an acquisition, which counts as a beat. If its last beat is
     /// fresh, nothing is written, so that the common path need not look at all beats. Returns
     /// whether it was fresh.
+    #[inline]
     pub(crate) fn note_entry(&mut self, client: ClientId, cx: &Cx<'_>) -> bool {
         let fresh = self
             .beat_of(client)

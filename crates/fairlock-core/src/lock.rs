@@ -24,8 +24,10 @@ impl LockState {
         rules: &Rules,
         world: &dyn World,
     ) -> Result<(Answer, Vec<Effect>), CoreError> {
-        if self.shares.is_some() || op.is_shared() {
-            return self.apply_to_shares(now_us, op, rules, world);
+        if (self.shares.is_some() || op.is_shared())
+            && let Some(done) = self.apply_to_shares(now_us, op, rules, world)
+        {
+            return done;
         }
         let now_ms = now_us / 1_000;
         self.expire(now_ms);
@@ -53,6 +55,7 @@ impl LockState {
         Ok((Answer { now_ms, more: cx.more, removed: cx.removed, body }, cx.effects))
     }
 
+    #[inline]
     fn dispatch(&mut self, op: &Op, cx: &mut Cx<'_>) -> Body {
         match op {
             Op::Acquire(acquire) => self.acquire(acquire, cx),
@@ -83,8 +86,10 @@ impl LockState {
             Op::Force { kind: Kind::Simple } => self.simple_force(cx),
             Op::Force { .. } => self.force(cx),
             Op::Place { owner } => Body::Place { ahead: self.place(owner) },
-            Op::Inspect { kind: Kind::Simple, .. } => Body::Inspected(self.simple_inspect(cx)),
-            Op::Inspect { limit, .. } => Body::Inspected(self.inspect(*limit, cx)),
+            Op::Inspect { kind: Kind::Simple, .. } => {
+                Body::Inspected(Box::new(self.simple_inspect(cx)))
+            }
+            Op::Inspect { limit, .. } => Body::Inspected(Box::new(self.inspect(*limit, cx))),
             // Carried out by `apply_to_shares`.
             Op::AcquireShare(_) | Op::Downgrade { .. } => Body::Nothing,
         }

@@ -39,6 +39,7 @@ impl<N: Default> Model<N> {
     ///
     /// # Errors
     /// Those of [`LockState::apply`].
+    #[inline]
     pub fn apply_then<T>(
         &mut self,
         now_us: u64,

@@ -39,8 +39,8 @@ impl LockState {
                     },
                 }
             };
-            if !self.keys.scores.contains_key(&candidate)
-                && self.keys.queue.front() != Some(&candidate)
+            if self.keys.queue.front() != Some(&candidate)
+                && !self.keys.scores.contains_key(&candidate)
             {
                 // Java removed it from list and scores; it returns when it notices.
                 self.drop_lost(&candidate, cx);

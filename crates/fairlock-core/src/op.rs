@@ -230,7 +230,17 @@ impl Op {
 
     /// Whether it says that it is for a lock that several may hold at once.
     pub fn is_shared(&self) -> bool {
-        matches!(self, Self::AcquireShare(_)) || self.kind().is_some_and(is_shared)
+        // One look at the variant, because every operation on every lock asks.
+        match self {
+            Self::AcquireShare(_) | Self::Downgrade { .. } => true,
+            Self::Acquire(acquire) => is_shared(acquire.kind),
+            Self::Release { kind, .. }
+            | Self::Renew { kind, .. }
+            | Self::Leave { kind, .. }
+            | Self::Force { kind }
+            | Self::Inspect { kind, .. } => is_shared(*kind),
+            Self::Reenter { .. } | Self::Beat { .. } | Self::Nudge | Self::Place { .. } => false,
+        }
     }
 }
 
@@ -344,7 +354,7 @@ pub enum Body {
         ahead: Option<u64>,
     },
     /// Reply to [`Op::Inspect`].
-    Inspected(Inspection),
+    Inspected(Box<Inspection>),
 }
 
 /// What has become of a waiter.

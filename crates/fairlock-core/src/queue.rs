@@ -21,7 +21,8 @@ impl LockState {
     /// entry to this request.
     pub(crate) fn enter(&mut self, a: &Acquire, cx: &Cx<'_>) {
         let waiter = SnapshotWaiter { request: a.request, lease_ms: a.lease_ms, sure: a.sure };
-        if let Some(order) = self.keys.order.get(&a.owner).copied() {
+        let known = self.keys.order.get(&a.owner).copied();
+        if let Some(order) = known {
             if is_no_number(&order) {
                 self.keys.order.remove(&a.owner);
                 self.by_order.remove(&(order, a.owner.clone()));
@@ -35,7 +36,9 @@ impl LockState {
         if a.order.is_some() || a.shared_owner || self.keys.scores.contains_key(&a.owner) {
             self.unlist(&a.owner);
         }
-        self.drop_order(&a.owner);
+        if known.is_some() {
+            self.drop_order(&a.owner);
+        }
         let (order, least) = match a.order {
             Some(order) => {
                 match stood {

@@ -177,7 +177,9 @@ impl LockState {
         if over(k.beats_expires) {
             k.beats.clear();
         }
-        k.buried.retain(|_, until| now_ms <= *until);
+        if !k.buried.is_empty() {
+            k.buried.retain(|_, until| now_ms <= *until);
+        }
         self.settle();
     }
 
@@ -341,11 +343,15 @@ impl LockState {
         let k = &self.keys;
         let over = k.record.removed.is_none() && k.record.given.is_none_or(|last| last <= now_us);
         if self.is_free() && self.keys.queue.is_empty() && over {
-            self.keys.order.clear();
-            self.by_order.clear();
-            self.keys.waiters.clear();
+            // Mostly nobody has waited, and there is nothing to clear.
+            let waited = !(k.order.is_empty() && k.waiters.is_empty() && k.beats.is_empty());
+            if waited || !self.by_order.is_empty() {
+                self.keys.order.clear();
+                self.by_order.clear();
+                self.keys.waiters.clear();
+                self.keys.beats.clear();
+            }
             self.keys.record = Default::default();
-            self.keys.beats.clear();
         }
         self.settle();
     }

@@ -57,7 +57,8 @@ impl LockState {
         Door::Open
     }
 
-    /// Whether `share` fits, if need be after the holds of clients that are known to be gone have ended.
+    /// Whether `share` fits, if need be after the holds of clients that are known to be gone have ended, other than those
+    /// that were left to the store.
     pub(super) fn makes_room(&mut self, share: Share, cx: &mut Cx<'_>) -> bool {
         if self.shared().fits(share) {
             return true;

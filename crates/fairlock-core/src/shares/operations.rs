@@ -10,7 +10,8 @@ use crate::rules::{Rules, TOKEN_LIMIT, Token, World};
 use crate::state::{Cx, LockState};
 
 impl LockState {
-    /// [`apply`](Self::apply) for an operation on shares, or on a lock that has some.
+    /// [`apply`](Self::apply) for an operation on shares, or on a lock that has some. `None` if nobody uses the name as a
+    /// lock with shares any more, and the operation is for another kind.
     #[inline(never)]
     pub(crate) fn apply_to_shares(
         &mut self,
@@ -18,7 +19,7 @@ impl LockState {
         op: &Op,
         rules: &Rules,
         world: &dyn World,
-    ) -> Result<(Answer, Vec<Effect>), CoreError> {
+    ) -> Option<Result<(Answer, Vec<Effect>), CoreError>> {
         let now_ms = now_us / 1_000;
         self.expire(now_ms);
         let mut cx = Cx::new(now_us, op, rules, world);
@@ -30,13 +31,12 @@ impl LockState {
             }
             let another = op.kind().is_some_and(|kind| !is_shared(kind));
             if another && self.has_no_shares() && !op.is_shared() {
-                // Nobody uses the name as a lock with shares any more.
                 self.shares = None;
-                return self.apply(now_us, op, rules, world);
+                return None;
             }
         }
         if let Some(refusal) = self.refusal_of_share(op, now_us) {
-            return Err(refusal);
+            return Some(Err(refusal));
         }
         match op.kind() {
             Some(kind) if self.shares.as_ref().is_none_or(|shares| shares.kind() != kind) => {
@@ -50,7 +50,8 @@ impl LockState {
         self.settle();
         #[cfg(debug_assertions)]
         self.check_shares(before, &cx, &body);
-        Ok((Answer { now_ms, more: cx.more, removed: cx.removed, body }, cx.effects))
+        let answer = Answer { now_ms, more: cx.more, removed: cx.removed, body };
+        Some(Ok((answer, cx.effects)))
     }
 
     /// Ends the leases that are over without serving anybody, for whoever forgets locks that nobody uses.
@@ -127,7 +128,7 @@ impl LockState {
             Op::Beat { client, waiters } => self.beat_shares(*client, waiters, cx),
             Op::Force { .. } => self.force_shares(cx),
             Op::Place { owner } => Body::Place { ahead: self.place_in_line(owner) },
-            Op::Inspect { limit, .. } => Body::Inspected(self.inspect_shares(*limit, cx)),
+            Op::Inspect { limit, .. } => Body::Inspected(Box::new(self.inspect_shares(*limit, cx))),
             // An acquisition of another kind was refused.
             Op::Nudge | Op::Acquire(_) => {
                 self.end_gone_shares(None, cx);

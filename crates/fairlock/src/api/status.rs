@@ -130,7 +130,7 @@ pub(crate) async fn look(
     });
     let Answer { now_ms, body, .. } = answer.await.map_err(|error| error.on(&lock))??.answer;
     match body {
-        Body::Inspected(seen) => Ok(LockStatus::new(seen, now_ms, &rules)),
+        Body::Inspected(seen) => Ok(LockStatus::new(*seen, now_ms, &rules)),
         _ => Err(Error::mismatch().on(&lock)),
     }
 }

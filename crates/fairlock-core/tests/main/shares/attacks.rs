@@ -5,7 +5,7 @@ use super::scene::{LEASE, Scene, T0, owner, permits};
 use crate::support::{client, ours, request};
 use Share::{Read, Whole};
 use fairlock_core::{
-    Acquire, Body, CoreError, Fate, Kind, Mode, Op, RequestId, Share, ShareAcquire,
+    Acquire, Body, CoreError, Fate, Kind, LockState, Mode, Op, RequestId, Share, ShareAcquire,
 };
 
 #[test]
@@ -144,6 +144,30 @@ fn b6_a_heartbeat_tells_of_every_grant_of_a_cohort() {
     let requests: Vec<_> = fates.iter().filter_map(granted).collect();
     assert_eq!(requests, [100, 101, 102].map(RequestId::from_random));
     assert_eq!(fates[3..], [Fate::Queued, Fate::Unknown]);
+}
+
+/// Half of a cohort hears its grants, and then the store is another one, which knows nothing of it. Each grant is judged by
+/// itself: the one that was heard ends with its renewal, and the other waiter returns to its place.
+#[test]
+fn b7_half_of_a_cohort_is_told_before_the_store_forgets_it() {
+    let mut rw = Scene::rw();
+    let writer = rw.gets(1, Whole);
+    rw.waits(2, Read);
+    let order = rw.waits(3, Read);
+    rw.release(1, writer);
+    let heard = rw.grants[0].token;
+    assert_eq!(rw.told(), [2, 3]);
+    rw.lock = LockState::default();
+    assert_eq!(rw.renew(2, heard), Body::NotHeld { holder: None });
+    assert_eq!(rw.beat(3), [Fate::Unknown]);
+    let returns = Acquire { order: Some(order), ..rw.asks(3, Read, Mode::Wait) };
+    assert!(matches!(rw.ask_with(returns, Read), Body::Queued { retry_ms: Some(_), .. }));
+    // A writer that has seen none of this stands behind it.
+    rw.waits(4, Whole);
+    rw.now += rw.rules.beat_ms;
+    assert_eq!(rw.beat(4), [Fate::Queued]);
+    assert!(rw.grants[0].token > heard);
+    assert_eq!(rw.told(), [3]);
 }
 
 #[test]
@@ -425,4 +449,21 @@ fn the_holds_of_a_client_that_is_gone_end_when_somebody_needs_them() {
     pool.ears.gone.insert(client(1));
     pool.gets(3, permits(1, 2));
     assert_eq!(pool.lock.shares().expect("held").used(), 2);
+}
+
+/// A hold that was left to the store lasts for its lease, whatever becomes of its client.
+#[test]
+fn a_share_that_was_left_to_the_store_outlives_its_client() {
+    let mut pool = Scene::semaphore();
+    let left = pool.gets(1, permits(1, 2));
+    pool.gets(2, permits(1, 2));
+    pool.ears.gone.extend([client(1), client(2)]);
+    pool.ears.left.insert((client(1), left));
+    pool.waits(3, permits(2, 2));
+    assert_eq!(pool.lock.shares().expect("held").used(), 1, "only the second's has ended");
+    pool.now += LEASE - 1_000;
+    pool.beat(3);
+    pool.now += 1_001;
+    assert!(!pool.tries(4, permits(1, 2)), "the third came first");
+    assert_eq!(pool.told(), [3]);
 }

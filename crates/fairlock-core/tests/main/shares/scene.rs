@@ -140,7 +140,7 @@ impl Scene {
 
     pub(crate) fn inspect(&mut self) -> Inspection {
         match self.send(&Op::Inspect { kind: self.kind, limit: 10 }) {
-            Body::Inspected(seen) => seen,
+            Body::Inspected(seen) => *seen,
             body => panic!("{body:?}"),
         }
     }

@@ -65,7 +65,7 @@ fn decode(value: Value) -> Option<Answer> {
             Body::Beaten { held, queued, retry_ms, foreign }
         }
         b"place" => Body::Place { ahead: r.maybe_count()? },
-        b"inspected" => Body::Inspected(inspection(&mut r)?),
+        b"inspected" => Body::Inspected(Box::new(inspection(&mut r)?)),
         _ => return None,
     };
     r.is_read().then_some(Answer { now_ms, more, removed, body })
