@@ -1,5 +1,5 @@
 //! `memory`: the store inside the process. `host`: the host store, compared with `flock`. `soak`:
-//! what many cycles of lock and release leave behind. `placement`: the cost of the background
+//! what many cycles of lock and release leave behind. `mix`: readers and writers. `placement`: the cost of the background
 //! thread.
 //!
 //! `cargo run --release -p fairlock-bench [SECONDS]`: hand-over and uncontended cost of fair locks
@@ -11,6 +11,7 @@
 mod contended;
 mod host;
 mod memory;
+mod mix;
 mod placement;
 mod soak;
 mod stats;
@@ -26,6 +27,8 @@ fn main() {
     match args[..] {
         ["soak"] => soak(1_000_000),
         ["soak", cycles] => soak(cycles.parse().expect("CYCLES")),
+        ["mix"] => mix::report(Duration::from_secs(9)),
+        ["mix", seconds] => mix::report(span(seconds)),
         ["memory"] => memory::report(Duration::from_secs(5)),
         ["memory", seconds] => memory::report(span(seconds)),
         ["host"] => host::report(Duration::from_secs(2)),
@@ -36,7 +39,8 @@ fn main() {
         [] => costs(Duration::from_secs(2)),
         [seconds] => costs(span(seconds)),
         _ => panic!(
-            "fairlock-bench [SECONDS] | memory [SECONDS] | host [SECONDS] | host shares | soak [CYCLES] | placement [SECONDS]"
+            "fairlock-bench [SECONDS] | memory [SECONDS] | host [SECONDS] | host shares | mix [SECONDS] | \
+             soak [CYCLES] | placement [SECONDS]"
         ),
     }
 }

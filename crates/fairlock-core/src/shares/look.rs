@@ -7,7 +7,7 @@ use crate::op::{HeldBy, Inspection, WaiterView};
 use crate::rules::TOKEN_LIMIT;
 use crate::state::{Cx, LockState};
 
-/// How many holders an inspection lists. More would only load the store and the reader.
+/// How many holders an inspection lists that asks for fewer waiters. More would only load the store and the reader.
 const HOLDERS_MAX: usize = 64;
 
 /// Who holds a share, as inspection shows it.
@@ -81,7 +81,7 @@ impl LockState {
         });
         let want = |(_, owner): &(u64, OwnerId)| shares.wants.get(owner).copied();
         let seen = SharesView {
-            holders: held().take(HOLDERS_MAX).map(holder).collect(),
+            holders: held().take(HOLDERS_MAX.max(limit as usize)).map(holder).collect(),
             holding: held().count() as u64,
             used: held().map(|(_, hold)| u64::from(hold.share.permits())).sum(),
             limits,

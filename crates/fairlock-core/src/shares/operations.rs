@@ -23,6 +23,10 @@ impl LockState {
         let now_ms = now_us / 1_000;
         self.expire(now_ms);
         let mut cx = Cx::new(now_us, op, rules, world);
+        let present = self.shares.as_ref().map(|shares| shares.kind());
+        if op.kind().is_some_and(|kind| present != Some(kind)) {
+            self.forget_gone(&cx);
+        }
         if let Some(shares) = &mut self.shares {
             if self.by_order.is_empty() {
                 // The places are gone, in this call or before, and nobody wants anything any more.
@@ -53,6 +57,27 @@ impl LockState {
         let other_limit = self.finds_another_limit(op, &body);
         let (more, removed) = (cx.more, cx.removed);
         Some(Ok((Answer { now_ms, more, removed, other_limit, body }, cx.effects)))
+    }
+
+    /// Ends what clients that are gone hold or wait for, before the name is used for another kind: it would be refused as
+    /// long as they seem to use it. Nobody is served, because whoever lives makes the call a refusal, which changes nothing.
+    fn forget_gone(&mut self, cx: &Cx<'_>) {
+        if !cx.world.proves_death() {
+            return;
+        }
+        self.end_gone(cx.world);
+        if self.shares.is_some() {
+            self.end_gone_shares(None, cx);
+        }
+        let gone = |owner: &&OwnerId| owner.client().is_some_and(|client| cx.world.gone(client));
+        let gone: Vec<_> = self.keys.order.keys().filter(gone).cloned().collect();
+        for owner in &gone {
+            self.unlist(owner);
+            self.drop_order(owner);
+            if let Some(shares) = &mut self.shares {
+                shares.wants.remove(owner);
+            }
+        }
     }
 
     /// Ends the leases that are over without serving anybody, for whoever forgets locks that nobody uses.

@@ -26,8 +26,8 @@ pub struct LockStatus {
     pub at: SystemTime,
     /// Who holds it; the first of them, if several do.
     pub holder: Option<Holder>,
-    /// All who hold it: one at most, but for a read-write lock or a semaphore. Of these, the first 64,
-    /// in no particular order.
+    /// All who hold it: one at most, but for a read-write lock or a semaphore. Of these, the first 64, or
+    /// as many as waiters were asked for, in no particular order.
     pub holders: Vec<Holder>,
     /// How many hold it.
     pub holding: usize,

@@ -4,7 +4,7 @@ use super::{AT_ONCE, Fixture, JOB};
 use crate::faults::fixture::measured;
 use crate::faults::worker::Worker;
 use crate::support::{SOON, granted, runtime, until};
-use fairlock::{Client, Error, Guard, Kind, Share};
+use fairlock::{Client, Error, Guard, Kind, Permit, Share, WriteGuard};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
@@ -233,6 +233,38 @@ fn the_dead_are_shown_by_no_look_and_are_in_nobodys_way() {
         holder.kill9();
         assert_eq!(permits.usage().await.unwrap().used, 0);
         drop(permits.try_acquire_many(2).await.unwrap().expect("both are free"));
+    });
+}
+
+/// What the dead held or waited for kept their kind for the name until their leases ended, though a look showed it free.
+#[test]
+fn a_name_that_only_the_dead_use_serves_every_kind() {
+    let fixture = Fixture::new();
+    runtime().block_on(async {
+        let client = fixture.client().await;
+        for used in ["read", "write", "permit", "lock"] {
+            for wanted in ["lock", "simple", "write", "permit"] {
+                let [mut holds, mut waits] = [fixture.worker(), fixture.worker()];
+                take(&mut holds, used);
+                waits.order(&format!("{used} 0 {JOB}"));
+                // Both permits, or both readers, or one who waits: dead they are all the same.
+                holds.kill9();
+                waits.kill9();
+                let guard = match wanted {
+                    "lock" => client.fair_lock(JOB).try_lock().await.unwrap(),
+                    "simple" => client.simple_lock(JOB).try_lock().await.unwrap(),
+                    "write" => {
+                        client.rw_lock(JOB).try_write().await.unwrap().map(WriteGuard::into_guard)
+                    }
+                    _ => {
+                        let permits = client.semaphore(JOB, 2).try_acquire_many(2).await.unwrap();
+                        permits.map(Permit::into_guard)
+                    }
+                };
+                let guard = guard.unwrap_or_else(|| panic!("{wanted} after {used}"));
+                guard.release().await.unwrap();
+            }
+        }
     });
 }
 

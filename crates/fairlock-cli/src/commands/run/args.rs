@@ -108,7 +108,8 @@ pub(crate) struct Run {
     pub(super) kind: Option<Kind>,
 
     /// Read: beside others that do, while nobody writes. Who writes says --kind rw instead, and runs alone.
-    #[arg(long, conflicts_with = "permits")]
+    // clap asks for nothing that `take` requires beside what conflicts with it.
+    #[arg(long, conflicts_with_all = ["permits", "take"])]
     pub(super) shared: bool,
 
     /// A semaphore: at most so many permits in use, this run's included. All its users should name the same number.

@@ -54,7 +54,7 @@ impl Outer {
     /// names: one store has many addresses, and the outer run may have ended and left this one behind.
     ///
     /// A share may fit beside the outer one. But a writer, or a wide request, that comes in between waits for the outer run,
-    /// and the inner one waits behind it. Beyond 64 holders the outer run may not be among those that a look lists.
+    /// and the inner one waits behind it. Beyond 1 000 holders the outer run may not be among those that a look lists.
     pub(super) async fn refuse(
         &self,
         lock: &Handle,
@@ -68,7 +68,9 @@ impl Outer {
         // At least long enough for a healthy store.
         let patience = patience.max(Duration::from_secs(1));
         // If something is wrong with the store or the name, the request itself will report it.
-        let Ok(Ok(status)) = time::timeout(patience, lock.inspect_first(0)).await else {
+        // Of a lock that several may hold, any holder may be it.
+        let listed = if lock.is_shared() { usize::MAX } else { 0 };
+        let Ok(Ok(status)) = time::timeout(patience, lock.inspect_first(listed)).await else {
             return Ok(());
         };
         // The hold of a run with --once-per outlives it; a client that has ended is not known any more.

@@ -491,20 +491,3 @@ fn the_holds_of_a_client_that_is_gone_end_when_somebody_needs_them() {
     pool.gets(3, permits(1, 2));
     assert_eq!(pool.lock.shares().expect("held").used(), 2);
 }
-
-/// A hold that was left to the store lasts for its lease, whatever becomes of its client.
-#[test]
-fn a_share_that_was_left_to_the_store_outlives_its_client() {
-    let mut pool = Scene::semaphore();
-    let left = pool.gets(1, permits(1, 2));
-    pool.gets(2, permits(1, 2));
-    pool.ears.gone.extend([client(1), client(2)]);
-    pool.ears.left.insert((client(1), left));
-    pool.waits(3, permits(2, 2));
-    assert_eq!(pool.lock.shares().expect("held").used(), 1, "only the second's has ended");
-    pool.now += LEASE - 1_000;
-    pool.beat(3);
-    pool.now += 1_001;
-    assert!(!pool.tries(4, permits(1, 2)), "the third came first");
-    assert_eq!(pool.told(), [3]);
-}

@@ -3,8 +3,8 @@
 use super::scene::{LEASE, Scene, owner, permits};
 use crate::support::client;
 use fairlock_core::{
-    Answer, Body, ClientId, Effect, Kind, LOOKED_AT_MAX, Mode, Op, OwnerId, Share, ShareAcquire,
-    Token, World,
+    Acquire, Answer, Body, ClientId, CoreError, Effect, Kind, LOOKED_AT_MAX, Mode, Op, OwnerId,
+    Share, ShareAcquire, Token, World,
 };
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -124,4 +124,37 @@ fn a_writer_comes_in_behind_any_number_of_dead_readers() {
         assert_eq!((scene.holders(), effects.len()), (1, 1), "{lives}");
         assert!(scene.lock.shares().expect("held").holds().contains_key(&owner(200)), "{lives}");
     }
+}
+
+/// Whoever is gone neither holds nor waits: the name is free for another kind, as `status` says. But not while somebody
+/// lives who uses it.
+#[test]
+fn a_name_that_only_the_dead_use_serves_every_kind() {
+    let fair = |scene: &Scene| {
+        Op::Acquire(Acquire { kind: Kind::Fair, ..scene.asks(9, Share::Whole, Mode::Try) })
+    };
+    for lives in [false, true] {
+        let mut scene = Scene::rw();
+        scene.gets(1, Share::Read);
+        scene.gets(2, Share::Read);
+        scene.waits(3, Share::Whole);
+        let world = Kernel { gone: (1..=3).map(client).collect(), ..Kernel::default() };
+        if lives {
+            scene.waits(4, Share::Read);
+        }
+        let op = fair(&scene);
+        let done = scene.lock.apply(scene.now * 1_000 + 500, &op, &scene.rules, &world);
+        match lives {
+            true => assert_eq!(done.map(drop), Err(CoreError::InUse(Kind::ReadWrite))),
+            false => assert!(matches!(done.expect("free").0.body, Body::Granted { .. })),
+        }
+    }
+    // The other way round.
+    let mut scene = Scene::semaphore();
+    for n in [1, 2] {
+        let acquire = Acquire { kind: Kind::Fair, ..scene.asks(n, permits(1, 1), Mode::Wait) };
+        scene.send(&Op::Acquire(acquire));
+    }
+    let world = Kernel { gone: [client(1), client(2)].into(), ..Kernel::default() };
+    assert!(tries(&mut scene, &world, 3, permits(1, 1)));
 }
