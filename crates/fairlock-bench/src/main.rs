@@ -36,7 +36,7 @@ fn main() {
         [] => costs(Duration::from_secs(2)),
         [seconds] => costs(span(seconds)),
         _ => panic!(
-            "fairlock-bench [SECONDS] | memory [SECONDS] | host [SECONDS] | soak [CYCLES] | placement [SECONDS]"
+            "fairlock-bench [SECONDS] | memory [SECONDS] | host [SECONDS] | host shares | soak [CYCLES] | placement [SECONDS]"
         ),
     }
 }

@@ -88,13 +88,16 @@ impl Mark {
 
     /// The mark that these fields are.
     pub(super) fn parse(fields: &BTreeMap<OwnerId, i64>) -> Option<Self> {
+        if fields.len() != 2 {
+            return None;
+        }
         let kind = match fields.get(&OwnerId::parse(MARK))? {
             1 => Kind::ReadWrite,
             2 => Kind::Semaphore,
             _ => return None,
         };
         let rows = u64::try_from(*fields.get(&OwnerId::parse(ROWS))?).ok()?;
-        (fields.len() == 2).then_some(Self { kind, rows })
+        Some(Self { kind, rows })
     }
 }
 
