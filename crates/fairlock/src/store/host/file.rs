@@ -4,8 +4,8 @@
 use super::boot::Boot;
 use super::folder::Folder;
 use super::line::Locked;
-use super::parts::{self, Mark, Part, Parts, Rows};
 use super::patience::{patiently, seldom};
+use super::rows::{Cached, Loaded};
 use super::schema::{self, Schema};
 use super::turns::{Turn, Turns};
 use super::users::User;
@@ -26,16 +26,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of states kept decoded: as many locks as one process has in use at a time.
-const CACHED_MAX: usize = 1_024;
-
 /// An unused lock stays in the file for at least this many milliseconds, so that its last token can
 /// be inspected and its row need not be created again.
 const IDLE_KEPT_MS: u64 = 60_000;
 
 /// One new row in `SWEEP_EACH` triggers a search for idle ones, which examines `SWEEP_ROWS` rows:
 /// four for each new one, so the file stays within a quarter above what is in use.
-const SWEEP_EACH: u64 = 32;
+pub(super) const SWEEP_EACH: u64 = 32;
 const SWEEP_ROWS: u32 = 128;
 
 /// A call that may wait for less than this long does not stand in line, but gives up if others do.
@@ -65,7 +62,7 @@ impl OpenOptions {
 /// It must be neither used nor dropped in a forked child.
 pub(crate) struct HostFile {
     pub(super) db: Connection,
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// To notice that the file, its log or its index was replaced.
     views: Views,
     /// The folder of its clients, beside it.
@@ -86,49 +83,19 @@ pub(crate) struct HostFile {
     /// Dropped after the connection.
     #[allow(dead_code, reason = "its end counts")]
     in_process: forks::User,
-    busy: Duration,
-    cache: HashMap<LockName, Cached>,
+    pub(super) busy: Duration,
+    pub(super) cache: HashMap<LockName, Cached>,
     /// The table of shares is known to exist, or was made in this transaction.
-    has_shares: Cell<bool>,
+    pub(super) has_shares: Cell<bool>,
+    /// A table was made in this transaction. Its pages are written to the file at once, so that a full
+    /// disk cannot prevent the log from being written back.
+    has_grown: Cell<bool>,
     /// The disk was full when this transaction was written.
     full: Cell<bool>,
     /// Host time, if a test has stopped it.
     #[cfg(feature = "_testkit")]
     #[cfg(test)]
     pub(crate) stopped_us: Option<u64>,
-}
-
-/// A state and the row that it was read from, or written to.
-struct Cached {
-    change: i64,
-    bytes: Vec<u8>,
-    parts: Parts,
-    state: LockState,
-}
-
-/// A row, and the rows of its shares.
-struct Found {
-    change: i64,
-    /// `None`: they are cached with the same `change`.
-    read: Option<(Vec<u8>, Others)>,
-}
-
-/// What was read of a lock's shares.
-enum Others {
-    /// It has none.
-    None,
-    /// Those that the cache lacks.
-    Later(Rows),
-    All(Rows),
-}
-
-/// A lock as an operation found it.
-struct Loaded {
-    /// The `change` of the row; `None` if there was no row.
-    change: Option<i64>,
-    bytes: Vec<u8>,
-    parts: Parts,
-    state: LockState,
 }
 
 /// Names of locks, and where to continue.
@@ -180,6 +147,7 @@ impl HostFile {
             busy,
             cache: HashMap::new(),
             has_shares: Cell::new(false),
+            has_grown: Cell::new(false),
             full: Cell::new(false),
             #[cfg(feature = "_testkit")]
             #[cfg(test)]
@@ -395,7 +363,12 @@ impl HostFile {
         let done = self.check().and_then(|()| work(self));
         let committed = match done {
             Ok(value) => match execute(&self.db, "COMMIT") {
-                Ok(()) => return Ok(value),
+                Ok(()) => {
+                    if self.has_grown.take() {
+                        self.write_back();
+                    }
+                    return Ok(value);
+                }
                 Err(error) => Err(self.failed_in(&error, true)),
             },
             Err(error) => Err(error),
@@ -404,9 +377,14 @@ impl HostFile {
         if self.full.take() {
             // Once the whole log is written back, it starts over: the next attempt overwrites it,
             // and needs space only for new locks.
-            let _ = self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+            self.write_back();
         }
         committed
+    }
+
+    /// Writes the log back to the file. If a concurrent user is in the way, that happens later.
+    fn write_back(&self) {
+        let _ = self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
     }
 
     /// Begins a transaction, within `left`. If another process has the file, this one stands in
@@ -435,6 +413,7 @@ impl HostFile {
 
     fn roll_back(&mut self) {
         self.has_shares.set(false);
+        self.has_grown.set(false);
         // Some errors have already done it. The cache contains only what was committed.
         if !self.db.is_autocommit() {
             let _ = execute(&self.db, "ROLLBACK");
@@ -541,148 +520,9 @@ impl HostFile {
         })
     }
 
-    fn load(&mut self, name: &LockName) -> Result<Loaded, StoreError> {
-        let found = self.find(name, |_| Ok(()))?;
-        self.decoded(name, found)
-    }
-
-    /// The `change` of the lock's row, and its bytes unless they are cached. `meanwhile` runs if
-    /// there is a row.
-    fn find(
-        &self,
-        name: &LockName,
-        meanwhile: impl Fn(&Self) -> rusqlite::Result<()>,
-    ) -> Result<Option<Found>, StoreError> {
-        let known = self.cache.get(name);
-        patiently(&self.path, self.busy, || {
-            let sql = "SELECT change, state FROM lock WHERE name = ?1";
-            let mut statement = self.db.prepare_cached(sql)?;
-            let row = statement.query_row([name.as_bytes()], |row| {
-                let change: i64 = row.get(0)?;
-                let read = if known.is_some_and(|known| known.change == change) {
-                    None
-                } else {
-                    let bytes: Vec<u8> = row.get(1)?;
-                    let others = self.others(name, &bytes, known)?;
-                    Some((bytes, others))
-                };
-                meanwhile(self)?;
-                Ok(Found { change, read })
-            });
-            row.optional()
-        })
-    }
-
-    /// The rows of the shares of a lock whose own row has these bytes.
-    fn others(
-        &self,
-        name: &LockName,
-        bytes: &[u8],
-        known: Option<&Cached>,
-    ) -> rusqlite::Result<Others> {
-        let Some(mark) = codec::mark(bytes) else { return Ok(Others::None) };
-        if let Some(known) = known.filter(|known| !known.parts.is_empty()) {
-            let rows = parts::read(&self.db, name, known.change)?;
-            let is_new =
-                |(owner, _): &&(Vec<u8>, _)| !known.parts.contains_key(&OwnerId::parse(owner));
-            let together = known.parts.len() + rows.iter().filter(is_new).count();
-            // All that exist are among these. If there are no more, none was removed.
-            if together as u64 == mark.rows {
-                return Ok(Others::Later(rows));
-            }
-        }
-        parts::read(&self.db, name, i64::MIN).map(Others::All)
-    }
-
-    /// What was found, from the cache or decoded.
-    fn decoded(&mut self, name: &LockName, found: Option<Found>) -> Result<Loaded, StoreError> {
-        let known = self.cache.remove(name);
-        match (found, known) {
-            (None, _) => Ok(Loaded {
-                change: None,
-                bytes: Vec::new(),
-                parts: Parts::new(),
-                state: LockState::default(),
-            }),
-            (Some(Found { change, read: None }), Some(known)) => {
-                let Cached { bytes, parts, state, .. } = known;
-                Ok(Loaded { change: Some(change), bytes, parts, state })
-            }
-            (Some(Found { change, read }), known) => {
-                let (bytes, others) = read.unwrap_or((Vec::new(), Others::None));
-                let (rows, mut parts) = match others {
-                    Others::None => (Rows::new(), Parts::new()),
-                    Others::All(rows) => (rows, Parts::new()),
-                    Others::Later(rows) => (rows, known.map(|it| it.parts).unwrap_or_default()),
-                };
-                let keys = codec::decode(name, &bytes);
-                let state = keys.and_then(|keys| {
-                    parts::add(name, rows, &mut parts)?;
-                    parts::assembled(keys, &parts)
-                });
-                let state = state.map_err(|damage| {
-                    let mut error = fault::damaged(&self.path, format_args!("a row, {}", damage.0));
-                    error.error = error.error.on(name);
-                    error
-                })?;
-                Ok(Loaded { change: Some(change), bytes, parts, state })
-            }
-        }
-    }
-
-    /// Writes the lock's row, and those of its shares that have changed, if anything has.
-    fn store(&mut self, name: &LockName, now_us: u64, lock: Loaded) -> Result<Cached, StoreError> {
-        let Loaded { change, bytes: before, mut parts, state } = lock;
-        let mut bytes = Vec::with_capacity(before.len());
-        let mark = Mark::of(&state);
-        codec::encode(name, state.snapshot(), mark, &mut bytes);
-        let others = if mark.is_some() || !parts.is_empty() {
-            parts::changes(&parts, &state)
-        } else {
-            vec![]
-        };
-        if let Some(change) = change
-            && bytes == before
-            && others.is_empty()
-        {
-            return Ok(Cached { change, bytes, parts, state });
-        }
-        // Never the same twice for one name, not even after the row was removed: time has passed by
-        // then, and `change` is never behind it.
-        let next = now_us.cast_signed().max(change.map_or(0, |change| change + 1));
-        let idle_ms = idle_ms(&state, now_us).map(u64::cast_signed);
-        let sql = match change {
-            Some(_) => "UPDATE lock SET change = ?2, idle_ms = ?3, state = ?4 WHERE name = ?1",
-            None => "INSERT INTO lock (name, change, idle_ms, state) VALUES (?1, ?2, ?3, ?4)",
-        };
-        let written = self.prepared(sql)?.execute(params![name.as_bytes(), next, idle_ms, bytes]);
-        written.map_err(|error| self.failed(&error))?;
-        if !others.is_empty() {
-            let written = self.store_others(name, next, others, &mut parts);
-            written.map_err(|error| self.failed(&error))?;
-        }
-        if change.is_none() && now_us.is_multiple_of(SWEEP_EACH) {
-            self.sweep(now_us).map_err(|error| self.failed(&error))?;
-        }
-        Ok(Cached { change: next, bytes, parts, state })
-    }
-
-    fn store_others(
-        &self,
-        name: &LockName,
-        change: i64,
-        others: Vec<(OwnerId, Option<Part>)>,
-        parts: &mut Parts,
-    ) -> rusqlite::Result<()> {
-        if parts.is_empty() {
-            parts::prepare(&self.db, name, self.has_shares.replace(true))?;
-        }
-        parts::write(&self.db, name, change, others, parts)
-    }
-
     /// Forgets locks that have long been unused, some at a time. Each call continues where the last
     /// one ended, whichever process made it.
-    fn sweep(&self, now_us: u64) -> rusqlite::Result<()> {
+    pub(super) fn sweep(&self, now_us: u64) -> rusqlite::Result<()> {
         let db = &self.db;
         let cursor: Option<Vec<u8>> = value(db, "sweep")?;
         let cursor = cursor.unwrap_or_default();
@@ -705,25 +545,6 @@ impl HostFile {
         }
         Ok(())
     }
-
-    fn keep_loaded(&mut self, name: &LockName, lock: Loaded) {
-        if let Some(change) = lock.change {
-            let Loaded { bytes, parts, state, .. } = lock;
-            self.keep(name, Cached { change, bytes, parts, state });
-        }
-    }
-
-    /// Keeps the state of a lock in use. Reading that of an idle lock is faster than finding it
-    /// here.
-    fn keep(&mut self, name: &LockName, cached: Cached) {
-        if cached.state.is_idle() {
-            return;
-        }
-        if self.cache.len() >= CACHED_MAX {
-            self.cache.clear();
-        }
-        self.cache.insert(name.clone(), cached);
-    }
 }
 
 impl Drop for HostFile {
@@ -735,7 +556,7 @@ impl Drop for HostFile {
 /// When the row can be removed without losing anything, in milliseconds; `None` while the lock is
 /// in use. Everything in an idle lock except its token expires, and the next token comes from the
 /// time.
-fn idle_ms(state: &LockState, now_us: u64) -> Option<u64> {
+pub(super) fn idle_ms(state: &LockState, now_us: u64) -> Option<u64> {
     let k = state.snapshot();
     let rest = [k.state_expires, k.beats_expires, k.scores_expires, Some(now_us / 1_000)];
     let token = k.token.unwrap_or(0) / 1_000 + 1;

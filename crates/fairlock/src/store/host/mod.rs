@@ -10,8 +10,8 @@
 //! - `schema`: the tables, and files of other versions or other programs;
 //! - `codec`: a lock's state as bytes; `parts`: its shares, which have rows of their own;
 //! - `opening`: from a path to a file of the right version in the right boot;
-//! - `file`: the transactions; `turns`: whose turn it is to write, among the clients of a process;
-//!   `line`: the same among processes; `patience`: tries again;
+//! - `file`: the transactions; `rows`: a lock's rows in one of them; `turns`: whose turn it is to
+//!   write, among the clients of a process; `line`: the same among processes; `patience`: tries again;
 //! - `users`: who uses the file, and that all of them use the same one; `views`: whether they still
 //!   do;
 //! - `forks`: which processes may use SQLite at all;
@@ -45,6 +45,7 @@ mod opening;
 mod parts;
 mod patience;
 mod place;
+mod rows;
 mod schema;
 mod store;
 mod turns;

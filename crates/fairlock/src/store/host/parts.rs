@@ -38,7 +38,7 @@ const BESIDE: &[u8] = b"shares";
 
 /// Made with the first lock that needs it, so that files without shares stay as they are.
 const TABLE: &str = "
-    CREATE TABLE IF NOT EXISTS share (
+    CREATE TABLE share (
         name BLOB NOT NULL,
         owner BLOB NOT NULL,
         change INTEGER NOT NULL,
@@ -156,13 +156,24 @@ pub(super) fn changes(parts: &Parts, lock: &LockState) -> Vec<(OwnerId, Option<P
     changes
 }
 
-/// Makes sure that the table exists, and that nothing is left in it of a former use of the name.
-pub(super) fn prepare(db: &Connection, name: &LockName, has_table: bool) -> rusqlite::Result<()> {
-    if !has_table {
+/// Makes sure that the table exists, and that nothing is left in it of a former use of the name. Returns whether the table is new.
+pub(super) fn prepare(
+    db: &Connection,
+    name: &LockName,
+    has_table: bool,
+) -> rusqlite::Result<bool> {
+    let is_new = !has_table && !exists(db)?;
+    if is_new {
         db.execute_batch(TABLE)?;
     }
     let mut statement = db.prepare_cached("DELETE FROM share WHERE name = ?1")?;
-    statement.execute([name.as_bytes()]).map(drop)
+    statement.execute([name.as_bytes()])?;
+    Ok(is_new)
+}
+
+fn exists(db: &Connection) -> rusqlite::Result<bool> {
+    let sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'share'";
+    db.query_row(sql, [], |row| row.get::<_, i64>(0)).map(|count| count > 0)
 }
 
 /// Writes these changes into the file and into `parts`.
@@ -215,8 +226,7 @@ pub(super) fn owners(db: &Connection, name: &[u8]) -> rusqlite::Result<Vec<Owner
 
 /// Removes all rows, after the locks themselves were freed.
 pub(super) fn clear(db: &Connection) -> rusqlite::Result<()> {
-    let sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'share'";
-    if db.query_row(sql, [], |row| row.get::<_, i64>(0))? > 0 {
+    if exists(db)? {
         db.execute("DELETE FROM share", [])?;
     }
     Ok(())
