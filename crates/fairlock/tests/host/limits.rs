@@ -70,8 +70,16 @@ fn count(listeners: PathBuf) -> usize {
 /// bell that somebody has open.
 fn crowd(fixture: &Fixture, bells: bool) -> Vec<File> {
     const CROWD: u32 = 300;
+    const FIRST: &str = "00000000-0000-8000-8000-000000000000";
     let folder = fixture.dir.path().join("locks-clients");
-    let listeners = listeners(fixture).unwrap();
+    // Whoever looks again stops listening for a moment, and the last one removes the folder: it stays once
+    // a file of the crowd is there.
+    let mut kept = None;
+    fairlock_testkit::wait::until("a folder that stays", SOON, || {
+        kept = listeners(fixture).filter(|folder| std::fs::write(folder.join(FIRST), "").is_ok());
+        kept.is_some()
+    });
+    let listeners = kept.unwrap();
     let mut heard = Vec::new();
     for number in 0..CROWD {
         let client = format!("00000000-0000-8000-8000-{number:012x}");

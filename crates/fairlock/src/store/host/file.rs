@@ -89,7 +89,7 @@ pub(crate) struct HostFile {
     pub(super) has_shares: Cell<bool>,
     /// A table was made in this transaction. Its pages are written to the file at once, so that a full
     /// disk cannot prevent the log from being written back.
-    has_grown: Cell<bool>,
+    pub(super) has_grown: Cell<bool>,
     /// The disk was full when this transaction was written.
     full: Cell<bool>,
     /// Host time, if a test has stopped it.

@@ -157,11 +157,7 @@ pub(super) fn changes(parts: &Parts, lock: &LockState) -> Vec<(OwnerId, Option<P
 }
 
 /// Makes sure that the table exists, and that nothing is left in it of a former use of the name. Returns whether the table is new.
-pub(super) fn prepare(
-    db: &Connection,
-    name: &LockName,
-    has_table: bool,
-) -> rusqlite::Result<bool> {
+pub(super) fn prepare(db: &Connection, name: &LockName, has_table: bool) -> rusqlite::Result<bool> {
     let is_new = !has_table && !exists(db)?;
     if is_new {
         db.execute_batch(TABLE)?;

@@ -7,6 +7,7 @@ use crate::ErrorKind;
 use fairlock_core::{
     Body, CoreError, Kind, LockState, Mode, Op, Rules, Share, ShareAcquire, SharedHold, Token,
 };
+use fairlock_testkit::disk::Disk;
 use proptest::prelude::*;
 use rusqlite::params;
 
@@ -252,4 +253,28 @@ fn damaged_shares_are_an_error_of_their_lock() {
         assert_eq!(row(&file, "job"), before);
         assert_eq!(holding(&mut file, "other"), 1);
     }
+}
+
+/// The disk fills right after the first share of a file was taken. The table was new, and only in the log, which could not be
+/// written back: nothing could be released until there was space.
+#[test]
+fn a_share_is_released_and_handed_on_when_the_disk_is_full() {
+    let fixture = Fixture::new();
+    let Some(disk) = Disk::mount(fixture.dir.path(), "1m") else { return };
+    let mut file = fixture.open();
+    let token = read(&mut file, "job", 1);
+    body(&mut file, "job", &ask(2, Share::Whole, Mode::Wait));
+    let filler = disk.fill();
+    let mut attempts = 0;
+    let released = loop {
+        attempts += 1;
+        match apply(&mut file, "job", &released(1, token)) {
+            Ok((answer, effects)) => break (answer.body, effects.len()),
+            Err(error) => assert!(error.passing && attempts < 5, "{error:?}"),
+        }
+    };
+    assert_eq!(released, (Body::Released, 1), "and hands the lock on");
+    std::fs::remove_file(filler).unwrap();
+    drop(file);
+    drop(disk);
 }
