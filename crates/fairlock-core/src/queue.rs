@@ -38,6 +38,10 @@ impl LockState {
         }
         if known.is_some() {
             self.drop_order(&a.owner);
+        } else {
+            // All that may be left of it.
+            self.keys.waiters.remove(&a.owner);
+            self.settle();
         }
         let (order, least) = match a.order {
             Some(order) => {
