@@ -1,6 +1,6 @@
 //! `memory`: the store inside the process. `host`: the host store, compared with `flock`. `soak`:
-//! what many cycles of lock and release leave behind. `mix`: readers and writers. `placement`: the cost of the background
-//! thread.
+//! what many cycles of lock and release leave behind. `mix`: readers and writers. `placement`: the
+//! cost of the background thread.
 //!
 //! `cargo run --release -p fairlock-bench [SECONDS]`: hand-over and uncontended cost of fair locks
 //! on a private server, compared with the server's PING in the same run. Only ratios are

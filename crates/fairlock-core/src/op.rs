@@ -230,17 +230,7 @@ impl Op {
 
     /// Whether it says that it is for a lock that several may hold at once.
     pub fn is_shared(&self) -> bool {
-        // One look at the variant, because every operation on every lock asks.
-        match self {
-            Self::AcquireShare(_) | Self::Downgrade { .. } => true,
-            Self::Acquire(acquire) => is_shared(acquire.kind),
-            Self::Release { kind, .. }
-            | Self::Renew { kind, .. }
-            | Self::Leave { kind, .. }
-            | Self::Force { kind }
-            | Self::Inspect { kind, .. } => is_shared(*kind),
-            Self::Reenter { .. } | Self::Beat { .. } | Self::Nudge | Self::Place { .. } => false,
-        }
+        matches!(self, Self::AcquireShare(_)) || self.kind().is_some_and(is_shared)
     }
 }
 

@@ -451,7 +451,7 @@ fn the_holds_of_a_client_that_is_gone_end_when_somebody_needs_them() {
     assert_eq!(pool.lock.shares().expect("held").used(), 2);
 }
 
-/// A hold that was left to the store lasts for its lease, whatever becomes of its client.
+/// A hold that was left to the store lasts until its lease ends, even if its client dies.
 #[test]
 fn a_share_that_was_left_to_the_store_outlives_its_client() {
     let mut pool = Scene::semaphore();
