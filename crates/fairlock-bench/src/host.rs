@@ -1,5 +1,5 @@
-//! The host store: uncontended pairs, hand-over between processes compared with `flock`, and the
-//! cost of waiting.
+//! The host store: uncontended pairs, alone and beside a thousand readers; hand-over between processes
+//! compared with `flock`, and after the death of a holder; and the cost of waiting.
 //!
 //! The processes are this program, started with another first argument.
 
@@ -21,6 +21,19 @@ use std::time::{Duration, Instant};
 /// (docs/testing.md, N12 and N13).
 const GOAL: u32 = 10_000;
 const GOAL_IDLE_MS: u32 = 1;
+
+/// Pairs of a reader a second, and the time from the death of a holder to the next grant.
+const GOAL_READS: u32 = 8_000;
+const GOAL_DEATH_MS: u32 = 10;
+
+/// How many read while the pairs of one more are measured.
+const READERS: u32 = 1_000;
+
+/// How many holders are killed, of each share.
+const DEATHS: u32 = 50;
+
+/// A waiter that was woken several times within 50 ms pauses until these are over.
+const LOOKS_APART: Duration = Duration::from_millis(100);
 
 /// Number of measured hand-overs.
 const TURNS: u32 = 1_000;
@@ -54,8 +67,13 @@ pub(crate) fn process(args: &[&str]) {
             std::thread::sleep(HOLD);
             print_all(&[("A", begun), ("R", now_ns())]);
         }
+        ["shares"] => {
+            let dir = TempDir::new();
+            shares(&format!("sqlite:{}/locks", dir.path().display()));
+        }
         ["wait", url] => wait(url),
-        _ => panic!("host [SECONDS]"),
+        ["hold", share, url] => hold(share, url),
+        _ => panic!("host [SECONDS] | host shares"),
     }
 }
 
@@ -64,6 +82,7 @@ pub(crate) fn report(span: Duration) {
     let path = dir.path().join("locks");
     let url = format!("sqlite:{}", path.display());
     uncontended(&url, span);
+    shares(&url);
     for (what, args, store) in [
         ("two processes, library", "turns", url.as_str()),
         ("two processes, flock(2)", "turns-flock", dir.path().join("flock").to_str().unwrap()),
@@ -94,6 +113,125 @@ fn uncontended(url: &str, span: Duration) {
             us(p50),
             us(p99)
         );
+    });
+}
+
+/// What locks that several may hold cost.
+fn shares(url: &str) {
+    reads(url, Duration::from_secs(2));
+    deaths(url);
+}
+
+/// Pairs of one reader: alone, beside many others of its client, and beside as many of another client
+/// that does nothing meanwhile.
+fn reads(url: &str, span: Duration) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = Client::connect(url).await.unwrap();
+        let other = Client::connect(url).await.unwrap();
+        let lock = client.rw_lock("reads");
+        for (what, readers) in [
+            ("1 task".to_owned(), None),
+            (format!("beside {READERS} of its own"), Some(&client)),
+            (format!("beside {READERS} of another client"), Some(&other)),
+        ] {
+            let mut beside = Vec::new();
+            for client in (0..READERS).filter_map(|_| readers) {
+                beside.push(client.rw_lock("reads").read().await.unwrap());
+            }
+            let mut took = Vec::new();
+            let began = Instant::now();
+            while began.elapsed() < span {
+                let start = Instant::now();
+                lock.read().await.unwrap().release().await.unwrap();
+                took.push(start.elapsed());
+            }
+            let rate = took.len() as f64 / began.elapsed().as_secs_f64();
+            let (p50, p99) = (percentile(&mut took, 50), percentile(&mut took, 99));
+            println!(
+                "host: read+release, {what}: {rate:.0}/s (goal {GOAL_READS}), p50 {}, p99 {}",
+                us(p50),
+                us(p99)
+            );
+            for reader in beside {
+                reader.release().await.unwrap();
+            }
+        }
+    });
+}
+
+/// Holds a share until the process is killed.
+fn hold(share: &str, url: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = Client::connect(url).await.unwrap();
+        let _guard = match share {
+            "read" => client.rw_lock("deaths").read().await.unwrap().into_guard(),
+            "fair" => client.fair_lock("deaths of fair").lock().await.unwrap(),
+            _ => client.semaphore("permits", 2).acquire().await.unwrap().into_guard(),
+        };
+        println!("holds");
+        std::io::stdout().flush().unwrap();
+        std::future::pending::<()>().await;
+    });
+}
+
+/// From the end of a killed holder's process to the next grant; of shares, of the last of two holders,
+/// to the grant of what needs both. How long the kernel needs to end the process is printed beside it.
+fn deaths(url: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = Client::connect(url).await.unwrap();
+        for share in ["fair", "read", "permit"] {
+            let (mut dying, mut took) = (Vec::new(), Vec::new());
+            for _ in 0..DEATHS {
+                let start = || {
+                    let mut child = Owned::spawn(&mut this(&["host", "hold", share, url])).unwrap();
+                    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+                    assert_eq!(lines.next().and_then(Line::ok).as_deref(), Some("holds"));
+                    child
+                };
+                let mut holders: Vec<_> = (0..if share == "fair" { 1 } else { 2 }).map(|_| start()).collect();
+                let (rw, permits) = (client.rw_lock("deaths"), client.semaphore("permits", 2));
+                let (line, pool) = (rw.clone(), permits.clone());
+                let fair = client.fair_lock("deaths of fair");
+                let queue = fair.clone();
+                let turn = tokio::spawn(async move {
+                    match share {
+                        "read" => rw.write().await.unwrap().into_guard(),
+                        "fair" => fair.lock().await.unwrap(),
+                        _ => permits.acquire_many(2).await.unwrap().into_guard(),
+                    }
+                });
+                let waiting = async || match share {
+                    "read" => line.inspect().await.unwrap().queue_len,
+                    "fair" => queue.inspect().await.unwrap().queue_len,
+                    _ => pool.inspect().await.unwrap().queue_len,
+                };
+                while waiting().await == 0 {
+                    tokio::time::sleep(HOLD).await;
+                }
+                let mut last = holders.pop().expect("one at least");
+                holders.iter_mut().for_each(|holder| holder.kill().unwrap());
+                tokio::time::sleep(LOOKS_APART).await;
+                let began = Instant::now();
+                last.kill().unwrap();
+                last.wait().unwrap();
+                let ended = Instant::now();
+                dying.push(ended - began);
+                let guard = turn.await.unwrap();
+                took.push(ended.elapsed());
+                guard.release().await.unwrap();
+            }
+            println!(
+                "host: hand-over after the end of a killed holder, {share}: p50 {}, longest {} (goal \
+                 {GOAL_DEATH_MS} ms); the kill itself: p50 {}, longest {}",
+                us(percentile(&mut took, 50)),
+                us(percentile(&mut took, 100)),
+                us(percentile(&mut dying, 50)),
+                us(percentile(&mut dying, 100)),
+            );
+        }
     });
 }
 

@@ -39,7 +39,8 @@ fn main() {
         [] => costs(Duration::from_secs(2)),
         [seconds] => costs(span(seconds)),
         _ => panic!(
-            "fairlock-bench [SECONDS] | memory [SECONDS] | host [SECONDS] | mix [SECONDS] | soak [CYCLES] | placement [SECONDS]"
+            "fairlock-bench [SECONDS] | memory [SECONDS] | host [SECONDS] | host shares | mix [SECONDS] | \
+             soak [CYCLES] | placement [SECONDS]"
         ),
     }
 }

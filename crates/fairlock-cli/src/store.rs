@@ -5,13 +5,13 @@ use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
-use fairlock::{Client, Config, Error, ErrorKind, Lock, Replicas};
+use fairlock::{Client, Config, Error, ErrorKind, Replicas};
 use tokio::time;
 
 use crate::base::duration;
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
-use crate::settings::options::{self, Kind};
+use crate::settings::options;
 use crate::settings::secrets;
 use crate::settings::store_selection::{Logins, Reach, StoreSelection};
 
@@ -239,15 +239,6 @@ fn refused(error: &Error, password_from: &str) -> Failure {
         _ => String::new(),
     };
     Failure::new(Code::of(error.kind()), text + &advice)
-}
-
-/// The handle for a lock of this kind.
-pub(crate) fn lock(client: &Client, kind: Kind, name: &[u8]) -> Lock {
-    match kind {
-        Kind::Fair => client.fair_lock(name),
-        Kind::Plain => client.plain_lock(name),
-        Kind::Simple => client.simple_lock(name),
-    }
 }
 
 /// Ends the connection. A leave or a release that is under way gets a bounded time to finish.

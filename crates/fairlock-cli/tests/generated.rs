@@ -56,7 +56,7 @@ fn bash_completes() {
     assert_eq!(ask("fairlock st", 1), "status");
     assert_eq!(ask("fairlock unl", 1), "unlock");
     assert_eq!(ask("fairlock run --conf", 2), "--config --conflict-exit-code");
-    assert_eq!(ask("fairlock run --kind ''", 3), "fair plain simple");
+    assert_eq!(ask("fairlock run --kind ''", 3), "fair plain simple rw semaphore");
     assert_eq!(ask("fairlock __", 1), "");
 }
 

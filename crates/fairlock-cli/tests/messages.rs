@@ -19,7 +19,7 @@ use fairlock_testkit::tempdir::TempDir;
 use fairlock_testkit::terminal::Terminal;
 use rustix::process::Signal;
 
-use crate::fixture::{Outcome, Running, fairlock, finish, neutral};
+use crate::fixture::{Outcome, Running, alone, fairlock, finish, neutral, run_script};
 
 const FILE: &str = "tests/messages.txt";
 
@@ -181,6 +181,7 @@ fn every_message_of_the_command_line() {
     let urls = Urls { server: server.url(), closed: closed.url(), web, dead };
     servers(&mut transcript, &urls, &dir);
     locks(&mut transcript, &server);
+    shares(&mut transcript, &server);
     if !notices(&mut transcript, &dir, &urls.server) {
         return;
     }
@@ -218,6 +219,14 @@ fn usage(transcript: &mut Transcript) {
         &["run", "-name=x", "--", "true"],
         &["run", "-n=2", "x", "--", "true"],
         &["run", "--kind", "fiar", "x", "--", "true"],
+        &["run", "--shared", "--permits", "2", "x", "--", "true"],
+        &["run", "--shared", "--kind", "fair", "x", "--", "true"],
+        &["run", "--kind", "semaphore", "x", "--", "true"],
+        &["run", "--permits", "2", "--kind", "plain", "x", "--", "true"],
+        &["run", "--permits", "2", "--take", "3", "x", "--", "true"],
+        &["run", "--take", "2", "x", "--", "true"],
+        &["run", "--permits", "0", "x", "--", "true"],
+        &["run", "--shared", "--once-per", "1h", "x", "--", "true"],
         &["run", "--scope", "galaxy", "x", "--", "true"],
         &["run", "--replicas", "101", "x", "--", "true"],
         &["run", "--conflict-exit-code", "300", "x", "--", "true"],
@@ -333,6 +342,47 @@ fn servers(transcript: &mut Transcript, urls: &Urls, dir: &TempDir) {
         "--",
         "true",
     ]);
+}
+
+fn shares(transcript: &mut Transcript, server: &Server) {
+    transcript.part("Read-write locks and semaphores");
+    let url = alone();
+    let run = |url: &str, options: &[&str], command: &str| run_script(url, options, "job", command);
+    let at_server = run(&server.url(), &["--shared"], "true");
+    transcript.about("job", "--shared at a server", &finish(at_server));
+    let holds = |options: &[&str]| {
+        let all = [options, &["--label", "nightly"]].concat();
+        let mut holder = Running::start(run(&url, &all, "echo held; exec sleep 60"));
+        assert_eq!(holder.line(), "held");
+        holder
+    };
+    let unlock = || finish(fairlock(["unlock", "--url", &url, "--force", "job"]));
+    let readers = [holds(&["--shared"]), holds(&["--shared"]), holds(&["--shared"])];
+    let writer = run(&url, &["--kind", "rw", "--wait", "0"], "true");
+    transcript.about("job", "three read: --kind rw --wait 0", &finish(writer));
+    // Whether the owner was made already depends on whether the file was busy.
+    let mut other = finish(run(&url, &["--wait", "0"], "true"));
+    let reason = other.stderr.split(" (asked as ").next().unwrap_or_default();
+    other.stderr = format!("{}\n", reason.trim_end());
+    transcript.about("job", "three read: a fair lock", &other);
+    transcript.scene("unlock --force", &unlock());
+    for reader in readers {
+        transcript.about("job", "one of those who read", &reader.wait());
+    }
+    let writer = holds(&["--kind", "rw"]);
+    let reader = run(&url, &["--shared", "--wait", "300ms"], "true");
+    transcript.about("job", "one writes: --shared --wait 300ms", &finish(reader));
+    unlock();
+    writer.wait();
+    let pool = [holds(&["--permits", "3", "--take", "2"]), holds(&["--permits", "3"])];
+    let third = run(&url, &["--permits", "3", "--wait", "0"], "true");
+    transcript.about("job", "3 of 3 permits: --permits 3 --wait 0", &finish(third));
+    unlock();
+    drop(pool);
+    let inner = r#""$F" run --url "$U" --permits 3 job -- true"#;
+    let mut nested = run(&url, &["--permits", "3"], inner);
+    nested.env("F", env!("CARGO_BIN_EXE_fairlock")).env("U", &url);
+    transcript.about("job", "a permit inside of a run with one", &finish(nested));
 }
 
 fn locks(transcript: &mut Transcript, server: &Server) {

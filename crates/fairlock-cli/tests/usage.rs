@@ -54,6 +54,26 @@ const TABLE: &[Row] = &[
     (&["run", "--grace", "soon", "x", "--", "true"], 64, "whole number"),
     (&["run", "--kind", "odd", "x", "--", "true"], 64, "odd"),
     (&["run", "--on-lost", "cry", "x", "--", "true"], 64, "cry"),
+    (&["run", "--shared", "--permits", "3", "x", "--", "true"], 64, "cannot be used with"),
+    (&["run", "--shared", "--kind", "fair", "x", "--", "true"], 64, "is for locks of --kind rw"),
+    (&["run", "--shared", "--kind", "semaphore", "x", "--", "true"], 64, "--kind rw"),
+    (&["run", "--kind", "semaphore", "x", "--", "true"], 64, "needs --permits N"),
+    (&["run", "--permits", "3", "--kind", "rw", "x"], 64, "is for locks of --kind semaphore"),
+    (&["run", "--permits", "0", "x", "--", "true"], 64, "0 is not in 1..=4294967295"),
+    (&["run", "--permits", "4294967296", "x", "--", "true"], 64, "4294967296 is not in 1.."),
+    (&["run", "--permits", "2", "--take", "0", "x", "--", "true"], 64, "0 is not in 1.."),
+    (&["run", "--permits", "2", "--take", "3", "x", "--", "true"], 64, "--take 3 is more than"),
+    (&["run", "--take", "1", "x", "--", "true"], 64, "--permits <N>"),
+    (
+        &["run", "--url", ALONE, "--shared", "--once-per", "1h", "x", "--", "true"],
+        64,
+        "x: under --once-per one run at a time starts, so --shared means nothing",
+    ),
+    (
+        &["run", "--url", ALONE, "--permits", "2", "--once-per", "1h", "x", "--", "true"],
+        64,
+        "so --permits means nothing; leave one of them out",
+    ),
     (&["run", "--conflict-exit-code", "256", "x", "--", "true"], 64, "256"),
     (&["run", "--lost-exit-code", "-1", "x", "--", "true"], 64, "-1"),
     (&["run", "--scope", "galaxy", "x", "--", "true"], 64, "galaxy"),
@@ -277,8 +297,8 @@ fn habits_from_other_programs_are_answered() {
         (&["run", "-try=10s", "x", "--", "true"], "; consul's -try is `--wait 10s` here; e.g."),
         (&["run", "-timeout=5s", "x", "true"], "; consul's -timeout is `--wait 5s` here; e.g."),
         (&["run", "-name=foo", "--", "true"], "; long options have two dashes: `--name=foo`; e.g."),
-        (&["run", "-n=2", "x", "--", "true"], "; consul's -n has no counterpart: a lock here has "),
-        (&["run", "-n", "3", "x", "--", "true"], "; consul's -n has no counterpart: a lock here"),
+        (&["run", "-n=2", "x", "--", "true"], "; consul's -n is `--permits 2` here"),
+        (&["run", "-n", "3", "x", "--", "true"], "; consul's -n is `--permits 3` here"),
     ] {
         finish(fairlock(args)).expect(64, meant);
     }
@@ -481,7 +501,7 @@ fn status_of_a_name_that_is_not_utf8() {
 fn the_demo_holds_its_claims() {
     let outcome = finish(fairlock(["demo"]));
     outcome.expect(0, "");
-    for line in ["served: 1 2 3 4 5", "served: 2 4", "All claims held."] {
+    for line in ["served: 1 2 3 4 5", "served: 2 4", "4 read", "it was given", "All claims held."] {
         assert!(outcome.stdout.contains(line), "{outcome:?}");
     }
 }

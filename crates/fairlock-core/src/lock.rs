@@ -52,7 +52,8 @@ impl LockState {
         if let Some(token) = before {
             self.check(now_ms, token, rules, cx.more, op);
         }
-        Ok((Answer { now_ms, more: cx.more, removed: cx.removed, body }, cx.effects))
+        let (more, removed) = (cx.more, cx.removed);
+        Ok((Answer { now_ms, more, removed, other_limit: false, body }, cx.effects))
     }
 
     #[inline]
@@ -380,7 +381,7 @@ impl LockState {
         // The kind is not known here, so waiters of both kinds are notified.
         self.free(Kind::Plain, cx);
         self.pass_on(Kind::Fair, cx);
-        Body::Forced { holder }
+        Body::Forced { holder, others: 0 }
     }
 
     /// After how many milliseconds the waiters should look again without being notified.

@@ -243,6 +243,8 @@ pub struct Answer {
     pub more: bool,
     /// Dead waiters of ours that the operation removed.
     pub removed: u32,
+    /// The operation got permits, or a place in the line for some, and somebody holds permits under another limit.
+    pub other_limit: bool,
     /// The result.
     pub body: Body,
 }
@@ -334,8 +336,10 @@ pub enum Body {
     Nudged,
     /// Reply to [`Op::Force`]: who held the lock.
     Forced {
-        /// The former holder.
+        /// The former holder; the first of them, if several held it.
         holder: Option<OwnerId>,
+        /// How many others held it.
+        others: u32,
     },
     /// Reply to [`Op::Place`].
     Place {
@@ -459,6 +463,8 @@ pub enum CoreError {
     TokenExhausted,
     /// The lock is held as another kind: a string where a hash belongs, or the other way round.
     WrongType,
+    /// The name is in use for a lock of this kind. A plain lock looks like a fair one.
+    InUse(Kind),
     /// What exists under the name is clearly not a lock.
     NotALock(NotALock),
     /// A lock of this kind has no such share, or never has as many permits.
@@ -479,6 +485,21 @@ impl fmt::Display for CoreError {
                  all users of a lock must name the same kind (`--kind`; `simple_lock`, `fair_lock`, \
                  `plain_lock`, `rw_lock`, `semaphore`)"
             ),
+            Self::InUse(kind) => {
+                let present = match kind {
+                    Kind::ReadWrite => "a read-write lock (`--shared`, `--kind rw`; `rw_lock`)",
+                    Kind::Semaphore => "a semaphore (`--permits`; `semaphore`)",
+                    Kind::Simple => "a simple lock (`--kind simple`; `simple_lock`)",
+                    Kind::Fair | Kind::Plain => {
+                        "a fair or plain lock (`--kind fair` or `plain`; `fair_lock`, `plain_lock`)"
+                    }
+                };
+                write!(
+                    f,
+                    "the name is in use for {present}; all users of a name must name the same kind: \
+                     name that one, or use another name"
+                )
+            }
             Self::NoSuchShare => write!(
                 f,
                 "a lock of this kind has no such share: ask for at least one permit, and for no more \

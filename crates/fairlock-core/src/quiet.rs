@@ -21,6 +21,9 @@ impl LockState {
         world: &dyn World,
         kept_ms: u64,
     ) -> Option<Answer> {
+        if self.shares.is_some() {
+            return self.quiet_beat_for_shares(now_us, client, waiters, rules, world, kept_ms);
+        }
         let now_ms = now_us / 1_000;
         let k = &self.keys;
         let lasts = |at: Option<u64>| at.is_some_and(|at| at >= now_ms + kept_ms);
@@ -48,7 +51,7 @@ impl LockState {
                 retry_ms: self.retry_ms(now_ms, rules),
                 foreign: false,
             };
-            Answer { now_ms, more: false, removed: 0, body }
+            Answer { now_ms, more: false, removed: 0, other_limit: false, body }
         })
     }
 }

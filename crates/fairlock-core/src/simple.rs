@@ -95,7 +95,7 @@ impl LockState {
             cx.tell_forced(Some(owner), Some(*token));
         }
         self.simple_free(cx);
-        Body::Forced { holder }
+        Body::Forced { holder, others: 0 }
     }
 
     pub(crate) fn simple_inspect(&self, cx: &Cx<'_>) -> Inspection {

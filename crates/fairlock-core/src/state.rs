@@ -80,6 +80,17 @@ impl LockState {
         Self { keys, by_order, shares: None }
     }
 
+    /// A lock with these facts, which several may hold if there are `shares`.
+    pub fn restored(keys: Snapshot, shares: Option<Shares>) -> Self {
+        Self { shares: shares.map(Box::new), ..Self::from_snapshot(keys) }
+    }
+
+    /// Those who wait, in order.
+    pub fn line(&self) -> impl Iterator<Item = &OwnerId> {
+        let for_shares = self.shares.iter().flat_map(|_| &self.by_order).map(|(_, owner)| owner);
+        self.keys.queue.iter().chain(for_shares)
+    }
+
     /// Who holds the lock and what its waiters want, if several may hold it.
     pub fn shares(&self) -> Option<&Shares> {
         self.shares.as_deref()

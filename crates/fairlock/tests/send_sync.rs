@@ -333,7 +333,8 @@ async fn shares(sent: &mut Sent, client: &Client) {
     let writing = rw.write().await.unwrap();
     let released = sent.by("WriteGuard::release", writing.release()).await.unwrap();
     assert_eq!(released, Release::Released);
-    assert!(!sent.by("RwLock::force_unlock", rw.force_unlock()).await.unwrap());
+    assert_eq!(sent.by("RwLock::inspect_first", rw.inspect_first(0)).await.unwrap().holding, 0);
+    assert_eq!(sent.by("RwLock::force_unlock", rw.force_unlock()).await.unwrap(), 0);
 
     let pool = client.semaphore("pool", 2);
     let one = sent.by("Semaphore::acquire", pool.acquire()).await.unwrap();
@@ -347,10 +348,12 @@ async fn shares(sent: &mut Sent, client: &Client) {
     assert!(none.await.unwrap().is_none());
     assert_eq!(sent.by("Semaphore::usage", pool.usage()).await.unwrap().used, 2);
     assert_eq!(sent.by("Semaphore::inspect", pool.inspect()).await.unwrap().holding, 2);
+    let seen = sent.by("Semaphore::inspect_first", pool.inspect_first(0)).await.unwrap();
+    assert_eq!(seen.holding, 2);
     let released = sent.by("Permit::release", one.release()).await.unwrap();
     assert_eq!(released, Release::Released);
     drop(two);
-    assert!(!sent.by("Semaphore::force_unlock", pool.force_unlock()).await.unwrap());
+    assert_eq!(sent.by("Semaphore::force_unlock", pool.force_unlock()).await.unwrap(), 0);
 }
 
 #[cfg(feature = "yardstick")]

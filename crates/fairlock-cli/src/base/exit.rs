@@ -88,7 +88,8 @@ Exit codes:
   (any)    the command's own code; 128 + n when signal n ended it,
            or when signal n ended the wait or the hold
   64       wrong usage, or a wrong setting; a run that would wait for itself, or whose --lease
-           was over before the command began; a key of another program under the name
+           was over before the command began; a name in use as another kind of lock, or by
+           another program; a store without locks of the kind
   69       the store cannot be reached, or there is none; too few replicas have the lock
   70       internal error; an answer or a file that is not fairlock's; stdout cannot be written
   75       not acquired within --wait, or done within --once-per (--conflict-exit-code)

@@ -77,6 +77,8 @@ impl Show {
         show.death_in_the_queue().await?;
         show.crash_of_the_holder().await?;
         show.tokens_only_grow()?;
+        show.readers_and_a_writer().await?;
+        show.permits().await?;
         show.client.shutdown().await;
         say("\nAll claims held.\n")
     }
@@ -143,6 +145,42 @@ impl Show {
         } else {
             Err(failed("a token did not grow"))
         }
+    }
+
+    async fn readers_and_a_writer(&self) -> Result<(), Failure> {
+        say("\n5. Readers share a read-write lock, and none overtakes a writer that waits\n")?;
+        let catalogue = self.client.rw_lock("demo: catalogue");
+        let (one, two) = (catalogue.read().await?, catalogue.read().await?);
+        let mut writer = catalogue.enqueue_write().await?;
+        let mut late = catalogue.enqueue_read().await?;
+        say("   1 and 2 read; 3 waits to write; 4 wants to read, and waits behind 3\n")?;
+        one.release().await?;
+        two.release().await?;
+        let writing = writer.wait().await?;
+        let seen = catalogue.inspect().await?;
+        if (seen.holding, seen.queue_len) != (1, 1) {
+            return Err(failed("a writer was not alone"));
+        }
+        writing.release().await?;
+        late.wait().await?.release().await?;
+        say("   1 and 2 ended: 3 wrote alone, then 4 read\n")?;
+        Ok(())
+    }
+
+    async fn permits(&self) -> Result<(), Failure> {
+        say("\n6. No more permits of a semaphore are in use than its limit\n")?;
+        let pool = self.client.semaphore("demo: downloads", 2);
+        let (first, second) = (pool.acquire().await?, pool.acquire().await?);
+        if pool.try_acquire().await?.is_some() {
+            return Err(failed("a third of two permits was given"));
+        }
+        first.release().await?;
+        let third = pool.try_acquire().await?;
+        let third = third.ok_or_else(|| failed("a permit did not come back"))?;
+        say("   2 of 2 were taken, so a third was refused; when one came back, it was given\n")?;
+        second.release().await?;
+        third.release().await?;
+        Ok(())
     }
 
     /// Starts contenders 1 to `count`, each after the one before is in the queue.

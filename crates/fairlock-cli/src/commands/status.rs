@@ -7,15 +7,14 @@ use std::fmt::Write as _;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 
-use fairlock::LockStatus;
 use serde_json::json;
 
 use crate::base::exit::{Code, Failure};
-use crate::base::message;
 use crate::base::output;
 use crate::base::style::Style;
 use crate::locks::form;
-use crate::locks::text::{age, done, holder, who};
+use crate::locks::look::{self, Name, Seen, Target};
+use crate::locks::text::{age, done, holders, limits, want, who};
 use crate::process::signal::Signals;
 use crate::settings::options::{self, Kind};
 use crate::settings::store_selection::StoreSelection;
@@ -44,22 +43,35 @@ With --json, one object on one line:
   name       the lock's name, as text; bytes that are not UTF-8 are replaced
   name_hex   the name's bytes in hexadecimal when it is not UTF-8, else null
   at_ms      time of the look by the store's clock, in ms since 1970; every since_ms is by it too
+  kind       \"fair\", \"plain\", \"simple\", \"rw\" or \"semaphore\", or null: a fair lock without waiters
+             looks like a plain one, and while it is free like any
   held       whether anybody holds the lock
   done       whether it is held for the rest of a time, by a run with --once-per that has
              succeeded; ttl_ms is the rest. False when no more is left than the length of the
              run's lease (--ttl): then it may as well be at work, or have been killed
   holder     null, or {\"owner\": ID, \"ours\": whether it is a client of fairlock, \"count\": HOLDS,
-             \"since_ms\": when it got the lock, or null, \"client\": CLIENT or null}
-  ttl_ms     milliseconds until the lock runs out unless renewed, or null
+             \"since_ms\": when it got the lock (of a reader: since when somebody reads), or null,
+             \"client\": CLIENT or null,
+             \"ttl_ms\": until its hold runs out unless renewed, or null, SHARE}; the first
+             of several
+  holders    all who hold it, each as holder, in no order: of a read-write lock or a semaphore
+             at most 64, of others one
+  holding    how many hold it
+  used       permits of a semaphore that are in use, else 0
+  limits     the smallest and the largest limit that those who hold or want permits name,
+             [NUMBER, NUMBER], or null; they should be equal
+  ttl_ms     milliseconds until the hold of holder runs out unless renewed, or null
   token      fencing token of the present or the last hold, or null
   queue      the first 1000 waiters in order: [{\"place\": 1 for the next, \"owner\": ID, \"ours\": BOOL,
              \"alive\": true, false or null (unknown), \"since_ms\": when it came, or null,
-             \"client\": CLIENT or null}]
+             \"client\": CLIENT or null, SHARE}]
   queue_len  number of waiters; larger than the list when that was cut short
   store      {\"url\": without a password, \"scope\": \"process\", \"host\" or \"fleet\": whom its locks
              exclude, \"source\": \"argument\", \"environment\", \"file\" or \"default\": who named it,
              \"file\": the configuration file that did, or null}
   Without a name: schema and store only.
+  SHARE is what somebody has or wants: \"share\": \"whole\" (of a read-write lock: to write), \"read\" or
+  \"permits\", \"permits\": how many, or null, \"limit\": how many may be in use, or null
   CLIENT is what a client says of itself, unchecked; null when it says nothing, and for all but the
   first 100 clients: {\"host\", \"user\", \"label\": text or null, \"pid\", \"version\", \"since_ms\"}";
 
@@ -82,9 +94,10 @@ pub(crate) struct Args {
     #[arg(short, long, conflicts_with = "json", requires = "exit_code")]
     quiet: bool,
 
-    /// The kind of lock. Fair shows plain ones too; a simple one is kept elsewhere.
-    #[arg(long, value_enum, default_value_t = Kind::Fair, requires = "name")]
-    kind: Kind,
+    /// The kind of lock. Default: fair, which shows plain ones too, or rw or semaphore if the name is in use so; a simple
+    /// one is kept elsewhere.
+    #[arg(long, value_enum, requires = "name")]
+    kind: Option<Kind>,
 
     #[command(flatten)]
     store: options::Store,
@@ -99,20 +112,21 @@ pub(crate) async fn status(args: Args) -> Result<Code, Failure> {
     let of_store = (store.selection().explain(), store.selection().form());
     let mut signals = Signals::install()
         .map_err(|error| Failure::new(Code::INTERNAL, format!("signals: {error}")))?;
-    let status = tokio::select! {
+    let seen = tokio::select! {
         biased;
         signal = signals.recv() => return Err(Failure::signal(signal)),
-        status = ask(store, args.quiet, args.kind, name) => status?,
+        seen = ask(store, args.quiet, args.kind, name) => seen?,
     };
+    let is_held = seen.status.holder.is_some();
     if args.json {
-        let mut form = form::of(name, &status);
+        let mut form = form::of(name, seen.kind, &seen.status);
         form["store"] = of_store.1;
         output::print(&format!("{form}\n"))?;
     } else if !args.quiet {
-        let text = human_form(name, &status, Style::of(&io::stdout()));
+        let text = human_form(&seen, Style::of(&io::stdout()));
         output::print(&format!("{text}  in {}\n", of_store.0))?;
     }
-    Ok(if args.exit_code && status.holder.is_some() { Code::NO } else { Code::OK })
+    Ok(if args.exit_code && is_held { Code::NO } else { Code::OK })
 }
 
 /// Without a name: prints which store would be used, without connecting to it.
@@ -128,19 +142,21 @@ fn of_store(selection: &StoreSelection, json: bool) -> Result<Code, Failure> {
     output::print(&text)
 }
 
-async fn ask(store: Store, quiet: bool, kind: Kind, name: &OsStr) -> Result<LockStatus, Failure> {
+async fn ask(store: Store, quiet: bool, kind: Option<Kind>, name: &OsStr) -> Result<Seen, Failure> {
+    /// As many as are listed of one lock.
+    const ALL: usize = 1_000;
     let client = store.connect(quiet).await?;
-    // The fair lock's view covers a plain lock: they share the hash, and the queue of a plain lock is
-    // empty.
-    let status = store::lock(&client, kind, name.as_bytes()).inspect().await;
+    let kind = kind.map(fairlock::Kind::from);
+    let target = Target { name: Name::new(name.as_bytes()), kind };
+    let seen = look::look_as(&client, target, &look::kinds(kind), ALL).await;
     store::shutdown(client).await;
-    Ok(status?)
+    Ok(seen?)
 }
 
-fn human_form(name: &OsStr, status: &LockStatus, style: Style) -> String {
-    let mut text = style.bold(&message::printable(name));
+fn human_form(Seen { name, kind, status }: &Seen, style: Style) -> String {
+    let mut text = style.bold(&name.printable());
     text.push_str(": ");
-    match done(status).or_else(|| holder(status)) {
+    match done(status).or_else(|| holders(*kind, status)) {
         None => text.push_str(&style.green("free")),
         Some(line) => text.push_str(&line.replacen("held", &style.yellow("held"), 1)),
     }
@@ -150,9 +166,16 @@ fn human_form(name: &OsStr, status: &LockStatus, style: Style) -> String {
         let which = if status.holder.is_some() { "token" } else { "last token" };
         let _ = writeln!(text, "  {which} {token}");
     }
+    if let Some(limits) = limits(status) {
+        let _ =
+            writeln!(text, "  {}: the larger one bounds the permits in use", style.yellow(&limits));
+    }
     let dead = format!(" ({})\n", style.red("dead"));
     for waiter in &status.queue {
         let _ = write!(text, "  {:>4}. {}", waiter.place, waiter.owner);
+        if let Some(want) = want(*kind, waiter.share) {
+            let _ = write!(text, ", {want}");
+        }
         if let Some(age) = age(status, waiter.since) {
             let _ = write!(text, ", for {age}");
         }
@@ -170,4 +193,57 @@ fn human_form(name: &OsStr, status: &LockStatus, style: Style) -> String {
         let _ = writeln!(text, "  and {unlisted} more in the queue");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlock::Client;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Every field of the JSON form is described, and those of shares say what they should.
+    #[tokio::test]
+    async fn the_json_form_of_shares() -> Result<(), fairlock::Error> {
+        let client = Client::connect("memory:").await?;
+        let pool = client.semaphore("x", 3);
+        let permit = pool.acquire_many(2).await?;
+        let waits = tokio::spawn({
+            let pool = client.semaphore("x", 2);
+            async move { pool.acquire().await }
+        });
+        let status = loop {
+            let status = pool.inspect().await?;
+            if status.queue_len == 1 {
+                break status;
+            }
+            tokio::task::yield_now().await;
+        };
+        let form = form::of(OsStr::new("x"), Some(fairlock::Kind::Semaphore), &status);
+        let fields = |form: &Value| form.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        let parts = [&form, &form["holder"], &form["holders"][0], &form["queue"][0]];
+        for field in parts.into_iter().flat_map(fields) {
+            let described = [format!("\n  {field} "), format!("\"{field}\":")];
+            assert!(described.iter().any(|text| HELP.contains(text)), "{field}");
+        }
+        assert_eq!((&form["kind"], &form["held"]), (&"semaphore".into(), &true.into()));
+        assert_eq!((&form["holding"], &form["used"]), (&1.into(), &2.into()));
+        assert_eq!(form["limits"], json!([2, 3]));
+        assert_eq!(form["holder"], form["holders"][0]);
+        for (part, permits, limit) in [("holders", 2, 3), ("queue", 1, 2)] {
+            let share = &form[part][0];
+            assert_eq!(share["share"], "permits");
+            assert_eq!((&share["permits"], &share["limit"]), (&permits.into(), &limit.into()));
+        }
+        waits.abort();
+        permit.release().await?;
+        let reading = client.rw_lock("y").read().await?;
+        let status = client.rw_lock("y").inspect().await?;
+        let form = form::of(OsStr::new("y"), Some(fairlock::Kind::ReadWrite), &status);
+        let share = &form["holder"];
+        assert_eq!((&form["kind"], &share["share"]), (&"rw".into(), &"read".into()));
+        assert_eq!((&share["permits"], &form["limits"]), (&Value::Null, &Value::Null));
+        reading.release().await?;
+        Ok(())
+    }
 }

@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 
-use fairlock::Lock;
+use fairlock::{Client, Kind as LockKind};
 
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
 use crate::base::output;
 use crate::base::usage;
-use crate::locks::text::holder;
+use crate::locks::look::{self, Name, Target};
+use crate::locks::text::holders;
 use crate::settings::options::{self, Kind, STORE};
 use crate::store::{self, Store};
 
@@ -22,7 +23,7 @@ Examples:
 
 const HELP: &str = "\
 Exit codes:
-  0        the lock was held and is free now
+  0        the lock was held, and is taken away from all who held it
   1        nothing was freed: nobody held it, or the question was answered with no
   64       wrong usage, or a wrong setting; a key of another program under the name
   69       the store cannot be reached, or there is none
@@ -30,7 +31,8 @@ Exit codes:
   77       access denied by the store, or no encrypted connection to a verified server
 
 On a terminal:
-  When stdin and stderr are terminals, the holder is shown and one is asked, unless --yes is given.";
+  When stdin and stderr are terminals, the holders are shown and one is asked, unless --yes is
+  given.";
 
 #[derive(clap::Args, Debug)]
 #[command(before_help = EXAMPLES, after_help = HELP)]
@@ -56,9 +58,10 @@ pub(crate) struct Args {
     #[arg(long, help_heading = STORE, hide_short_help = true)]
     java_fleet: bool,
 
-    /// The kind of lock, which decides where it is kept and who is woken.
-    #[arg(long, value_enum, default_value_t = Kind::Fair)]
-    kind: Kind,
+    /// The kind of lock, which decides where it is kept and who is woken. Default: fair, or rw or semaphore if the name
+    /// is in use so.
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
 
     #[command(flatten)]
     store: options::Store,
@@ -76,14 +79,16 @@ pub(crate) async fn unlock(args: Args) -> Result<Code, Failure> {
     let store = Store::resolve(&args.store)?.looked_at().java_fleet(args.java_fleet)?;
     store.warn(args.quiet);
     let client = store.connect(args.quiet).await?;
-    let lock = store::lock(&client, args.kind, args.name.as_bytes());
+    let kinds = look::kinds(args.kind.map(LockKind::from));
     let asks = !args.yes && io::stdin().is_terminal() && io::stderr().is_terminal();
-    let done = free(&lock, &name, asks).await;
+    let target = Target { name: Name::new(args.name.as_bytes()), kind: kinds.first().copied() };
+    let done = free(&client, target, &kinds, asks).await;
     store::shutdown(client).await;
     let (code, text) = match done? {
-        Done::Freed => (Code::OK, "unlocked"),
-        Done::NotHeld => (Code::NO, "was not locked"),
-        Done::LeftAlone => (Code::NO, "left alone"),
+        Done::Freed(1) => (Code::OK, "unlocked".to_owned()),
+        Done::Freed(0) => (Code::NO, "was not locked".to_owned()),
+        Done::Freed(holders) => (Code::OK, format!("unlocked, taken away from {holders} holders")),
+        Done::LeftAlone => (Code::NO, "left alone".to_owned()),
     };
     if !args.quiet {
         output::print(&format!("{name}: {text}\n"))?;
@@ -92,20 +97,28 @@ pub(crate) async fn unlock(args: Args) -> Result<Code, Failure> {
 }
 
 enum Done {
-    Freed,
-    NotHeld,
+    /// Taken away from so many holders.
+    Freed(usize),
     LeftAlone,
 }
 
-async fn free(lock: &Lock, name: &str, asks: bool) -> Result<Done, Failure> {
+async fn free(
+    client: &Client,
+    target: Target,
+    kinds: &[LockKind],
+    asks: bool,
+) -> Result<Done, Failure> {
+    let name = target.name.clone();
     if asks {
-        let status = lock.inspect().await?;
-        let Some(holder) = holder(&status) else { return Ok(Done::NotHeld) };
-        if !confirmed(&format!("{name}: {holder}\nTake the lock away from it? [y/N] "))? {
+        let seen = look::look_as(client, target, kinds, 0).await?;
+        let Some(holders) = holders(seen.kind, &seen.status) else { return Ok(Done::Freed(0)) };
+        let from = if seen.status.holding > 1 { "all of them" } else { "it" };
+        let name = name.printable();
+        if !confirmed(&format!("{name}: {holders}\nTake the lock away from {from}? [y/N] "))? {
             return Ok(Done::LeftAlone);
         }
     }
-    Ok(if lock.force_unlock().await? { Done::Freed } else { Done::NotHeld })
+    Ok(Done::Freed(look::force_as(client, name.as_bytes(), kinds).await?))
 }
 
 /// Asks on the terminal; only an explicit yes counts.

@@ -30,9 +30,7 @@ pub(crate) fn meant(typed: &[&str], unknown: &str) -> Option<String> {
         "-x" if has_name(typed) => {
             return Some(format!("{unknown} is not needed here: leave it out"));
         }
-        "-s" | "--shared" => {
-            return Some(format!("{unknown} has no counterpart: a lock here has one holder"));
-        }
+        "-s" => "--shared".to_owned(),
         "-u" | "--unlock" => {
             return Some(format!("{unknown} has no counterpart: a lock ends with its command"));
         }
@@ -83,7 +81,7 @@ mod tests {
             ("run -E 9 x", "-E", Some("-E is `--conflict-exit-code 9` here")),
             ("run -E9 x", "-E", Some("-E is `--conflict-exit-code 9` here")),
             ("run -E 900 x", "-E", Some("-E is `--conflict-exit-code 75` here")),
-            ("run -s x", "-s", Some("-s has no counterpart: a lock here has one holder")),
+            ("run -s x", "-s", Some("-s is `--shared` here")),
             ("run -x x -- true", "-x", Some("-x is not needed here: leave it out")),
             ("run --wait 5s -x x -- true", "-x", Some("-x is not needed here: leave it out")),
             ("run -x --wait 5s -- true", "-x", None),

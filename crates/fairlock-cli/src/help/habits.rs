@@ -69,7 +69,7 @@ fn semaphore(rest: &[&str], unknown: &str) -> Option<String> {
         holders => holders,
     };
     let is_number = holders.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then(|| "consul's -n has no counterpart: a lock here has one holder".to_owned())
+    is_number.then(|| format!("consul's -n is `--permits {holders}` here"))
 }
 
 #[cfg(test)]
@@ -98,16 +98,8 @@ mod tests {
             ("run -name=foo -- true", "-n", Some("long options have two dashes: `--name=foo`")),
             ("run -verbose x", "-e", Some("long options have two dashes: `--verbose`")),
             ("status -json x", "-j", Some("long options have two dashes: `--json`")),
-            (
-                "run -n=2 x",
-                "-n",
-                Some("consul's -n has no counterpart: a lock here has one holder"),
-            ),
-            (
-                "run -n 3 x",
-                "-n",
-                Some("consul's -n has no counterpart: a lock here has one holder"),
-            ),
+            ("run -n=2 x", "-n", Some("consul's -n is `--permits 2` here")),
+            ("run -n 3 x", "-n", Some("consul's -n is `--permits 3` here")),
             // flock's, and names.
             ("run -n 3 -- true", "-n", None),
             ("run -n x -- true", "-n", None),

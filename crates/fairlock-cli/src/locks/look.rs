@@ -7,6 +7,7 @@ use std::sync::Arc;
 use fairlock::{Client, Error, ErrorKind, Kind, LockEntry, LockStatus};
 use tokio::task::JoinSet;
 
+use super::handle::Handle;
 use crate::base::message;
 
 /// Looks under way at a time. They share a connection, so this is a pipeline.
@@ -58,30 +59,76 @@ impl From<&LockEntry> for Target {
     }
 }
 
-/// Looks at one lock, and lists at most `waiters` of its queue.
+/// The kinds of a name when none is given. Not simple: that is a string, which may be another program's.
+const HASHES: [Kind; 3] = [Kind::Fair, Kind::ReadWrite, Kind::Semaphore];
+
+/// The kinds as which a name may be in use: the one that is given, or those that cannot be another program's data.
+pub(crate) fn kinds(given: Option<Kind>) -> Vec<Kind> {
+    given.map_or_else(|| HASHES.to_vec(), |kind| vec![kind])
+}
+
+/// Looks at one lock, and lists at most `waiters` of its queue. A kind that is known, because somebody named it or it was
+/// found so, comes first.
 pub(crate) async fn look(client: &Client, target: Target, waiters: usize) -> Result<Seen, Error> {
-    let Target { name, kind } = target;
-    let bytes = name.as_bytes();
-    if kind == Some(Kind::Simple) {
-        let looked = client.simple_lock(bytes).inspect_first(waiters).await;
-        if !looked.as_ref().is_err_and(|error| error.kind() == ErrorKind::WrongType) {
-            return Ok(Seen { kind, status: looked?, name });
+    /// A plain lock is looked at as a fair one: they share the hash, and the queue of a plain lock is empty.
+    const ALL: [Kind; 4] = [Kind::Fair, Kind::Simple, Kind::ReadWrite, Kind::Semaphore];
+    let known = target.kind.filter(|kind| *kind != Kind::Plain);
+    let others = ALL.into_iter().filter(|kind| Some(*kind) != known);
+    let kinds: Vec<_> = known.into_iter().chain(others).collect();
+    look_as(client, target, &kinds, waiters).await
+}
+
+/// As [`look`], as the first of these kinds that is in use under the name.
+pub(crate) async fn look_as(
+    client: &Client,
+    Target { name, kind: known }: Target,
+    kinds: &[Kind],
+    waiters: usize,
+) -> Result<Seen, Error> {
+    let mut refusal = None;
+    for kind in kinds {
+        let handle = Handle::of_kind(client, *kind, name.as_bytes());
+        match handle.inspect_first(waiters).await {
+            Ok(status) => {
+                let kind = seen_as(*kind, known, &status);
+                return Ok(Seen { name, kind, status });
+            }
+            Err(error) if is_of_another_kind(&error) => {
+                refusal.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
         }
-        // It was a simple lock when it was found, and is none now.
     }
-    // The fair lock's view covers a plain lock: they share the hash, and the queue of a plain lock is
-    // empty.
-    let looked = client.fair_lock(bytes).inspect_first(waiters).await;
-    let is_other = looked.as_ref().is_err_and(|error| error.kind() == ErrorKind::WrongType);
-    if is_other && let Ok(status) = client.simple_lock(bytes).inspect_first(waiters).await {
-        return Ok(Seen { kind: Some(Kind::Simple), status, name });
+    Err(refusal.expect("at least one kind"))
+}
+
+/// Takes a lock away from all who hold it, as the first of these kinds that is in use under the name; returns how many
+/// that were. A refusal changes nothing.
+pub(crate) async fn force_as(client: &Client, name: &[u8], kinds: &[Kind]) -> Result<usize, Error> {
+    let mut refusal = None;
+    for kind in kinds {
+        match Handle::of_kind(client, *kind, name).force_unlock().await {
+            Err(error) if is_of_another_kind(&error) => {
+                refusal.get_or_insert(error);
+            }
+            done => return done,
+        }
     }
-    let status = looked?;
-    let kind = match kind.filter(|kind| *kind != Kind::Simple) {
-        None if status.queue_len > 0 => Some(Kind::Fair),
-        kind => kind,
-    };
-    Ok(Seen { name, kind, status })
+    Err(refusal.expect("at least one kind"))
+}
+
+/// Whether the name is in use as another kind, or this store has no locks of the kind.
+fn is_of_another_kind(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::WrongType | ErrorKind::Unsupported)
+}
+
+/// The kind of a lock, as far as it can be determined. `known`: what it was before.
+fn seen_as(looked: Kind, known: Option<Kind>, status: &LockStatus) -> Option<Kind> {
+    match (looked, known) {
+        (Kind::Fair, Some(Kind::Fair | Kind::Plain)) => known,
+        (Kind::Fair, _) => (status.queue_len > 0).then_some(Kind::Fair),
+        _ => Some(looked),
+    }
 }
 
 /// Looks at all targets; the results are in their order.
@@ -110,6 +157,69 @@ pub(crate) fn kind_word(kind: Option<Kind>) -> &'static str {
         Some(Kind::Fair) => "fair",
         Some(Kind::Plain) => "plain",
         Some(Kind::Simple) => "simple",
+        Some(Kind::ReadWrite) => "rw",
+        Some(Kind::Semaphore) => "semaphore",
         _ => "-",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn seen(client: &Client, name: &str, kind: Option<Kind>) -> Option<Kind> {
+        let target = Target { name: Name::new(name.as_bytes()), kind };
+        look(client, target, 0).await.expect("it is of some kind").kind
+    }
+
+    /// A lock in use is found whatever it was before, and one that is free is of any kind.
+    #[tokio::test]
+    async fn the_kind_is_found() -> Result<(), Error> {
+        let client = Client::connect("memory:").await?;
+        let everything = [Kind::Fair, Kind::Plain, Kind::Simple, Kind::ReadWrite, Kind::Semaphore];
+        for (at, kind) in everything.into_iter().enumerate() {
+            let name = format!("lock {at}");
+            assert_eq!(seen(&client, &name, None).await, None);
+            let guard = match kind {
+                // Of which the permits are not all of it.
+                Kind::Semaphore => client.semaphore(&name, 3).acquire().await?.into_guard(),
+                kind => Handle::of_kind(&client, kind, name.as_bytes()).lock().await?,
+            };
+            for before in everything.into_iter().map(Some).chain([None]) {
+                let found = seen(&client, &name, before).await;
+                let looks_plain = matches!(kind, Kind::Fair | Kind::Plain);
+                let like_before = before.filter(|it| matches!(it, Kind::Fair | Kind::Plain));
+                let expected = if looks_plain { like_before } else { Some(kind) };
+                assert_eq!(found, expected, "{kind:?}, before {before:?}");
+            }
+            guard.release().await?;
+        }
+        Ok(())
+    }
+
+    /// Whoever does not name a kind takes a shared lock away as well, and never a string.
+    #[tokio::test]
+    async fn a_lock_is_taken_away_as_what_it_is() -> Result<(), Error> {
+        let client = Client::connect("memory:").await?;
+        let force = |kind| {
+            let client = client.clone();
+            async move { force_as(&client, b"x", &kinds(kind)).await }
+        };
+        assert_eq!(force(None).await?, 0);
+        let lock = client.rw_lock("x");
+        let held = [lock.read().await?, lock.read().await?, lock.read().await?];
+        for wrong in [Kind::Fair, Kind::Simple, Kind::Semaphore] {
+            assert_eq!(force(Some(wrong)).await.unwrap_err().kind(), ErrorKind::WrongType);
+        }
+        assert_eq!(force(None).await?, 3);
+        drop(held);
+        let permit = client.semaphore("x", 2).acquire().await?;
+        assert_eq!(force(None).await?, 1);
+        drop(permit);
+        let simple = client.simple_lock("x").lock().await?;
+        assert_eq!(force(None).await.unwrap_err().kind(), ErrorKind::WrongType);
+        assert_eq!(force(Some(Kind::Simple)).await?, 1);
+        drop(simple);
+        Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! Looking at locks, and showing them.
 
 pub(crate) mod form;
+pub(crate) mod handle;
 pub(crate) mod look;
 pub(crate) mod text;

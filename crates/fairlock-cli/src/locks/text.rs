@@ -1,30 +1,132 @@
-//! A lock, its holder and its clients as text.
+//! A lock, its holders and its clients as text. The kind tells a writer from the holder of a whole lock.
 
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
-use fairlock::{ClientInfo, LockStatus};
+use fairlock::{ClientInfo, Holder, Kind, LockStatus, Share};
 
 use crate::base::duration;
 
-/// The holder, with a second line if its client publishes who it is; `None` if the lock is free.
-pub(crate) fn holder(status: &LockStatus) -> Option<String> {
+/// The holders, each with its client if that publishes who it is; `None` if the lock is free. One holder is in the first
+/// line; several have a line each. Since when each of several readers reads is not known, only since when somebody does.
+pub(crate) fn holders(kind: Option<Kind>, status: &LockStatus) -> Option<String> {
     let holder = status.holder.as_ref()?;
-    let mut text = format!("held by {}", holder.owner);
+    let mut text = held(kind, status).to_owned();
     // Writing to a string cannot fail.
+    if status.holding < 2 {
+        let _ = write!(text, " by {}", holder.owner);
+    } else {
+        let _ = write!(text, " by {}", status.holding);
+    }
+    if let Some(usage) = usage(status) {
+        let _ = write!(text, ", {usage}");
+    }
+    if status.holding < 2 {
+        let client = status.client(&holder.owner).map(who);
+        text.push_str(&times(status, holder, true));
+        let _ = client.map(|client| write!(text, "\n  {client}"));
+        return Some(text);
+    }
+    let reads = holder.share == Share::Read;
+    if let Some(age) = age(status, holder.since).filter(|_| reads) {
+        let _ = write!(text, ", for {age}");
+    }
+    for holder in &status.holders {
+        let _ = write!(text, "\n  {}", holder.owner);
+        if let Some(permits) = permits(holder.share) {
+            let _ = write!(text, ", {permits}");
+        }
+        text.push_str(&times(status, holder, !reads));
+        let _ = status.client(&holder.owner).map(|client| write!(text, ", {}", who(client)));
+    }
+    let unlisted = status.holding.saturating_sub(status.holders.len());
+    if unlisted > 0 {
+        let _ = write!(text, "\n  and {unlisted} more that hold it");
+    }
+    Some(text)
+}
+
+/// The holders in a cell of a table: `ann@web-1, pid 42, nightly`, `read by ann@web-1, pid 42, report, and 2 others`,
+/// `5 of 6 permits, ann@web-1, pid 42, fetch, and 2 others`; `None` if the lock is free.
+pub(crate) fn cell(kind: Option<Kind>, status: &LockStatus) -> Option<String> {
+    let holder = status.holder.as_ref()?;
+    let mut text = match (kind, holder.share, status.limits) {
+        (_, Share::Read, _) => "read by ".to_owned(),
+        (_, _, Some((least, most))) if least == most => {
+            format!("{} of {most} permits, ", status.used)
+        }
+        (_, _, Some((least, most))) => format!("{} of {least}-{most} permits, ", status.used),
+        (Some(Kind::ReadWrite), ..) => "written by ".to_owned(),
+        _ => String::new(),
+    };
+    match status.client(&holder.owner) {
+        Some(client) => text.push_str(&who(client)),
+        None => text.push_str(&holder.owner.to_string()),
+    }
+    text.push_str(&others(status));
+    Some(text)
+}
+
+/// `held`, or what a read-write lock is held for.
+pub(crate) fn held(kind: Option<Kind>, status: &LockStatus) -> &'static str {
+    match (kind, status.holder.as_ref().map(|holder| holder.share)) {
+        (_, Some(Share::Read)) => "held to read",
+        (Some(Kind::ReadWrite), _) => "held to write",
+        _ => "held",
+    }
+}
+
+/// `, and 2 others`: those who hold it beside the first.
+pub(crate) fn others(status: &LockStatus) -> String {
+    match status.holding {
+        0 | 1 => String::new(),
+        2 => ", and another".to_owned(),
+        more => format!(", and {} others", more - 1),
+    }
+}
+
+/// `5 of 6 permits in use`; of a semaphore.
+pub(crate) fn usage(status: &LockStatus) -> Option<String> {
+    let (_, most) = status.limits?;
+    Some(format!("{} of {most} permits in use", status.used))
+}
+
+/// `limits from 4 to 6`, if those who hold or wait name different ones.
+pub(crate) fn limits(status: &LockStatus) -> Option<String> {
+    let (least, most) = status.limits.filter(|(least, most)| least != most)?;
+    Some(format!("limits from {least} to {most}"))
+}
+
+/// What a waiter wants of a lock that several may hold: `to read`, `to write`, `2 permits`.
+pub(crate) fn want(kind: Option<Kind>, share: Share) -> Option<String> {
+    match (kind, share) {
+        (_, Share::Read) => Some("to read".to_owned()),
+        (Some(Kind::ReadWrite), _) => Some("to write".to_owned()),
+        _ => permits(share),
+    }
+}
+
+/// `2 permits`.
+pub(crate) fn permits(share: Share) -> Option<String> {
+    match share {
+        Share::Permits { n: 1, .. } => Some("1 permit".to_owned()),
+        Share::Permits { n, .. } => Some(format!("{n} permits")),
+        _ => None,
+    }
+}
+
+fn times(status: &LockStatus, holder: &Holder, since: bool) -> String {
+    let mut text = String::new();
     if holder.count != 1 {
         let _ = write!(text, ", {} holds", holder.count);
     }
-    if let Some(age) = age(status, holder.since) {
+    if let Some(age) = age(status, holder.since).filter(|_| since) {
         let _ = write!(text, ", for {age}");
     }
-    if let Some(ttl) = status.ttl {
+    if let Some(ttl) = holder.ttl {
         let _ = write!(text, ", runs out in {} unless renewed", duration::human(ttl));
     }
-    if let Some(client) = status.client(&holder.owner) {
-        let _ = write!(text, "\n  {}", who(client));
-    }
-    Some(text)
+    text
 }
 
 /// `done, next start in 43m00s`; `None` if the lock is free or in use.
@@ -47,4 +149,111 @@ pub(crate) fn who(client: &ClientInfo) -> String {
         let _ = write!(text, ", {label}");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlock::{Client, Config, Error};
+
+    use super::*;
+
+    /// A client that announces nothing, so that texts have ids.
+    async fn client() -> Client {
+        Client::with_config(Config::memory().announce(false)).await.expect("it is in this process")
+    }
+
+    /// The text with ids and times replaced.
+    fn neutral(text: &str, owners: &[(&fairlock::Guard, &str)]) -> String {
+        let text = owners.iter().fold(text.to_owned(), |text, (guard, name)| {
+            text.replace(&guard.owner().to_string(), name)
+        });
+        let mut neutral = Vec::new();
+        for part in text.split(", for ") {
+            let after = part.find([',', '\n']).filter(|_| !neutral.is_empty());
+            neutral.push(match (neutral.is_empty(), after) {
+                (true, _) => part.to_owned(),
+                (false, Some(at)) => format!("TIME{}", &part[at..]),
+                (false, None) => "TIME".to_owned(),
+            });
+        }
+        neutral.join(", for ")
+    }
+
+    #[tokio::test]
+    async fn readers_and_a_writer() -> Result<(), Error> {
+        let client = client().await;
+        let catalogue = client.rw_lock("catalogue").lease(std::time::Duration::from_secs(90));
+        let kind = Some(Kind::ReadWrite);
+        assert_eq!(holders(kind, &catalogue.inspect().await?), None);
+        let writing = catalogue.write().await?;
+        let seen = catalogue.inspect().await?;
+        let says = neutral(&holders(kind, &seen).unwrap(), &[(&writing, "W")]);
+        assert!(says.starts_with("held to write by W, for TIME, runs out in 1m"), "{says}");
+        assert_eq!(neutral(&cell(kind, &seen).unwrap(), &[(&writing, "W")]), "written by W");
+        let one = writing.downgrade().await?;
+        let seen = catalogue.inspect().await?;
+        let says = neutral(&holders(kind, &seen).unwrap(), &[(&one, "R")]);
+        assert!(says.starts_with("held to read by R, for TIME, runs out in 1m"), "{says}");
+        let two = catalogue.read().await?;
+        let waits = catalogue.enqueue_write().await?;
+        let seen = catalogue.inspect().await?;
+        let says = neutral(&holders(kind, &seen).unwrap(), &[(&one, "R"), (&two, "R")]);
+        let lines: Vec<_> = says.lines().collect();
+        assert_eq!((lines.len(), lines[0]), (3, "held to read by 2, for TIME"), "{says}");
+        for line in &lines[1..] {
+            assert!(line.starts_with("  R, runs out in 1m"), "{says}");
+        }
+        let row = neutral(&cell(kind, &seen).unwrap(), &[(&one, "R"), (&two, "R")]);
+        assert_eq!(row, "read by R, and another");
+        assert_eq!(want(kind, seen.queue[0].share).as_deref(), Some("to write"));
+        assert_eq!(want(kind, Share::Read).as_deref(), Some("to read"));
+        assert_eq!(want(Some(Kind::Fair), Share::Whole), None);
+        drop((two, waits));
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn permits_and_limits_that_differ() -> Result<(), Error> {
+        let client = client().await;
+        let kind = Some(Kind::Semaphore);
+        let three = client.semaphore("fetch", 3);
+        let two = three.acquire_many(2).await?;
+        let seen = three.inspect().await?;
+        let says = neutral(&holders(kind, &seen).unwrap(), &[(&two, "A")]);
+        assert!(says.starts_with("held by A, 2 of 3 permits in use, for TIME"), "{says}");
+        assert_eq!(neutral(&cell(kind, &seen).unwrap(), &[(&two, "A")]), "2 of 3 permits, A");
+        assert_eq!(limits(&seen), None);
+
+        let one = client.semaphore("fetch", 5).acquire().await?;
+        let seen = three.inspect().await?;
+        let owners: [(&fairlock::Guard, _); 2] = [(&two, "A"), (&one, "B")];
+        let says = neutral(&holders(kind, &seen).unwrap(), &owners);
+        let mut lines: Vec<_> = says.lines().collect();
+        assert_eq!(lines.remove(0), "held by 2, 3 of 5 permits in use");
+        lines.sort_unstable();
+        assert!(lines[0].starts_with("  A, 2 permits, for TIME"), "{says}");
+        assert!(lines[1].starts_with("  B, 1 permit, for TIME"), "{says}");
+        assert_eq!(limits(&seen).as_deref(), Some("limits from 3 to 5"));
+        let row = cell(kind, &seen).unwrap();
+        assert!(row.starts_with("3 of 3-5 permits, ") && row.ends_with(", and another"), "{row}");
+        drop((two, one));
+        Ok(())
+    }
+
+    /// More than a look lists.
+    #[tokio::test]
+    async fn a_crowd_is_counted() -> Result<(), Error> {
+        let client = client().await;
+        let crowd = client.rw_lock("crowd");
+        let mut readers = Vec::new();
+        for _ in 0..100 {
+            readers.push(crowd.read().await?);
+        }
+        let seen = crowd.inspect().await?;
+        let says = holders(Some(Kind::ReadWrite), &seen).unwrap();
+        assert!(says.starts_with("held to read by 100, for "), "{says}");
+        assert!(says.ends_with("\n  and 36 more that hold it"), "{says}");
+        assert!(cell(Some(Kind::ReadWrite), &seen).unwrap().ends_with(", and 99 others"));
+        Ok(())
+    }
 }

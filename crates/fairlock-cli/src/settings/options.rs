@@ -50,6 +50,22 @@ pub(crate) enum Kind {
     Plain,
     /// A string key, as redis-py and many small clients lock.
     Simple,
+    /// One writer or many readers, first come, first served.
+    Rw,
+    /// So many permits, first come, first served.
+    Semaphore,
+}
+
+impl From<Kind> for fairlock::Kind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Fair => Self::Fair,
+            Kind::Plain => Self::Plain,
+            Kind::Simple => Self::Simple,
+            Kind::Rw => Self::ReadWrite,
+            Kind::Semaphore => Self::Semaphore,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]

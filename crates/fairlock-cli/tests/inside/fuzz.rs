@@ -25,6 +25,8 @@ fn arguments() {
         "list\0--url\0redis+sentinel://:CANARY@a,b/m\0--json",
         "unlock\0--force\0--yes\0--kind\0simple\0job",
         "top\0--config\0/etc/fairlock.toml",
+        "run\0--permits\x003\0--take\x002\0job\0--\0true",
+        "run\0--shared\0--kind\0rw\0job",
         "completions\0bash",
         "man\0--help\0-V\0-q",
     ]);

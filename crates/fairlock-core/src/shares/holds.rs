@@ -16,6 +16,8 @@ pub struct Shares {
     ends: BTreeSet<(u64, OwnerId)>,
     /// The permits in use: the sum over `holds`.
     used: u64,
+    /// The limits that `holds` name, and how many name each.
+    limits: BTreeMap<u32, usize>,
     /// The token of all who read now, as long as one of them does.
     phase: Option<Token>,
     /// What each waiter wants.
@@ -46,9 +48,21 @@ impl Shares {
             holds: BTreeMap::new(),
             ends: BTreeSet::new(),
             used: 0,
+            limits: BTreeMap::new(),
             phase: None,
             wants: BTreeMap::new(),
         }
+    }
+
+    /// What a store has kept of a lock of this kind: its holds, and what its waiters want.
+    pub fn restored(
+        kind: Kind,
+        holds: BTreeMap<OwnerId, SharedHold>,
+        wants: BTreeMap<OwnerId, Share>,
+    ) -> Self {
+        let mut shares = Self { wants, ..Self::new(kind) };
+        holds.into_iter().for_each(|(owner, hold)| shares.add(&owner, hold));
+        shares
     }
 
     /// The lock's kind.
@@ -69,6 +83,12 @@ impl Shares {
     /// The permits in use.
     pub fn used(&self) -> u64 {
         self.used
+    }
+
+    /// The smallest and the largest limit of those who hold permits.
+    pub(super) fn limits(&self) -> Option<(u32, u32)> {
+        let ends = self.limits.first_key_value().zip(self.limits.last_key_value());
+        ends.map(|((least, _), (most, _))| (*least, *most))
     }
 
     /// When the first lease ends.
@@ -114,6 +134,9 @@ impl Shares {
 
     pub(super) fn add(&mut self, owner: &OwnerId, hold: SharedHold) {
         self.used += u64::from(hold.share.permits());
+        if let Share::Permits { limit, .. } = hold.share {
+            *self.limits.entry(limit).or_default() += 1;
+        }
         if hold.share == Share::Read {
             self.phase = Some(hold.token);
         }
@@ -126,6 +149,14 @@ impl Shares {
         let hold = self.holds.remove(owner)?;
         self.ends.remove(&(hold.ends_ms, owner.clone()));
         self.used -= u64::from(hold.share.permits());
+        if let Share::Permits { limit, .. } = hold.share
+            && let Some(named) = self.limits.get_mut(&limit)
+        {
+            *named -= 1;
+            if *named == 0 {
+                self.limits.remove(&limit);
+            }
+        }
         if self.holds.is_empty() {
             self.phase = None;
         }
@@ -147,6 +178,11 @@ impl Shares {
         let Some(hold) = self.holds.get_mut(owner) else { return };
         hold.share = Share::Read;
         self.phase = Some(hold.token);
+    }
+
+    #[cfg(debug_assertions)]
+    pub(super) fn limits_counted(&self) -> &BTreeMap<u32, usize> {
+        &self.limits
     }
 
     #[cfg(debug_assertions)]

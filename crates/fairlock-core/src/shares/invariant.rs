@@ -6,7 +6,7 @@ use super::{Share, Shares, is_share_of};
 use crate::op::{Body, Op};
 use crate::rules::TOKEN_LIMIT;
 use crate::state::{Cx, LockState};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most holds and waiters for which everything is checked. Above, it would take longer than the operation.
 const CHECKED_MAX: usize = 256;
@@ -58,23 +58,24 @@ impl Shares {
         if whole && holds.len() > 1 {
             return Err("G1: somebody has a part beside a Whole".to_owned());
         }
-        let (mut used, mut limits) = (0, 0);
+        let (mut used, mut limits) = (0, BTreeMap::new());
         for hold in holds.values() {
             if let Share::Permits { n, limit } = hold.share {
                 used += u64::from(n);
-                limits = limits.max(u64::from(limit));
+                *limits.entry(limit).or_default() += 1;
             }
             if !is_share_of(self.kind(), hold.share) {
                 return Err(format!("G1: {:?} is no share of it", hold.share));
             }
         }
-        if used > limits {
-            return Err(format!("G1: {used} of {limits} permits are in use"));
+        let most = limits.keys().next_back().copied().unwrap_or(0);
+        if used > u64::from(most) {
+            return Err(format!("G1: {used} of {most} permits are in use"));
         }
         let ends: BTreeSet<_> =
             holds.iter().map(|(owner, hold)| (hold.ends_ms, owner.clone())).collect();
-        if ends != *self.ends() || used != self.used() {
-            return Err("G4: holds, leases and permits differ".to_owned());
+        if ends != *self.ends() || used != self.used() || limits != *self.limits_counted() {
+            return Err("G4: holds, leases, permits and limits differ".to_owned());
         }
         let tokens: BTreeSet<_> = holds.values().map(|hold| hold.token).collect();
         let reads = holds.values().any(|hold| hold.share == Share::Read);

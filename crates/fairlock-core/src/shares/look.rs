@@ -2,11 +2,12 @@
 
 use super::Share;
 use crate::id::OwnerId;
+use crate::liveness::is_over;
 use crate::op::{HeldBy, Inspection, WaiterView};
 use crate::rules::TOKEN_LIMIT;
 use crate::state::{Cx, LockState};
 
-/// How many holders an inspection lists. More would only load the store and the reader.
+/// How many holders an inspection lists that asks for fewer waiters. More would only load the store and the reader.
 const HOLDERS_MAX: usize = 64;
 
 /// Who holds a share, as inspection shows it.
@@ -57,8 +58,11 @@ impl LockState {
         };
         let queue = listed.iter().map(view).collect();
         let (token, queue_len) = (self.keys.token, self.by_order.len() as u64);
-        let (now_ms, shares) = (cx.now_ms, &*self.shared());
-        let held = || shares.holds().iter().filter(move |(_, hold)| hold.ends_ms >= now_ms);
+        let (now_ms, world, shares) = (cx.now_ms, cx.world, &*self.shared());
+        let lasts = |(owner, hold): &(&OwnerId, &super::SharedHold)| {
+            hold.ends_ms >= now_ms && !is_over(owner, Some(hold.token), world)
+        };
+        let held = || shares.holds().iter().filter(lasts);
         let holder = |(owner, hold): (&OwnerId, &super::SharedHold)| ShareHolder {
             owner: owner.clone(),
             share: hold.share,
@@ -77,7 +81,7 @@ impl LockState {
         });
         let want = |(_, owner): &(u64, OwnerId)| shares.wants.get(owner).copied();
         let seen = SharesView {
-            holders: held().take(HOLDERS_MAX).map(holder).collect(),
+            holders: held().take(HOLDERS_MAX.max(limit as usize)).map(holder).collect(),
             holding: held().count() as u64,
             used: held().map(|(_, hold)| u64::from(hold.share.permits())).sum(),
             limits,

@@ -24,6 +24,7 @@ mod line;
 mod look;
 mod next;
 mod operations;
+mod quiet;
 mod share;
 
 pub use holds::{SharedHold, Shares};

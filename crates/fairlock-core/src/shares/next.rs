@@ -63,13 +63,28 @@ impl LockState {
         if self.shared().fits(share) {
             return true;
         }
-        if cx.world.proves_death() {
-            let holds = self.shared().holds().iter();
-            let over = holds.filter(|(owner, hold)| is_over(owner, Some(hold.token), cx.world));
-            let over: Vec<_> = over.map(|(owner, _)| owner.clone()).collect();
-            over.iter().for_each(|owner| self.end_share(owner, cx));
-        }
+        self.end_gone_shares(Some(share), cx);
         self.shared().fits(share)
+    }
+
+    /// Ends the holds of clients that are known to be gone; if it is done for the sake of one who wants `share`, those
+    /// that may help. Who wants everything is not helped before all others are gone, so a crowd of living readers is
+    /// not asked about with every operation.
+    pub(super) fn end_gone_shares(&mut self, share: Option<Share>, cx: &Cx<'_>) {
+        if !cx.world.proves_death() {
+            return;
+        }
+        let mut gone = Vec::new();
+        for (at, (owner, hold)) in self.shared().holds().iter().enumerate() {
+            let in_vain = share == Some(Share::Whole) && gone.len() < at;
+            if in_vain && at >= crate::LOOKED_AT_MAX as usize {
+                break;
+            }
+            if is_over(owner, Some(hold.token), cx.world) {
+                gone.push(owner.clone());
+            }
+        }
+        gone.iter().for_each(|owner| self.end_share(owner, cx));
     }
 
     fn remove_dead(&mut self, owner: &OwnerId, cx: &mut Cx<'_>) {

@@ -4,7 +4,7 @@ use super::{Share, SharedHold, Shares, is_share_of};
 use crate::id::{ClientId, OwnerId, RequestId};
 use crate::next::Door;
 use crate::op::{
-    Acquire, Answer, Body, CoreError, Effect, Fate, Grant, Mode, Op, ShareAcquire, is_shared,
+    Acquire, Answer, Body, CoreError, Effect, Fate, Grant, Kind, Mode, Op, ShareAcquire, is_shared,
 };
 use crate::rules::{Rules, TOKEN_LIMIT, Token, World};
 use crate::state::{Cx, LockState};
@@ -23,6 +23,10 @@ impl LockState {
         let now_ms = now_us / 1_000;
         self.expire(now_ms);
         let mut cx = Cx::new(now_us, op, rules, world);
+        let present = self.shares.as_ref().map(|shares| shares.kind());
+        if op.kind().is_some_and(|kind| present != Some(kind)) {
+            self.forget_gone(&cx);
+        }
         if let Some(shares) = &mut self.shares {
             if self.by_order.is_empty() {
                 // The places are gone, in this call or before, and nobody wants anything any more.
@@ -50,8 +54,30 @@ impl LockState {
         self.settle();
         #[cfg(debug_assertions)]
         self.check_shares(before, &cx, &body);
-        let answer = Answer { now_ms, more: cx.more, removed: cx.removed, body };
-        Some(Ok((answer, cx.effects)))
+        let other_limit = self.finds_another_limit(op, &body);
+        let (more, removed) = (cx.more, cx.removed);
+        Some(Ok((Answer { now_ms, more, removed, other_limit, body }, cx.effects)))
+    }
+
+    /// Ends what clients that are gone hold or wait for, before the name is used for another kind: it would be refused as
+    /// long as they seem to use it. Nobody is served, because whoever lives makes the call a refusal, which changes nothing.
+    fn forget_gone(&mut self, cx: &Cx<'_>) {
+        if !cx.world.proves_death() {
+            return;
+        }
+        self.end_gone(cx.world);
+        if self.shares.is_some() {
+            self.end_gone_shares(None, cx);
+        }
+        let gone = |owner: &&OwnerId| owner.client().is_some_and(|client| cx.world.gone(client));
+        let gone: Vec<_> = self.keys.order.keys().filter(gone).cloned().collect();
+        for owner in &gone {
+            self.unlist(owner);
+            self.drop_order(owner);
+            if let Some(shares) = &mut self.shares {
+                shares.wants.remove(owner);
+            }
+        }
     }
 
     /// Ends the leases that are over without serving anybody, for whoever forgets locks that nobody uses.
@@ -68,6 +94,18 @@ impl LockState {
                 self.keys.token_expires = Some(now_ms + crate::TOKEN_TTL_MS);
             }
         }
+    }
+
+    /// Whether permits are held under another limit than the one that the operation was admitted with. A try that is
+    /// refused does not count: a caller may repeat it.
+    fn finds_another_limit(&self, op: &Op, body: &Body) -> bool {
+        let Op::AcquireShare(ask) = op else { return false };
+        if !matches!(body, Body::Granted { .. } | Body::Queued { .. }) {
+            return false;
+        }
+        let Share::Permits { limit, .. } = ask.share else { return false };
+        let known = self.shares.as_ref().and_then(|shares| shares.limits());
+        known.is_some_and(|known| known != (limit, limit))
     }
 
     /// Whether nobody holds a share or waits for one.
@@ -87,9 +125,12 @@ impl LockState {
             || (present.zip(kind).is_some_and(|(is, wants)| is != wants) && !self.has_no_shares());
         let of_a_lock = !k.hold.is_empty() || k.value.is_some() || !k.queue.is_empty();
         if others || of_a_lock || (present.is_none() && !k.order.is_empty()) {
-            return Some(match self.not_a_hold() {
-                Some(found) => CoreError::NotALock(found),
-                None => CoreError::WrongType,
+            return Some(match (self.not_a_hold(), present.filter(|_| !self.has_no_shares())) {
+                (Some(found), _) => CoreError::NotALock(found),
+                (None, Some(present)) => CoreError::InUse(present),
+                (None, None) if k.value.is_some() => CoreError::InUse(Kind::Simple),
+                (None, None) if of_a_lock || !k.order.is_empty() => CoreError::InUse(Kind::Fair),
+                (None, None) => CoreError::WrongType,
             });
         }
         match op {
@@ -131,6 +172,7 @@ impl LockState {
             Op::Inspect { limit, .. } => Body::Inspected(Box::new(self.inspect_shares(*limit, cx))),
             // An acquisition of another kind was refused.
             Op::Nudge | Op::Acquire(_) => {
+                self.end_gone_shares(None, cx);
                 self.pass_shares_on(cx);
                 Body::Nudged
             }
@@ -301,13 +343,18 @@ impl LockState {
     }
 
     fn force_shares(&mut self, cx: &mut Cx<'_>) -> Body {
-        let all: Vec<_> = self.shared().holds().iter().map(|(o, h)| (o.clone(), h.token)).collect();
+        // What is over ends by itself, and its holder is not counted.
+        self.end_gone_shares(None, cx);
+        let live = |hold: &SharedHold| hold.ends_ms >= cx.now_ms;
+        let holds = self.shared().holds().iter().filter(|(_, hold)| live(hold));
+        let all: Vec<_> = holds.map(|(owner, hold)| (owner.clone(), hold.token)).collect();
         for (owner, token) in &all {
             cx.tell_forced(Some(owner), Some(*token));
             self.end_share(owner, cx);
         }
         self.pass_shares_on(cx);
-        Body::Forced { holder: all.into_iter().next().map(|(owner, _)| owner) }
+        let others = u32::try_from(all.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        Body::Forced { holder: all.into_iter().next().map(|(owner, _)| owner), others }
     }
 
     /// Serves the line, and removes our own keys once nobody holds or waits.
@@ -336,8 +383,13 @@ impl LockState {
     }
 
     fn retry_shares_ms(&self, cx: &Cx<'_>) -> Option<u64> {
-        let at = self.shares_deadline_ms(cx.now_ms, cx.rules.beat_ms)?;
-        Some(at.saturating_sub(cx.now_ms))
+        self.shares_retry_ms(cx.now_ms, cx.rules)
+    }
+
+    /// After how many milliseconds those who wait for shares should look again without being notified.
+    pub(super) fn shares_retry_ms(&self, now_ms: u64, rules: &Rules) -> Option<u64> {
+        let at = self.shares_deadline_ms(now_ms, rules.beat_ms)?;
+        Some(at.saturating_sub(now_ms))
     }
 }
 

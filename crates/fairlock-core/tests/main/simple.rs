@@ -124,7 +124,7 @@ impl Play {
         let told: Vec<_> = effects.iter().map(|effect| &effect.channel).collect();
         // A holder of ours is notified before that if its lock was taken away by force.
         let taken_from = match &answer.body {
-            Body::Forced { holder: Some(holder) } if was_ours => holder.client(),
+            Body::Forced { holder: Some(holder), .. } if was_ours => holder.client(),
             _ => None,
         };
         let inbox = taken_from.map(Channel::Inbox);
@@ -278,7 +278,7 @@ impl Play {
                     format!("but {has:?}")
                 })
             }
-            (Op::Force { .. }, Body::Forced { holder }) => {
+            (Op::Force { .. }, Body::Forced { holder, .. }) => {
                 let shown = self.shown();
                 self.has = None;
                 ensure(*holder == shown, || format!("but {has:?}"))

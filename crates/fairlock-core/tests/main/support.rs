@@ -1,6 +1,6 @@
 //! Names, ids and the outside world of the tests.
 
-use fairlock_core::{ClientId, OwnerId, RequestId, Token, World};
+use fairlock_core::{ClientId, OwnerId, RequestId, World};
 use proptest::prelude::Strategy;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner};
 use std::collections::BTreeSet;
@@ -29,13 +29,12 @@ pub(crate) fn request(number: u64) -> RequestId {
 }
 
 /// The subscribers: every inbox but the deaf ones, and the Java waiters that listen; and the
-/// clients that are gone, and the holds that these left to the store.
+/// clients that are gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Ears {
     pub(crate) deaf: BTreeSet<ClientId>,
     pub(crate) java: BTreeSet<OwnerId>,
     pub(crate) gone: BTreeSet<ClientId>,
-    pub(crate) left: BTreeSet<(ClientId, Token)>,
 }
 
 impl World for Ears {
@@ -53,10 +52,6 @@ impl World for Ears {
 
     fn proves_death(&self) -> bool {
         !self.gone.is_empty()
-    }
-
-    fn is_left(&self, client: ClientId, token: Token) -> bool {
-        self.left.contains(&(client, token))
     }
 }
 

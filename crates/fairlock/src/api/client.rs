@@ -135,7 +135,7 @@ impl Client {
     /// The read-write lock `name`: one writer, or any number of readers, in the order in which they
     /// asked. See [`RwLock`].
     ///
-    /// Only on `memory:` in this version; on other stores its calls are
+    /// Only on `memory:` and `sqlite:` in this version; on other stores its calls are
     /// [`Unsupported`](crate::ErrorKind::Unsupported), before anything is sent.
     pub fn rw_lock(&self, name: impl AsRef<[u8]>) -> RwLock {
         RwLock::new(Lock::new(self.session.clone(), name.as_ref(), Kind::ReadWrite))
@@ -144,7 +144,7 @@ impl Client {
     /// The semaphore `name`, of which at most `limit` permits are in use, in the order in which they
     /// were asked for. See [`Semaphore`].
     ///
-    /// Only on `memory:` in this version; on other stores its calls are
+    /// Only on `memory:` and `sqlite:` in this version; on other stores its calls are
     /// [`Unsupported`](crate::ErrorKind::Unsupported), before anything is sent.
     pub fn semaphore(&self, name: impl AsRef<[u8]>, limit: u32) -> Semaphore {
         Semaphore::new(Lock::new(self.session.clone(), name.as_ref(), Kind::Semaphore), limit)

@@ -437,8 +437,14 @@ impl Lock {
     /// # Cancel safety
     /// The lock may have been taken away even if the future is dropped.
     pub async fn force_unlock(&self) -> Result<bool, Error> {
+        Ok(self.force_all().await? > 0)
+    }
+
+    /// Takes the lock away from all who hold it, and returns how many did.
+    pub(crate) async fn force_all(&self) -> Result<usize, Error> {
         match self.operate(Op::Force { kind: self.kind }).await? {
-            Body::Forced { holder } => Ok(holder.is_some()),
+            Body::Forced { holder: None, .. } => Ok(0),
+            Body::Forced { others, .. } => Ok(others as usize + 1),
             _ => Err(self.about(Error::mismatch())),
         }
     }

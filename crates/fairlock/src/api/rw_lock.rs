@@ -215,16 +215,26 @@ impl RwLock {
         self.writes.inspect().await
     }
 
-    /// Takes the lock away from all who hold it: see [`Lock::force_unlock`]. Returns whether anybody
-    /// did.
+    /// Like [`inspect`](Self::inspect) with a shorter list of waiters: see [`Lock::inspect_first`].
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    ///
+    /// # Cancel safety
+    /// Nothing is changed by this call.
+    pub async fn inspect_first(&self, waiters: usize) -> Result<LockStatus, Error> {
+        self.writes.inspect_first(waiters).await
+    }
+
+    /// Takes the lock away from all who hold it: see [`Lock::force_unlock`]. Returns how many did.
     ///
     /// # Errors
     /// Those of [`Lock::force_unlock`].
     ///
     /// # Cancel safety
     /// Same as [`Lock::force_unlock`].
-    pub async fn force_unlock(&self) -> Result<bool, Error> {
-        self.writes.force_unlock().await
+    pub async fn force_unlock(&self) -> Result<usize, Error> {
+        self.writes.force_all().await
     }
 
     #[cfg(feature = "blocking")]

@@ -194,16 +194,27 @@ impl Semaphore {
         self.lock.inspect().await
     }
 
-    /// Takes all permits away from their holders: see [`Lock::force_unlock`]. Returns whether anybody
-    /// held one.
+    /// Like [`inspect`](Self::inspect) with a shorter list of waiters: see [`Lock::inspect_first`].
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// Nothing is changed by this call.
+    pub async fn inspect_first(&self, waiters: usize) -> Result<LockStatus, Error> {
+        self.lock.inspect_first(waiters).await
+    }
+
+    /// Takes all permits away from their holders: see [`Lock::force_unlock`]. Returns how many holders
+    /// that were.
     ///
     /// # Errors
     /// Those of [`Lock::force_unlock`].
     ///
     /// # Cancel safety
     /// Same as [`Lock::force_unlock`].
-    pub async fn force_unlock(&self) -> Result<bool, Error> {
-        self.lock.force_unlock().await
+    pub async fn force_unlock(&self) -> Result<usize, Error> {
+        self.lock.force_all().await
     }
 }
 

@@ -26,8 +26,8 @@ pub struct LockStatus {
     pub at: SystemTime,
     /// Who holds it; the first of them, if several do.
     pub holder: Option<Holder>,
-    /// All who hold it: one at most, but for a read-write lock or a semaphore. Of these, the first 64,
-    /// in no particular order.
+    /// All who hold it: one at most, but for a read-write lock or a semaphore. Of these, the first 64, or
+    /// as many as waiters were asked for, in no particular order.
     pub holders: Vec<Holder>,
     /// How many hold it.
     pub holding: usize,
@@ -66,7 +66,8 @@ pub struct Holder {
     pub ttl: Option<Duration>,
     /// Whether it is a client of fairlock.
     pub ours: bool,
-    /// Since when it holds the lock, by the server's clock: the time in its token. `None` for
+    /// Since when it holds the lock, by the server's clock: the time in its token. Of a reader, since
+    /// when somebody reads, because all who do have one token. `None` for
     /// foreign clients, and if the token is lost or ahead of the clock. After the clock was set
     /// back, tokens run ahead of it for that long, and this time is later than the true one, never
     /// earlier.

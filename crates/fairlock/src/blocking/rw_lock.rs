@@ -167,12 +167,20 @@ impl RwLock {
         wait::until_ready(self.inner.inspect())
     }
 
-    /// Takes the lock away from all who hold it: see
+    /// Like [`inspect`](Self::inspect) with a shorter list of waiters.
+    ///
+    /// # Errors
+    /// Those of [`inspect`](Self::inspect).
+    pub fn inspect_first(&self, waiters: usize) -> Result<LockStatus, Error> {
+        wait::until_ready(self.inner.inspect_first(waiters))
+    }
+
+    /// Takes the lock away from all who hold it, and returns how many those were: see
     /// [`RwLock::force_unlock`](crate::RwLock::force_unlock).
     ///
     /// # Errors
     /// Those of the async function, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
-    pub fn force_unlock(&self) -> Result<bool, Error> {
+    pub fn force_unlock(&self) -> Result<usize, Error> {
         wait::until_ready(self.inner.force_unlock())
     }
 

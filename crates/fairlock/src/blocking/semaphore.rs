@@ -132,12 +132,20 @@ impl Semaphore {
         wait::until_ready(self.inner.inspect())
     }
 
-    /// Takes all permits away from their holders: see
+    /// Like [`inspect`](Self::inspect) with a shorter list of waiters.
+    ///
+    /// # Errors
+    /// Those of [`usage`](Self::usage).
+    pub fn inspect_first(&self, waiters: usize) -> Result<LockStatus, Error> {
+        wait::until_ready(self.inner.inspect_first(waiters))
+    }
+
+    /// Takes all permits away from their holders, and returns how many those were: see
     /// [`Semaphore::force_unlock`](crate::Semaphore::force_unlock).
     ///
     /// # Errors
     /// Those of the async function, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
-    pub fn force_unlock(&self) -> Result<bool, Error> {
+    pub fn force_unlock(&self) -> Result<usize, Error> {
         wait::until_ready(self.inner.force_unlock())
     }
 

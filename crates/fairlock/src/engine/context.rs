@@ -154,8 +154,8 @@ impl Context {
         if !is_shared(kind) || self.store.has_shares() {
             return Ok(());
         }
-        let message = "read-write locks and semaphores exist only in `memory:` in this version; use \
-                       a fair lock on this store";
+        let message = "read-write locks and semaphores exist only in `memory:` and `sqlite:` in this \
+                       version; use a fair lock on this store";
         Err(Error::new(ErrorKind::Unsupported, message))
     }
 

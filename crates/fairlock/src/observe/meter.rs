@@ -85,8 +85,12 @@ pub(super) const ODD: Metric = Metric::counter(
     "fairlock_odd_messages_total",
     "messages dropped: forged, late, or for requests that are over",
 );
+pub(super) const OTHER_LIMITS: Metric = Metric::counter(
+    "fairlock_other_limits_total",
+    "requests for permits that got some, or a place, while others held some under another limit",
+);
 
-const ALL: [&Metric; 19] = [
+const ALL: [&Metric; 20] = [
     &WAIT,
     &ACQUISITIONS,
     &WAITERS,
@@ -106,6 +110,7 @@ const ALL: [&Metric; 19] = [
     &RETURNED,
     &WARNINGS,
     &ODD,
+    &OTHER_LIMITS,
 ];
 
 /// Describes the metrics to the recorder, again for each client, because the application may

@@ -395,6 +395,10 @@ pub(crate) fn answered(name: &LockName, answer: &Answer) {
         count!(REMOVED; u64::from(answer.removed));
         event!(DEBUG, lock = %name, removed = answer.removed, "dead waiters were removed");
     }
+    if answer.other_limit {
+        count!(OTHER_LIMITS);
+        event!(DEBUG, lock = %name, "permits are asked for under another limit than some are held");
+    }
 }
 
 /// A message was dropped.

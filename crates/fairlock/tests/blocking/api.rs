@@ -235,7 +235,7 @@ impl RwLock {
         away(move || lock.inspect()).await
     }
 
-    pub(crate) async fn force_unlock(&self) -> Result<bool, Error> {
+    pub(crate) async fn force_unlock(&self) -> Result<usize, Error> {
         let lock = self.0.clone();
         away(move || lock.force_unlock()).await
     }

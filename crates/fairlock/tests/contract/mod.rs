@@ -154,15 +154,23 @@ macro_rules! on {
 // The parent module names the stores.
 contract_stores!(on);
 
-// On the one store that has them.
-tests! {
-    memory_shares, At::Memory;
-    shares: [
-        readers_share_and_writers_exclude, neighbours_read_together_and_in_turn,
-        a_long_line_of_readers_comes_in, timed_waits_end,
-        readers_come_in_when_the_writer_before_them_goes, what_nobody_waits_for_is_given_back,
-        permits_are_counted, who_wants_much_waits_in_line, limits_may_differ,
-        bad_input_is_refused, owners_enter_what_they_hold, force_unlock_takes_every_share,
-        leases_end_alone,
-    ];
+/// On the stores that have them.
+macro_rules! shares_on {
+    ($store:ident, $at:expr) => {
+        tests! {
+            $store, $at;
+            shares: [
+                readers_share_and_writers_exclude, neighbours_read_together_and_in_turn,
+                a_long_line_of_readers_comes_in, timed_waits_end,
+                readers_come_in_when_the_writer_before_them_goes, what_nobody_waits_for_is_given_back,
+                permits_are_counted, who_wants_much_waits_in_line, limits_may_differ,
+                bad_input_is_refused, owners_enter_what_they_hold, force_unlock_takes_every_share,
+                leases_end_alone,
+            ];
+        }
+    };
 }
+
+shares_on!(memory_shares, At::Memory);
+#[cfg(feature = "sqlite")]
+shares_on!(host_shares, At::Host);

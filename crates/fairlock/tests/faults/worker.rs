@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! lock KEY NAME [LEASE_MS]   -> granted KEY TOKEN OWNER AT, or failed KEY KIND AT; `plain` and `simple`
-//!                               in place of `lock` for those kinds
+//!                               in place of `lock` for those kinds, `read` and `write` for a read-write
+//!                               lock, `permit` for one of two permits
 //! watch KEY                  -> says KEY STATE REMAINING_MS AT, every few milliseconds
 //! release KEY                -> released KEY OUTCOME AT
 //! detach KEY                 -> detached KEY AT
@@ -15,7 +16,7 @@
 //! A guard that changes its state reports `state KEY STATE AT`.
 
 use super::fixture::{Fixture, HB, LEASE, SELDOM, SLACK, config, eventually, ms};
-use fairlock::Client;
+use fairlock::{Client, Error, Guard};
 use fairlock_testkit::history::{Event, Record, now_ns};
 use fairlock_testkit::processes::{self, Owned};
 use fairlock_testkit::server::Server;
@@ -283,6 +284,13 @@ async fn work(config: fairlock::Config) {
     while let Some(order) = orders.recv().await {
         let words: Vec<_> = order.split(' ').collect();
         match words[..] {
+            [share @ ("read" | "write" | "permit"), key, name, ..] => {
+                let lease = words.get(3).map(|lease_ms| ms(lease_ms.parse().unwrap()));
+                let guard = shared(client.clone(), share.to_owned(), name.to_owned(), lease);
+                let (sender, orders) = unbounded_channel();
+                turns.insert(key.to_owned(), sender);
+                tokio::spawn(turn(key.to_owned(), guard, orders));
+            }
             [kind @ ("lock" | "plain" | "simple"), key, name, ..] => {
                 let mut lock = match kind {
                     "plain" => client.plain_lock(name),
@@ -294,7 +302,8 @@ async fn work(config: fairlock::Config) {
                 }
                 let (sender, orders) = unbounded_channel();
                 turns.insert(key.to_owned(), sender);
-                tokio::spawn(turn(key.to_owned(), lock, orders));
+                let guard = async move { lock.lock().await };
+                tokio::spawn(turn(key.to_owned(), guard, orders));
             }
             [order, key] => {
                 // A turn that has failed takes no more orders.
@@ -305,8 +314,30 @@ async fn work(config: fairlock::Config) {
     }
 }
 
-async fn turn(key: String, lock: fairlock::Lock, mut orders: UnboundedReceiver<String>) {
-    let guard = match lock.lock().await {
+/// Takes a share of a lock.
+async fn shared(
+    client: Client,
+    share: String,
+    name: String,
+    lease: Option<Duration>,
+) -> Result<Guard, Error> {
+    let (mut rw, mut permits) = (client.rw_lock(&name), client.semaphore(&name, 2));
+    if let Some(lease) = lease {
+        (rw, permits) = (rw.lease(lease), permits.lease(lease));
+    }
+    Ok(match share.as_str() {
+        "read" => rw.read().await?.into_guard(),
+        "write" => rw.write().await?.into_guard(),
+        _ => permits.acquire().await?.into_guard(),
+    })
+}
+
+async fn turn(
+    key: String,
+    taking: impl Future<Output = Result<Guard, Error>>,
+    mut orders: UnboundedReceiver<String>,
+) {
+    let guard = match taking.await {
         Ok(guard) => guard,
         Err(error) => return say(format_args!("failed {key} {:?}", error.kind())),
     };

@@ -3,10 +3,12 @@
 mod crowd;
 mod deaths;
 mod ends;
+mod former;
 mod group;
 mod idle;
 mod leftovers;
 mod limits;
+mod shares;
 mod views;
 mod wakes;
 

@@ -10,6 +10,9 @@ use std::time::Duration;
 
 const FAIR: (&str, &str) = ("kind", "fair");
 
+/// Kinds, as labels.
+const KINDS: [&str; 6] = ["fair", "plain", "simple", "read", "write", "semaphore"];
+
 /// Error classes, as labels.
 const ERRORS: [&str; 9] = [
     "misuse",
@@ -70,6 +73,7 @@ fn every_metric_is_provoked_and_documented() {
             a_hand_over,
             inside_one_process,
             every_kind,
+            shares,
             ends_of_a_wait,
             renewals,
             a_taken_lock,
@@ -144,6 +148,39 @@ async fn every_kind(server: &Server) {
         assert_eq!(count("fairlock_acquisitions_total", &[kind, ("outcome", "granted")]), 1.0);
         assert_eq!(samples("fairlock_hold_seconds", &[kind]).len(), 1);
         assert_eq!(count("fairlock_releases_total", &[kind, ("outcome", "released")]), 1.0);
+    }
+}
+
+/// A reader and a writer have labels of their own, and a limit that differs is counted.
+async fn shares(_: &Server) {
+    let client = connect("memory:").await;
+    let rw = client.rw_lock("rw");
+    let held = |kind| gauge("fairlock_holds", &[("kind", kind)]);
+    let reading = rw.read().await.unwrap();
+    assert_eq!((held("read"), held("write")), (1.0, 0.0));
+    reading.release().await.unwrap();
+    rw.write().await.unwrap().release().await.unwrap();
+    let released =
+        |kind| count("fairlock_releases_total", &[("kind", kind), ("outcome", "released")]);
+    assert_eq!((released("read"), released("write")), (1.0, 1.0));
+
+    let differ = || count("fairlock_other_limits_total", &[]);
+    let (three, four) = (client.semaphore("pool", 3), client.semaphore("pool", 4));
+    let first = three.acquire().await.unwrap();
+    let second = three.acquire().await.unwrap();
+    assert_eq!((held("semaphore"), differ()), (2.0, 0.0));
+    let other = four.acquire().await.unwrap();
+    assert_eq!(differ(), 1.0);
+    // A try that is refused may be repeated, and counts nothing; a request that waits counts once.
+    assert!(three.try_acquire().await.unwrap().is_none());
+    assert_eq!(differ(), 1.0);
+    assert!(three.try_acquire_for(ms(20)).await.unwrap().is_none());
+    assert_eq!(differ(), 2.0);
+    other.release().await.unwrap();
+    let third = three.acquire().await.unwrap();
+    assert_eq!(differ(), 2.0);
+    for permit in [first, second, third] {
+        permit.release().await.unwrap();
     }
 }
 
@@ -364,7 +401,7 @@ fn compare_with_the_table() {
         let Some(row) = rows.get(name) else { panic!("{name} is not described") };
         assert_eq!(names(labels.keys().collect()), row.labels, "{name}");
         if let Some(kind) = labels.get("kind") {
-            assert!(["fair", "plain", "simple"].contains(&kind.as_str()), "{name}: {kind}");
+            assert!(KINDS.contains(&kind.as_str()), "{name}: {kind}");
         }
         // The names of kinds and checks are listed elsewhere.
         let mut others =

@@ -37,10 +37,9 @@ On a server:
   without waiters, or other programs' simple locks have used; name them to see them.
 
 With --json, one object on one line for each lock, as it is found:
-  schema, name, name_hex, at_ms, held, holder, ttl_ms, token, queue_len
+  schema, name, name_hex, kind, at_ms, held, done, holder, holders, holding, used, limits, ttl_ms,
+  token, queue_len
              as in `fairlock status --json`; the queue itself is not listed
-  kind       \"fair\", \"plain\" or \"simple\", or null: a fair lock without waiters looks like a plain
-             one, and while it is free like any
   denied     null, or what the store says where it denies the look at this lock: held and
              queue_len are null then where the search does not know them either, and so is the rest
 
@@ -188,11 +187,7 @@ struct Filter {
 
 impl Filter {
     fn new(args: &Args) -> Self {
-        let kind = args.kind.map(|kind| match kind {
-            options::Kind::Fair => Kind::Fair,
-            options::Kind::Plain => Kind::Plain,
-            options::Kind::Simple => Kind::Simple,
-        });
+        let kind = args.kind.map(Kind::from);
         let free = args.all || !args.names.is_empty();
         Self { held: args.held, waiting: args.waiting, free, kind }
     }
@@ -219,8 +214,8 @@ impl Filter {
         match (self.kind, kind) {
             (None, _) => true,
             (Some(wanted), Some(kind)) => wanted == kind,
-            // A lock held as a hash is not a simple one; a free lock may be of any kind.
-            (Some(wanted), None) => wanted != Kind::Simple || !held,
+            // The other kinds are known while they are held; a free lock may be of any kind.
+            (Some(wanted), None) => matches!(wanted, Kind::Fair | Kind::Plain) || !held,
         }
     }
 }
@@ -289,14 +284,9 @@ impl Printer {
 }
 
 fn json_form(seen: &Seen) -> Value {
-    let mut form = form::of(seen.name.as_os_str(), &seen.status);
+    let mut form = form::of(seen.name.as_os_str(), seen.kind, &seen.status);
     if let Value::Object(fields) = &mut form {
         fields.remove("queue");
-        let kind = match look::kind_word(seen.kind) {
-            "-" => Value::Null,
-            word => word.into(),
-        };
-        fields.insert("kind".to_owned(), kind);
         fields.insert("denied".to_owned(), Value::Null);
     }
     form
@@ -313,6 +303,10 @@ fn denied_form(target: &Target, found: Option<&LockEntry>, error: &Error) -> Val
         "held": found.map(|entry| entry.held),
         "done": null,
         "holder": null,
+        "holders": null,
+        "holding": null,
+        "used": null,
+        "limits": null,
         "ttl_ms": null,
         "token": null,
         "queue_len": found.map(|entry| entry.waiting),
@@ -361,6 +355,10 @@ mod tests {
             (Kind::Simple, None, true, false),
             (Kind::Simple, None, false, true),
             (Kind::Simple, Some(Kind::Simple), true, true),
+            (Kind::ReadWrite, Some(Kind::ReadWrite), true, true),
+            (Kind::ReadWrite, Some(Kind::Semaphore), true, false),
+            (Kind::Semaphore, None, true, false),
+            (Kind::Semaphore, None, false, true),
             (Kind::Fair, Some(Kind::Simple), true, false),
         ] {
             assert_eq!(of(wanted).is_of_kind(kind, held), passes, "{wanted:?} {kind:?} {held}");

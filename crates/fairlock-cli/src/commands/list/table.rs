@@ -6,7 +6,7 @@ use fairlock::LockEntry;
 
 use crate::base::duration;
 use crate::locks::look::{self, Seen, Target};
-use crate::locks::text::{age, who};
+use crate::locks::text::{age, cell};
 
 /// Rows that are held back, to sort them and to fit the columns. Later rows are printed as they are
 /// found, in columns of the same width.
@@ -99,10 +99,7 @@ impl Table {
 
 fn row(seen: &Seen) -> Row {
     let status = &seen.status;
-    let holder = status.holder.as_ref().map(|holder| match status.client(&holder.owner) {
-        Some(client) => who(client),
-        None => holder.owner.to_string(),
-    });
+    let holder = cell(seen.kind, status);
     let since = status.holder.as_ref().and_then(|holder| holder.since);
     let none = || NONE.to_owned();
     [

@@ -20,6 +20,9 @@ Examples:
                                                  wait 5 minutes at most, run an hour at most
   fairlock run --once-per 50m report -- ./report.sh
                                                  once in 50 minutes, however many start it
+  fairlock run --shared index -- ./search.sh     reads: beside others that do, while nobody writes
+  fairlock run --kind rw index -- ./update.sh    writes: alone
+  fairlock run --permits 3 fetch -- ./fetch.sh   at most 3 at a time
   fairlock run nightly                           no command: hold the lock until a signal
 ";
 
@@ -99,9 +102,23 @@ pub(crate) struct Run {
     #[arg(long, help_heading = STORE, hide_short_help = true)]
     pub(super) java_fleet: bool,
 
-    /// The kind of lock; all its users must name the same one.
-    #[arg(long, value_enum, default_value_t = Kind::Fair)]
-    pub(super) kind: Kind,
+    /// The kind of lock; all its users must name the same one. Default: fair; rw with --shared, semaphore with
+    /// --permits.
+    #[arg(long, value_enum)]
+    pub(super) kind: Option<Kind>,
+
+    /// Read: beside others that do, while nobody writes. Who writes says --kind rw instead, and runs alone.
+    // clap asks for nothing that `take` requires beside what conflicts with it.
+    #[arg(long, conflicts_with_all = ["permits", "take"])]
+    pub(super) shared: bool,
+
+    /// A semaphore: at most so many permits in use, this run's included. All its users should name the same number.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) permits: Option<u32>,
+
+    /// How many of the permits this run takes. Default: 1.
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..), requires = "permits")]
+    pub(super) take: Option<u32>,
 
     /// On stderr only errors: no word on how the wait goes, nor on a lock that was not acquired.
     #[arg(short, long)]

@@ -8,6 +8,7 @@ mod once;
 mod plan;
 mod progress;
 mod release;
+mod share;
 mod wait;
 mod whom;
 
@@ -28,6 +29,7 @@ use crate::base::exit::{Code, Failure};
 use crate::base::message;
 use crate::base::url;
 use crate::base::usage;
+use crate::locks::handle::Handle;
 use crate::process::child::{Change, Child};
 use crate::process::escaped::OWNERS_VAR;
 use crate::process::signal::Signals;
@@ -50,6 +52,7 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
         let advice = usage::advice(Some("run"), args::EXAMPLES);
         return Err(Failure::usage(format!("no COMMAND follows `--`; {advice}")));
     }
+    let (kind, share) = share::of(&args)?;
     let mut store = Store::resolve(&args.store)?.of_several_processes()?;
     if let Some(replicas) = args.replicas.or_else(|| store.selection().replicas) {
         store = store.replicas(replicas);
@@ -58,7 +61,7 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
     if let Some(ttl) = args.ttl.or_else(|| store.selection().ttl) {
         store = store.watchdog_lease(ttl);
     }
-    once::settle(&mut args, store.selection().once_per)?;
+    once::settle(&mut args, share, store.selection().once_per)?;
     if let (Some(lease), Some(_)) = (args.lease, args.once_per) {
         // It lets others distinguish a run that is done; with a fixed lease it has no other use.
         store = store.watchdog_lease(lease.max(duration::SHORTEST_TTL));
@@ -82,7 +85,8 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
         signal = signals.recv() => return Err(Failure::signal(signal)),
         client = store.connect(args.quiet) => client?,
     };
-    let result = run_with(&client, &args, began, &hidden, &mut signals).await;
+    let lock = Handle::new(&client, kind, share, args.name.as_bytes());
+    let result = run_with(&client, lock, &args, began, &hidden, &mut signals).await;
     // In any case a leave or a release that is still under way gets its time.
     store::shutdown(client).await;
     result
@@ -90,12 +94,12 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
 
 async fn run_with(
     client: &Client,
+    mut lock: Handle,
     args: &Run,
     began: Duration,
     hidden: &[String],
     signals: &mut Signals,
 ) -> Result<Code, Failure> {
-    let mut lock = store::lock(client, args.kind, args.name.as_bytes());
     if let Some(lease) = args.lease {
         lock = lock.lease(lease);
     }

@@ -8,11 +8,12 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
-use fairlock::{Holder, Lock, OwnerId};
+use fairlock::{Holder, OwnerId};
 use tokio::time;
 
 use crate::base::exit::Failure;
 use crate::base::message;
+use crate::locks::handle::Handle;
 use crate::process::escaped::{OWNER_VAR, OWNERS_VAR};
 
 /// Longest time for the check whether a run would wait for itself. If the store does not answer by then, the
@@ -51,9 +52,12 @@ impl Outer {
 
     /// Refuses to wait for a lock whose holder waits for this very process. This asks the store instead of comparing
     /// names: one store has many addresses, and the outer run may have ended and left this one behind.
+    ///
+    /// A share may fit beside the outer one. But a writer, or a wide request, that comes in between waits for the outer run,
+    /// and the inner one waits behind it. Beyond 1 000 holders the outer run may not be among those that a look lists.
     pub(super) async fn refuse(
         &self,
-        lock: &Lock,
+        lock: &Handle,
         name: &OsStr,
         wait: Option<Duration>,
     ) -> Result<(), Failure> {
@@ -64,18 +68,21 @@ impl Outer {
         // At least long enough for a healthy store.
         let patience = patience.max(Duration::from_secs(1));
         // If something is wrong with the store or the name, the request itself will report it.
-        let Ok(Ok(status)) = time::timeout(patience, lock.inspect_first(0)).await else {
+        // Of a lock that several may hold, any holder may be it.
+        let listed = if lock.is_shared() { usize::MAX } else { 0 };
+        let Ok(Ok(status)) = time::timeout(patience, lock.inspect_first(listed)).await else {
             return Ok(());
         };
         // The hold of a run with --once-per outlives it; a client that has ended is not known any more.
         let is_over = |holder: &Holder| {
             status.is_done() || (holder.owner.is_once() && status.client(&holder.owner).is_none())
         };
-        let around = status.holder.as_ref().filter(|holder| self.0.contains(&holder.owner));
-        match around.filter(|holder| !is_over(holder)) {
+        let mut around = status.holders.iter().filter(|holder| self.0.contains(&holder.owner));
+        let may = if lock.is_shared() { "may" } else { "would" };
+        match around.find(|holder| !is_over(holder)) {
             None => Ok(()),
             Some(holder) => Err(Failure::usage(format!(
-                "{}: held by the `fairlock run` that this one was started under (owner {}), so it would wait for \
+                "{}: held by the `fairlock run` that this one was started under (owner {}), so it {may} wait for \
                  itself for ever; run the inner command without a lock, or name another one",
                 message::printable(name),
                 holder.owner,

@@ -7,19 +7,24 @@
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
-use fairlock::{Client, Guard, Lock};
+use fairlock::{Client, Guard, Share};
 
 use super::args::Run;
 use super::release::{Outcome, leave};
 use crate::base::clock;
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
+use crate::locks::handle::Handle;
 
 /// A shorter rest of the time is ignored: the store accepts none.
 const REST_MIN: Duration = Duration::from_millis(100);
 
 /// Settles, from the command line and the configuration, how often this run may begin, and that it does not wait.
-pub(super) fn settle(args: &mut Run, configured: Option<Duration>) -> Result<(), Failure> {
+pub(super) fn settle(
+    args: &mut Run,
+    share: Share,
+    configured: Option<Duration>,
+) -> Result<(), Failure> {
     let is_configured = args.once_per.is_none();
     // A hold without a command cannot succeed.
     let configured = configured.filter(|_| !args.command.is_empty());
@@ -27,22 +32,31 @@ pub(super) fn settle(args: &mut Run, configured: Option<Duration>) -> Result<(),
     if args.once_per.is_none() {
         return Ok(());
     }
-    if args.wait.is_some_and(|wait| !wait.is_zero()) {
+    let wrong = |what: &str, option: &str| {
         let (by, remedy) = match is_configured {
-            true => ("`once-per` in the configuration", "leave --wait out, or say --once-per 0"),
-            false => ("--once-per", "leave one of them out"),
+            true => (
+                "`once-per` in the configuration",
+                format!("leave {option} out, or say --once-per 0"),
+            ),
+            false => ("--once-per", "leave one of them out".to_owned()),
         };
         let name = message::printable(&args.name);
-        return Err(Failure::usage(format!(
-            "{name}: under {by} a run never waits, so --wait means nothing; {remedy}"
-        )));
+        Failure::usage(format!("{name}: under {by} {what}, so {option} means nothing; {remedy}"))
+    };
+    match share {
+        Share::Read => return Err(wrong("one run at a time starts", "--shared")),
+        Share::Permits { .. } => return Err(wrong("one run at a time starts", "--permits")),
+        _ => {}
+    }
+    if args.wait.is_some_and(|wait| !wait.is_zero()) {
+        return Err(wrong("a run never waits", "--wait"));
     }
     args.wait = Some(Duration::ZERO);
     Ok(())
 }
 
 /// The lock with the owner of such a run.
-pub(super) fn owned(lock: Lock, client: &Client, args: &Run) -> Lock {
+pub(super) fn owned(lock: Handle, client: &Client, args: &Run) -> Handle {
     if args.once_per.is_some() { lock.owned_by(&client.once_owner()) } else { lock }
 }
 

@@ -6,7 +6,7 @@ use std::future;
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 
-use fairlock::{ClientId, Lock, LockStatus};
+use fairlock::{ClientId, LockStatus};
 use tokio::time;
 
 use super::args::Run;
@@ -14,6 +14,7 @@ use super::whom;
 use crate::base::duration;
 use crate::base::line::{Line, width};
 use crate::base::message;
+use crate::locks::handle::Handle;
 
 /// How often the line on a terminal is rewritten; each time costs the server one read-only call.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -26,7 +27,7 @@ const INSPECT_TIMEOUT: Duration = Duration::from_secs(1);
 const FIRST_LINE: Duration = Duration::from_secs(10);
 
 /// Shows the place in the queue, the holder and the time waited, until dropped.
-pub(super) async fn show(lock: &Lock, client: ClientId, args: &Run) -> Infallible {
+pub(super) async fn show(lock: &Handle, client: ClientId, args: &Run) -> Infallible {
     let waiting =
         Waiting { lock, client, name: message::printable(&args.name), began: Instant::now() };
     if args.quiet {
@@ -41,7 +42,7 @@ pub(super) async fn show(lock: &Lock, client: ClientId, args: &Run) -> Infallibl
 }
 
 struct Waiting<'a> {
-    lock: &'a Lock,
+    lock: &'a Handle,
     client: ClientId,
     name: String,
     began: Instant,
@@ -93,8 +94,8 @@ impl Waiting<'_> {
 
     /// The parts of a line that change when clients come or go, but not with time alone.
     fn standing(&self, status: &LockStatus) -> Vec<String> {
-        let holder = status.holder.as_ref().map(|holder| holder.owner.to_string());
-        whom::place(status, self.client).into_iter().chain(holder).collect()
+        let holders = status.holders.iter().map(|holder| holder.owner.to_string());
+        whom::place(status, self.client).into_iter().chain(holders).collect()
     }
 
     /// The parts of the line, the most important first.
@@ -105,7 +106,7 @@ impl Waiting<'_> {
             None => parts.push("the store does not answer".to_owned()),
             Some(status) => {
                 parts.extend(whom::place(status, self.client));
-                parts.extend(whom::holder(status));
+                parts.extend(whom::holder(self.lock.kind(), status));
                 parts.extend(whom::predecessor(status, self.client));
             }
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock::{ClientId, ErrorKind, Guard, Lock};
+use fairlock::{ClientId, ErrorKind, Guard};
 use tokio::time;
 
 use super::args::Run;
@@ -14,6 +14,7 @@ use crate::base::clock;
 use crate::base::duration;
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
+use crate::locks::handle::Handle;
 use crate::process::signal::Signals;
 
 /// How often a lock under a fixed lease may be over before the command begins, until the lease counts as too short. A
@@ -41,7 +42,7 @@ enum Got {
 /// The wait of one run.
 #[derive(Debug)]
 pub(super) struct Wait<'a> {
-    lock: &'a Lock,
+    lock: &'a Handle,
     client: ClientId,
     args: &'a Run,
     began: Duration,
@@ -51,7 +52,7 @@ pub(super) struct Wait<'a> {
 
 impl<'a> Wait<'a> {
     /// The wait counts from `began`: connecting is part of it.
-    pub(super) fn new(lock: &'a Lock, client: ClientId, args: &'a Run, began: Duration) -> Self {
+    pub(super) fn new(lock: &'a Handle, client: ClientId, args: &'a Run, began: Duration) -> Self {
         Self { lock, client, args, began, over: 0 }
     }
 
@@ -127,7 +128,13 @@ impl<'a> Wait<'a> {
         }
         let status = time::timeout(LOOK_TIMEOUT, self.lock.inspect_first(0)).await;
         // `None` if the lock is free by now, or the store is silent.
-        let holder = status.ok().and_then(Result::ok).and_then(|status| whom::holder(&status));
+        let holder = status.ok().and_then(Result::ok).and_then(|status| {
+            let holder = whom::holder(self.lock.kind(), &status)?;
+            // A share may fit beside the holders, and still not come before those who wait.
+            let waiting = status.queue_len;
+            let tells = waiting > 0 && self.lock.is_shared();
+            Some(if tells { format!("{holder}, {waiting} waiting") } else { holder })
+        });
         if self.args.once_per.is_some() {
             return once::skipped(self.args, holder);
         }

@@ -1,18 +1,23 @@
-//! The holder of a lock and its waiters, as parts of one line.
+//! The holders of a lock and its waiters, as parts of one line.
 
-use fairlock::{ClientId, LockStatus, OwnerId, QueuedWaiter};
+use fairlock::{ClientId, Kind, LockStatus, OwnerId, QueuedWaiter};
 
-use crate::locks::text::{age, done, who};
+use crate::locks::text::{age, done, held, others, usage, who};
 
-/// `held by ann@web-1, pid 42, backup.sh, for 3m10s`, or that the run is done; `None` if the lock is free.
-pub(super) fn holder(status: &LockStatus) -> Option<String> {
+/// `held by ann@web-1, pid 42, backup.sh, for 3m10s`, `held to read by ..., and 2 others`, or that the run is done; `None`
+/// if the lock is free.
+pub(super) fn holder(kind: Kind, status: &LockStatus) -> Option<String> {
     let holder = status.holder.as_ref()?;
     if let Some(done) = done(status) {
         return Some(done);
     }
-    let mut text = format!("held by {}", owner(status, &holder.owner));
+    let mut text = format!("{} by {}", held(Some(kind), status), owner(status, &holder.owner));
     if let Some(age) = age(status, holder.since) {
         text.push_str(&format!(", for {age}"));
+    }
+    text.push_str(&others(status));
+    if let Some(usage) = usage(status) {
+        text.push_str(&format!(", {usage}"));
     }
     Some(text)
 }

@@ -4,7 +4,9 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::facts::{Changes, Facts};
+use fairlock::Kind;
+
+use super::facts::{Changes, Facts, Holder};
 use crate::locks::look::Name;
 
 /// Longest filter, in characters.
@@ -64,8 +66,10 @@ pub(super) enum Mode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Force {
     pub(super) name: Name,
+    pub(super) kind: Option<Kind>,
     pub(super) holder_id: String,
     pub(super) holder: String,
+    pub(super) holding: usize,
     pub(super) token: Option<u64>,
     pub(super) waiting: usize,
 }
@@ -307,8 +311,10 @@ impl App {
         };
         self.mode = Mode::Confirm(Force {
             name: row.facts.name.clone(),
+            kind: row.facts.kind,
             holder_id: holder.id.clone(),
-            holder: holder.who.clone().unwrap_or_else(|| holder.id.clone()),
+            holder: row.facts.cell.clone(),
+            holding: row.facts.holding,
             token: row.facts.token,
             waiting: row.facts.waiting,
         });
@@ -340,10 +346,9 @@ impl App {
 /// Whether a lock's name or holder contains the filter, which is in lower case.
 fn passes(facts: &Facts, filter: &str) -> bool {
     let contains = |text: &str| text.to_lowercase().contains(filter);
-    let by_holder = facts
-        .holder
-        .as_ref()
-        .is_some_and(|holder| contains(&holder.id) || holder.who.as_deref().is_some_and(contains));
+    let is_he =
+        |holder: &Holder| contains(&holder.id) || holder.who.as_deref().is_some_and(contains);
+    let by_holder = facts.holder.iter().chain(&facts.holders).any(is_he);
     filter.is_empty() || contains(&facts.name.printable()) || by_holder
 }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 
-use fairlock::{Error, Kind, LockStatus, OwnerId};
+use fairlock::{Error, Kind, LockStatus, OwnerId, Share};
 
 use crate::base::message;
 use crate::locks::look::{Name, Seen, Target};
@@ -14,7 +14,19 @@ use crate::locks::text;
 pub(super) struct Facts {
     pub(super) name: Name,
     pub(super) kind: Option<Kind>,
+    /// The first of the holders.
     pub(super) holder: Option<Holder>,
+    /// Whether they read. Then it is known since when somebody does, not since when each of them.
+    pub(super) reads: bool,
+    /// The holders, if there are several: the first of them.
+    pub(super) holders: Vec<Holder>,
+    pub(super) holding: usize,
+    /// The holders in a cell.
+    pub(super) cell: String,
+    /// `held`, or what it is held for.
+    pub(super) held: &'static str,
+    /// Of a semaphore, what is in use.
+    pub(super) usage: Vec<String>,
     /// Time until the lease ends unless it is renewed.
     pub(super) left: Option<Duration>,
     pub(super) token: Option<u64>,
@@ -32,6 +44,9 @@ pub(super) struct Holder {
     pub(super) who: Option<String>,
     pub(super) held_for: Option<Duration>,
     pub(super) count: u32,
+    /// The permits of a semaphore that it has.
+    pub(super) permits: Option<String>,
+    pub(super) left: Option<Duration>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +55,8 @@ pub(super) struct Waiter {
     pub(super) id: String,
     pub(super) who: Option<String>,
     pub(super) waits_for: Option<Duration>,
+    /// What it wants of a lock that several may hold.
+    pub(super) wants: Option<String>,
     /// `None` if unknown.
     pub(super) alive: Option<bool>,
 }
@@ -48,22 +65,33 @@ impl Facts {
     pub(super) fn new(seen: Seen) -> Self {
         let Seen { name, kind, status } = seen;
         let who = |owner: &OwnerId| status.client(owner).map(text::who);
-        let holder = status.holder.as_ref().map(|holder| Holder {
+        let holder = |holder: &fairlock::Holder| Holder {
             id: holder.owner.to_string(),
             who: who(&holder.owner),
             held_for: age(&status, holder.since),
             count: holder.count,
-        });
+            permits: text::permits(holder.share),
+            left: holder.ttl,
+        };
+        let usage = text::usage(&status).into_iter().chain(text::limits(&status));
+        let several = status.holding > 1;
         let queue = status.queue.iter().map(|waiter| Waiter {
             place: waiter.place,
             id: waiter.owner.to_string(),
             who: who(&waiter.owner),
             waits_for: age(&status, waiter.since),
+            wants: text::want(kind, waiter.share),
             alive: waiter.alive,
         });
         Self {
             kind,
-            holder,
+            reads: status.holder.as_ref().is_some_and(|holder| holder.share == Share::Read),
+            holder: status.holder.as_ref().map(holder),
+            holders: status.holders.iter().filter(|_| several).map(holder).collect(),
+            holding: status.holding,
+            cell: text::cell(kind, &status).unwrap_or_default(),
+            held: text::held(kind, &status),
+            usage: usage.collect(),
             left: status.ttl,
             token: status.token.map(|token| token.get()),
             waiting: status.queue_len,
@@ -79,6 +107,12 @@ impl Facts {
             name: target.name.clone(),
             kind: target.kind,
             holder: None,
+            reads: false,
+            holders: Vec::new(),
+            holding: 0,
+            cell: String::new(),
+            held: "held",
+            usage: Vec::new(),
             left: None,
             token: None,
             waiting: 0,
@@ -99,7 +133,13 @@ impl Facts {
         }
         let id = |facts: &Self| facts.holder.as_ref().map(|holder| holder.id.clone());
         let other_holder = id(later).is_some_and(|new| id(self) != Some(new));
-        other_holder || later.token > self.token
+        // Of several holders the first one changes when another comes or goes; each hold, or time of reading, has a token.
+        (other_holder && !later.is_shared()) || later.token > self.token
+    }
+
+    /// Whether several may hold it.
+    fn is_shared(&self) -> bool {
+        matches!(self.kind, Some(Kind::ReadWrite | Kind::Semaphore))
     }
 }
 
@@ -151,7 +191,15 @@ pub(super) mod tests {
                 who: Some(holder.to_owned()),
                 held_for: Some(Duration::from_millis(2_500)),
                 count: 1,
+                permits: None,
+                left: Some(Duration::from_secs(27)),
             }),
+            reads: false,
+            holders: Vec::new(),
+            holding: usize::from(!holder.is_empty()),
+            cell: holder.to_owned(),
+            held: "held",
+            usage: Vec::new(),
             left: (!holder.is_empty()).then(|| Duration::from_secs(27)),
             token: Some(token),
             waiting: 0,
@@ -176,6 +224,10 @@ pub(super) mod tests {
             // The token is forgotten.
             (Facts { token: None, ..facts("x", "c", 4) }, false),
         ];
+        let reads =
+            |holder, token| Facts { kind: Some(Kind::ReadWrite), ..facts("x", holder, token) };
+        assert!(!reads("a", 1).is_handed_on(&reads("b", 1)), "they read at the same time");
+        assert!(reads("a", 1).is_handed_on(&reads("a", 2)));
         for pair in looks.windows(2) {
             assert_eq!(pair[0].0.is_handed_on(&pair[1].0), pair[1].1, "{pair:?}");
         }

@@ -68,6 +68,7 @@ Keys:
   q, Ctrl-C  leave; Ctrl-Z stops, fg goes on
 
 Columns:
+  HOLDER     of several the first, and what they have of the lock; all are shown below
   FOR        since when the holder holds the lock, where its token tells
   LEFT       until its lease ends, unless it is renewed
   WAITING    waiters in the queue; those of plain and simple locks are not known

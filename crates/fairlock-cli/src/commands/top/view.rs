@@ -16,6 +16,9 @@ use crate::locks::look;
 /// Least height at which the selected lock's queue is shown.
 const DETAILS_FROM: u16 = 14;
 
+/// Holders of the selected lock that are listed, if there are several: its queue needs room as well.
+const HOLDERS_MAX: usize = 5;
+
 /// Marks an absent value.
 const NONE: &str = "-";
 
@@ -197,14 +200,9 @@ fn time_cell(time: Option<Duration>) -> Text<'static> {
 fn holder_cell(row: &Row, look: &Look) -> Text<'static> {
     match (&row.facts.trouble, &row.facts.holder) {
         (Some(trouble), _) => Text::styled(trouble.clone(), look.color(Color::Red)),
-        (None, Some(holder)) => Text::raw(named(holder)),
+        (None, Some(_)) => Text::raw(row.facts.cell.clone()),
         (None, None) => Text::styled("free", look.color(Color::Green)),
     }
-}
-
-/// What a client publishes about itself, else its id.
-fn named(holder: &Holder) -> String {
-    holder.who.clone().unwrap_or_else(|| holder.id.clone())
 }
 
 /// Everything known about the selected lock.
@@ -223,9 +221,15 @@ fn details(row: &Row, look: &Look) -> Vec<Line<'static>> {
         return lines;
     }
     lines.push(Line::raw(holder_line(facts)));
+    lines.extend(facts.holders.iter().take(HOLDERS_MAX).map(|it| one_of_several(facts, it)));
+    let listed = facts.holders.len().min(HOLDERS_MAX);
+    if listed > 0 && facts.holding > listed {
+        lines.push(Line::raw(format!("      and {} more that hold it", facts.holding - listed)));
+    }
     for waiter in &facts.queue {
         let mut text = format!("{:>4}. ", waiter.place);
         text.push_str(waiter.who.as_deref().unwrap_or(&waiter.id));
+        text.extend(waiter.wants.iter().map(|wants| format!(", {wants}")));
         if let Some(time) = waiter.waits_for {
             text.push_str(&format!(", for {}", duration::human(time)));
         }
@@ -244,14 +248,40 @@ fn details(row: &Row, look: &Look) -> Vec<Line<'static>> {
 
 fn holder_line(facts: &Facts) -> String {
     let Some(holder) = &facts.holder else { return "free".to_owned() };
-    let mut text = format!("held by {}", holder.id);
+    let several = !facts.holders.is_empty();
+    let by = if several { facts.holding.to_string() } else { holder.id.clone() };
+    let mut text = format!("{} by {by}", facts.held);
+    for part in &facts.usage {
+        text.push_str(&format!(", {part}"));
+    }
+    match several {
+        true if facts.reads => text.push_str(&held_for(holder)),
+        true => {}
+        false => text.push_str(&times(holder, true)),
+    }
+    text
+}
+
+fn one_of_several(facts: &Facts, holder: &Holder) -> Line<'static> {
+    let mut text = format!("      {}", holder.who.as_deref().unwrap_or(&holder.id));
+    text.extend(holder.permits.iter().map(|permits| format!(", {permits}")));
+    text.push_str(&times(holder, !facts.reads));
+    Line::raw(text)
+}
+
+fn held_for(holder: &Holder) -> String {
+    holder.held_for.map_or_else(String::new, |time| format!(", for {}", duration::human(time)))
+}
+
+fn times(holder: &Holder, since: bool) -> String {
+    let mut text = String::new();
     if holder.count != 1 {
         text.push_str(&format!(", {} holds", holder.count));
     }
-    if let Some(time) = holder.held_for {
-        text.push_str(&format!(", for {}", duration::human(time)));
+    if since {
+        text.push_str(&held_for(holder));
     }
-    if let Some(left) = facts.left {
+    if let Some(left) = holder.left {
         text.push_str(&format!(", runs out in {} unless renewed", duration::human(left)));
     }
     text
@@ -287,7 +317,10 @@ fn draw_question(frame: &mut Frame<'_>, area: Rect, force: &Force, look: &Look) 
     };
     let text = vec![
         Line::styled(format!("Take {} away?", force.name.printable()), Modifier::BOLD),
-        Line::raw(format!("Held by {}", force.holder)),
+        Line::raw(match force.holding {
+            0 | 1 => format!("Held by {}", force.holder),
+            _ => format!("From all who hold it: {}", force.holder),
+        }),
         Line::raw(""),
         Line::raw(
             "The holder is not stopped. It learns of it at its next renewal, and until then \

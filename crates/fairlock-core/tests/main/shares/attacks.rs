@@ -367,16 +367,20 @@ fn what_cannot_be_is_refused_before_anything_is_written() {
     }
     rw.gets(1, Read);
     let op = ask(&rw, Kind::Semaphore, permits(1, 1));
-    assert_eq!(rw.refused(&op), CoreError::WrongType);
+    let in_use = CoreError::InUse(Kind::ReadWrite);
+    assert_eq!(rw.refused(&op), in_use);
     let fair = |kind| Op::Acquire(Acquire { kind, ..Scene::rw().asks(1, Read, Mode::Wait) });
     for kind in [Kind::Fair, Kind::Plain, Kind::Simple] {
-        assert_eq!(rw.refused(&fair(kind)), CoreError::WrongType);
-        assert_eq!(rw.refused(&Op::Force { kind }), CoreError::WrongType);
+        assert_eq!(rw.refused(&fair(kind)), in_use);
+        assert_eq!(rw.refused(&Op::Force { kind }), in_use);
     }
     let mut held = Scene::rw();
     held.send(&fair(Kind::Fair));
     let op = ask(&held, Kind::ReadWrite, Read);
-    assert_eq!(held.refused(&op), CoreError::WrongType);
+    assert_eq!(held.refused(&op), CoreError::InUse(Kind::Fair));
+    let mut held = Scene::rw();
+    held.send(&fair(Kind::Simple));
+    assert_eq!(held.refused(&op), CoreError::InUse(Kind::Simple));
 }
 
 /// A share of the right kind.
@@ -432,12 +436,49 @@ fn force_takes_every_share_and_tells_everybody() {
         let op = Op::Force { kind: Kind::ReadWrite };
         rw.lock.apply(rw.now * 1_000 + 999, &op, &rw.rules, &rw.ears).expect("fine")
     };
-    assert_eq!(answer.body, Body::Forced { holder: Some(owner(1)) });
+    assert_eq!(answer.body, Body::Forced { holder: Some(owner(1)), others: 1 });
     let told = effects.iter().filter(|effect| {
         matches!(effect.payload, fairlock_core::Payload::Forced { token: of, .. } if of == token)
     });
     assert_eq!(told.count(), 2);
     assert_eq!(rw.renew(1, token), Body::NotHeld { holder: Some(owner(3)) });
+}
+
+/// One whose lease is over has lost its hold already: it is neither told nor counted.
+#[test]
+fn force_counts_those_whose_lease_runs() {
+    let mut pool = Scene::semaphore();
+    pool.gets(1, permits(1, 3));
+    pool.now += LEASE / 2;
+    pool.gets(2, permits(1, 3));
+    pool.waits(3, permits(2, 3));
+    pool.now += LEASE / 2 + 1;
+    let body = pool.send(&Op::Force { kind: Kind::Semaphore });
+    assert_eq!(body, Body::Forced { holder: Some(owner(2)), others: 0 });
+}
+
+/// The limit belongs to the request, so the reply says when another one is in use.
+#[test]
+fn a_request_hears_of_another_limit_as_long_as_somebody_holds_it() {
+    let mut pool = Scene::semaphore();
+    let differs = |pool: &mut Scene, n, limit| {
+        let ask = ShareAcquire {
+            acquire: pool.asks(n, permits(1, limit), Mode::Wait),
+            share: permits(1, limit),
+        };
+        let op = Op::AcquireShare(Box::new(ask));
+        let now_us = pool.now * 1_000 + n;
+        pool.lock.apply(now_us, &op, &pool.rules, &pool.ears).expect("fine").0.other_limit
+    };
+    assert!(!differs(&mut pool, 1, 3));
+    assert!(!differs(&mut pool, 2, 3));
+    // A larger limit is let in beside them; a smaller one waits, and hears of it as well.
+    assert!(differs(&mut pool, 3, 9));
+    assert!(differs(&mut pool, 4, 2));
+    assert_eq!(pool.inspect().shares.expect("held").limits, Some((2, 9)));
+    assert!(matches!(pool.leave(4), Body::Left));
+    assert!(matches!(pool.leave(3), Body::Freed));
+    assert!(!differs(&mut pool, 5, 3));
 }
 
 /// On a store that knows which clients are gone, nobody waits for a lease of theirs.
@@ -449,21 +490,4 @@ fn the_holds_of_a_client_that_is_gone_end_when_somebody_needs_them() {
     pool.ears.gone.insert(client(1));
     pool.gets(3, permits(1, 2));
     assert_eq!(pool.lock.shares().expect("held").used(), 2);
-}
-
-/// A hold that was left to the store lasts until its lease ends, even if its client dies.
-#[test]
-fn a_share_that_was_left_to_the_store_outlives_its_client() {
-    let mut pool = Scene::semaphore();
-    let left = pool.gets(1, permits(1, 2));
-    pool.gets(2, permits(1, 2));
-    pool.ears.gone.extend([client(1), client(2)]);
-    pool.ears.left.insert((client(1), left));
-    pool.waits(3, permits(2, 2));
-    assert_eq!(pool.lock.shares().expect("held").used(), 1, "only the second's has ended");
-    pool.now += LEASE - 1_000;
-    pool.beat(3);
-    pool.now += 1_001;
-    assert!(!pool.tries(4, permits(1, 2)), "the third came first");
-    assert_eq!(pool.told(), [3]);
 }

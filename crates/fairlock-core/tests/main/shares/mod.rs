@@ -1,6 +1,8 @@
-//! Locks that several may hold at once: random sequences, and the collected attacks.
+//! Locks that several may hold at once: random sequences, the collected attacks, and a world that knows who is gone.
 
 mod attacks;
+mod gone;
 mod keeper;
 mod property;
+mod quiet;
 mod scene;

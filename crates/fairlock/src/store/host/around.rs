@@ -8,8 +8,8 @@ use crate::base::clock::lock;
 use crate::observe;
 use crate::store::Topic;
 use fairlock_core::{
-    Answer, Body, ClientId, Effect, Kind, LockName, Mode, Op, OwnerId, REGISTRY_TTL_MS, RequestId,
-    SimpleValue, Snapshot, Token, has_queue,
+    Acquire, Answer, Body, ClientId, Effect, Kind, LockName, LockState, Mode, Op, OwnerId,
+    REGISTRY_TTL_MS, RequestId, Shares, SimpleValue, Snapshot, Token, has_queue,
 };
 use std::time::Duration;
 
@@ -44,21 +44,22 @@ impl Inner {
             (Op::Acquire(a), body) if !has_queue(a.kind) => {
                 let taken = matches!(body, Body::Busy { .. } | Body::Taken { foreign: false, .. });
                 if taken && a.mode == Mode::Wait && lock(&self.listened).contains_key(name) {
-                    let holder = file.known(name).and_then(|now| self.watchable(name, now));
+                    let now = file.known(name).map(LockState::snapshot);
+                    let holder = now.and_then(|now| self.watchable(name, now));
                     let holder = holder.filter(|client| *client != self.client);
-                    self.watches.set(&Topic::Base(name.clone()), holder);
+                    self.watches.set(&Topic::Base(name.clone()), holder.as_slice());
                 }
             }
-            (Op::Acquire(a), Body::Queued { .. }) if a.order.is_none() => {
+            (_, Body::Queued { .. }) if acquire_of(op).is_some_and(|a| a.order.is_none()) => {
                 // Behind an older waiter of this client nothing changes.
                 if lock(&self.waits).insert(name.clone(), 0).is_none() {
                     self.follow(file, name, effects);
                 }
             }
-            (Op::Acquire(_), Body::Queued { .. }) | (Op::Beat { .. }, _) => {
+            (_, Body::Queued { .. }) | (Op::Beat { .. }, _) => {
                 self.follow(file, name, effects);
             }
-            (Op::Inspect { .. } | Op::Place { .. } | Op::Renew { .. }, _) => {}
+            (Op::Inspect { .. } | Op::Place { .. }, _) | (Op::Renew { .. }, Body::Renewed) => {}
             _ => {
                 let waited = lock(&self.waits).contains_key(name);
                 if waited {
@@ -68,16 +69,37 @@ impl Inner {
         }
     }
 
-    /// Watches the next live client before this client's oldest waiter, and removes the dead in
-    /// between.
+    /// Watches the next live client before this client's oldest waiter, or those that hold the lock if
+    /// nobody waits before it, and removes the dead in between.
     fn follow(&self, file: &mut HostFile, name: &LockName, effects: &mut Vec<Effect>) {
         let topic = self.topic(name);
         for removed in 0..=LEFT_MAX {
             let Some(now) = file.known(name) else { break };
-            let ours = |owner: &OwnerId| owner.client() == Some(self.client);
-            let Some(at) = now.queue.iter().position(ours) else { break };
+            let Some((at, next)) = stands(now, self.client) else { break };
             lock(&self.waits).insert(name.clone(), at);
-            let (before, request) = match at.checked_sub(1).and_then(|at| now.queue.get(at)) {
+            let (shares, now) = (now.shares(), now.snapshot());
+            if let (None, Some(shares)) = (next, shares) {
+                if !self.watch_holders(name, shares, &topic, removed == LEFT_MAX) {
+                    return;
+                }
+                let world = Kernel::new(&self.folder, self.client, name);
+                match file.apply(name, &Op::Nudge, &self.rules, &world) {
+                    Ok((answer, more)) => {
+                        observe::answered(name, &answer);
+                        effects.extend(more);
+                    }
+                    // The alarm of the dead one goes off at once, and this is tried again.
+                    Err(_) => {
+                        if let Some(shares) = file.known(name).and_then(LockState::shares) {
+                            self.watch_holders(name, shares, &topic, true);
+                        }
+                        return;
+                    }
+                }
+                self.bury(world);
+                continue;
+            }
+            let (before, request) = match next {
                 Some(waiter) => {
                     let known = now.waiters.get(waiter).map(|waiter| waiter.request);
                     (Some(waiter), known.or_else(|| Some(RequestId::from_random(0))))
@@ -86,25 +108,25 @@ impl Inner {
             };
             let Some((owner, client)) = before.and_then(|owner| Some((owner, owner.client()?)))
             else {
-                return self.watches.set(&topic, None);
+                return self.watches.set(&topic, &[]);
             };
             if client == self.client {
-                return self.watches.set(&topic, None);
+                return self.watches.set(&topic, &[]);
             }
-            let watched = self.watches.watched(&topic) == Some(client);
+            let watched = self.watches.watches(&topic, client);
             if request.is_none() && self.watchable(name, now).is_none() {
                 // It lasts as long as its lease, whatever becomes of the client.
-                return self.watches.set(&topic, None);
+                return self.watches.set(&topic, &[]);
             }
             // One that is dead is watched if many were: its alarm goes off at once, and the next
             // heartbeat removes the others.
             if watched || liveness::look(&self.folder, client) != Sign::Gone || removed == LEFT_MAX
             {
-                return self.watches.set(&topic, Some(client));
+                return self.watches.set(&topic, &[client]);
             }
             let op = match request {
                 Some(request) => Op::Leave {
-                    kind: Kind::Fair,
+                    kind: shares.map_or(Kind::Fair, Shares::kind),
                     owner: owner.clone(),
                     request,
                     bury: false,
@@ -119,16 +141,16 @@ impl Inner {
                     effects.extend(more);
                 }
                 // The timer then fires at once, and this is tried again.
-                Err(_) => return self.watches.set(&topic, Some(client)),
+                Err(_) => return self.watches.set(&topic, &[client]),
             }
             self.bury(world);
         }
         let waits = file
             .known(name)
-            .is_some_and(|now| now.queue.iter().any(|owner| owner.client() == Some(self.client)));
+            .is_some_and(|now| now.line().any(|owner| owner.client() == Some(self.client)));
         if !waits {
             lock(&self.waits).remove(name);
-            self.watches.set(&topic, None);
+            self.watches.set(&topic, &[]);
         }
     }
 
@@ -149,7 +171,9 @@ impl Inner {
     /// same moment, and find that the lock is not for them.
     pub(super) fn space_out(&self, name: &LockName, body: &mut Body) {
         let is_far = || lock(&self.waits).get(name).is_some_and(|place| place > LOOKOUTS.end());
-        if let Body::Queued { retry_ms, .. } | Body::Beaten { retry_ms, .. } = body
+        if let Body::Queued { retry_ms, .. }
+        | Body::Beaten { retry_ms, .. }
+        | Body::Fates { retry_ms, .. } = body
             && retry_ms.is_some()
             && is_far()
         {
@@ -158,17 +182,38 @@ impl Inner {
     }
 }
 
+/// What an operation asks for, if it asks for a lock or a share of one.
+pub(super) fn acquire_of(op: &Op) -> Option<&Acquire> {
+    match op {
+        Op::Acquire(acquire) => Some(acquire),
+        Op::AcquireShare(ask) => Some(&ask.acquire),
+        _ => None,
+    }
+}
+
+/// The place of the client's oldest waiter, and the waiter before it.
+fn stands(lock: &LockState, client: ClientId) -> Option<(usize, Option<&OwnerId>)> {
+    let mut before = None;
+    for (at, owner) in lock.line().enumerate() {
+        if owner.client() == Some(client) {
+            return Some((at, before));
+        }
+        before = Some(owner);
+    }
+    None
+}
+
 /// The client whose waiter is directly behind the one that leaves.
-pub(super) fn behind_leaver(before: &Snapshot, op: &Op) -> Option<ClientId> {
+pub(super) fn behind_leaver(before: &LockState, op: &Op) -> Option<ClientId> {
     match op {
         Op::Leave { kind, owner, .. } if has_queue(*kind) => behind_of(before, owner),
         _ => None,
     }
 }
 
-pub(super) fn behind_of(lock: &Snapshot, owner: &OwnerId) -> Option<ClientId> {
-    let at = lock.queue.iter().position(|member| member == owner)?;
-    lock.queue.get(at + 1)?.client()
+pub(super) fn behind_of(lock: &LockState, owner: &OwnerId) -> Option<ClientId> {
+    let mut behind = lock.line().skip_while(|member| *member != owner).skip(1);
+    behind.next()?.client()
 }
 
 /// The client that holds the lock.

@@ -9,7 +9,11 @@
 //! Numbers are LEB128, signed ones zigzag. An owner of ours is encoded as its client's index in the
 //! list and its number, so a waiter costs some 45 bytes. Maps are sorted by key, each key once. So
 //! each state has exactly one encoding, and no other bytes decode to it.
+//!
+//! A lock with shares has a [`Mark`] in place of its hold; its holds are in rows of their own
+//! ([`parts`](super::parts)).
 
+use super::parts::Mark;
 use fairlock_core::{
     ClientId, LockName, OwnerId, RequestId, SimpleValue, Snapshot, SnapshotRecord, SnapshotWaiter,
     Watch,
@@ -58,13 +62,16 @@ mod bit {
     pub(super) const ALL: u64 = (1 << 25) - 1;
 }
 
-/// Writes `s` into `out`, which is emptied first.
-pub(super) fn encode(name: &LockName, s: &Snapshot, out: &mut Vec<u8>) {
+/// Writes `s` into `out`, which is emptied first; of a lock with shares, with its mark.
+pub(super) fn encode(name: &LockName, s: &Snapshot, mark: Option<Mark>, out: &mut Vec<u8>) {
     out.clear();
     out.extend([FORM, 0, 0, 0, 0]);
     let clients = clients_of(s);
     let mut w = Writer { out, clients: &clients };
-    w.number(present(s));
+    let mark = mark.map(Mark::fields);
+    let hold = mark.as_ref().unwrap_or(&s.hold);
+    let beside = mark.as_ref().map(|_| Mark::beside());
+    w.number(present(s) | if mark.is_some() { bit::HOLD | bit::VALUE } else { 0 });
     if clients.is_empty() {
         w.number(0);
     } else {
@@ -73,12 +80,12 @@ pub(super) fn encode(name: &LockName, s: &Snapshot, out: &mut Vec<u8>) {
             w.out.extend(client.to_bits().to_be_bytes());
         }
     }
-    w.list(&s.hold, |w, (owner, count)| {
+    w.list(hold, |w, (owner, count)| {
         w.owner(owner);
         w.signed(*count);
     });
     w.maybe(s.hold_expires);
-    if let Some(value) = &s.value {
+    if let Some(value) = beside.as_ref().or(s.value.as_ref()) {
         w.value(value);
     }
     w.maybe(s.value_expires);
@@ -117,6 +124,20 @@ pub(super) fn encode(name: &LockName, s: &Snapshot, out: &mut Vec<u8>) {
     out[1..HEAD].copy_from_slice(&sum.to_le_bytes());
 }
 
+/// The mark of a lock with shares, without a look at anything else: whether it has other rows, too.
+pub(super) fn mark(bytes: &[u8]) -> Option<Mark> {
+    let mut r = Reader::new(bytes.get(HEAD..)?);
+    r.has = r.number().ok()?;
+    if r.has & bit::HOLD == 0 {
+        return None;
+    }
+    let clients = r.count().ok()?.checked_mul(size_of::<u128>())?;
+    r.rest = r.rest.get(clients..)?;
+    // A holder of ours is in the list of clients, which was left out, and ends this.
+    let hold = r.map(bit::HOLD, |r| Ok((r.owner()?, r.signed()?))).ok()?;
+    Mark::parse(&hold)
+}
+
 /// Reads what [`encode`] wrote for the lock `name`.
 pub(super) fn decode(name: &LockName, bytes: &[u8]) -> Result<Snapshot, Damaged> {
     let Some((head, body)) = bytes.split_at_checked(HEAD) else {
@@ -128,7 +149,7 @@ pub(super) fn decode(name: &LockName, bytes: &[u8]) -> Result<Snapshot, Damaged>
     if head[1..] != checksum(name, body).to_le_bytes() {
         return Err(Damaged("its checksum does not match"));
     }
-    let mut r = Reader { rest: body, clients: Vec::new(), has: 0 };
+    let mut r = Reader::new(body);
     r.has = r.number()?;
     if r.has & !bit::ALL != 0 {
         return Err(Damaged("it has an unknown field"));
@@ -221,13 +242,21 @@ fn clients_of(s: &Snapshot) -> Vec<ClientId> {
     clients.into_iter().collect()
 }
 
-struct Writer<'a> {
+pub(super) struct Writer<'a> {
     out: &'a mut Vec<u8>,
     clients: &'a [ClientId],
 }
 
-impl Writer<'_> {
-    fn number(&mut self, mut n: u64) {
+impl<'a> Writer<'a> {
+    pub(super) fn new(out: &'a mut Vec<u8>, clients: &'a [ClientId]) -> Self {
+        Self { out, clients }
+    }
+
+    pub(super) fn byte(&mut self, byte: u8) {
+        self.out.push(byte);
+    }
+
+    pub(super) fn number(&mut self, mut n: u64) {
         while n >= 0x80 {
             self.out.push(n as u8 | 0x80);
             n >>= 7;
@@ -284,7 +313,7 @@ impl Writer<'_> {
         }
     }
 
-    fn request(&mut self, request: RequestId) {
+    pub(super) fn request(&mut self, request: RequestId) {
         self.out.extend(request.to_bits().to_be_bytes());
     }
 
@@ -325,20 +354,37 @@ impl Writer<'_> {
     }
 }
 
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     rest: &'a [u8],
     clients: Vec<ClientId>,
     has: u64,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    pub(super) fn new(body: &'a [u8]) -> Self {
+        Self { rest: body, clients: Vec::new(), has: 0 }
+    }
+
+    pub(super) fn is_at_end(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    pub(super) fn byte(&mut self) -> Result<u8, Damaged> {
+        self.take().map(|[byte]| byte)
+    }
+
+    /// A number of 32 bits.
+    pub(super) fn small(&mut self) -> Result<u32, Damaged> {
+        u32::try_from(self.number()?).map_err(|_| Damaged("a number in it is too large"))
+    }
+
     fn take<const N: usize>(&mut self) -> Result<[u8; N], Damaged> {
         let (taken, rest) = self.rest.split_first_chunk().ok_or(Damaged("it ends too early"))?;
         self.rest = rest;
         Ok(*taken)
     }
 
-    fn number(&mut self) -> Result<u64, Damaged> {
+    pub(super) fn number(&mut self) -> Result<u64, Damaged> {
         let mut n = 0_u64;
         for shift in (0..64).step_by(7) {
             let [byte] = self.take()?;
@@ -451,7 +497,7 @@ impl Reader<'_> {
         }
     }
 
-    fn request(&mut self) -> Result<RequestId, Damaged> {
+    pub(super) fn request(&mut self) -> Result<RequestId, Damaged> {
         Ok(RequestId::from_random(u128::from_be_bytes(self.take()?)))
     }
 
@@ -502,8 +548,13 @@ impl Reader<'_> {
 /// CRC-32C (Castagnoli) of a name and a body: detects every change within 32 neighbouring bits, and
 /// a row stored under another lock's name.
 pub(super) fn checksum(name: &LockName, body: &[u8]) -> u32 {
+    checksum_of(name, &[body])
+}
+
+/// The same of what several parts make together.
+pub(super) fn checksum_of(name: &LockName, body: &[&[u8]]) -> u32 {
     let crc = crc32c(!0, &(name.as_bytes().len() as u64).to_le_bytes());
-    !crc32c(crc32c(crc, name.as_bytes()), body)
+    !body.iter().fold(crc32c(crc, name.as_bytes()), |crc, part| crc32c(crc, part))
 }
 
 pub(super) fn crc32c(crc: u32, bytes: &[u8]) -> u32 {

@@ -5,43 +5,57 @@
 //! still confirm a grant. Heartbeats are at most [`BEAT_MAX`] apart, so this needs a message only if
 //! a hold is shorter than that, or is cut short (`Guard::detach_for`).
 
-use super::around::BEAT_MAX;
-use fairlock_core::{Op, OwnerId, Snapshot};
+use super::around::{BEAT_MAX, acquire_of};
+use fairlock_core::{LockState, Op, OwnerId};
 
 /// What the end of a hold is compared with.
 #[derive(Debug, Default)]
 pub(super) struct Before {
     hold: Option<(u64, u64)>,
+    /// The owner whose lease the operation sets.
+    renews: Option<OwnerId>,
     /// The waiters whose leases are shorter than a heartbeat.
     short: Vec<OwnerId>,
 }
 
 impl Before {
     /// The lock before `op`.
-    pub(super) fn of(lock: &Snapshot, op: &Op) -> Self {
+    pub(super) fn of(lock: &LockState, op: &Op) -> Self {
+        let renews = match op {
+            Op::Renew { owner, .. } if lock.shares().is_some() => Some(owner.clone()),
+            _ => None,
+        };
         let is_short = |lease_ms: u64| u128::from(lease_ms) <= BEAT_MAX.as_millis();
-        let waiters = lock.waiters.iter().filter(|(_, waiter)| is_short(waiter.lease_ms));
+        let waiters =
+            lock.snapshot().waiters.iter().filter(|(_, waiter)| is_short(waiter.lease_ms));
         let mut short: Vec<OwnerId> = waiters.map(|(owner, _)| owner.clone()).collect();
-        if let Op::Acquire(own) = op
-            && is_short(own.lease_ms)
-        {
+        if let Some(own) = acquire_of(op).filter(|own| is_short(own.lease_ms)) {
             short.push(own.owner.clone());
         }
-        Self { hold: hold(lock), short }
+        Self { hold: hold(lock, renews.as_ref()), renews, short }
     }
 
     /// Whether the hold may end before the next heartbeat of those who wait for it.
-    pub(super) fn ends_early(&self, after: &Snapshot) -> bool {
-        let Some((token, end_ms)) = hold(after) else { return false };
-        match self.hold {
-            Some((same, before_ms)) if same == token => end_ms < before_ms,
-            _ => after.hold.keys().any(|owner| self.short.contains(owner)),
+    pub(super) fn ends_early(&self, after: &LockState) -> bool {
+        let is_short = |owner: &OwnerId| self.short.contains(owner);
+        match (self.hold, hold(after, self.renews.as_ref()), after.shares()) {
+            (Some((before, before_ms)), Some((token, end_ms)), _) if before == token => {
+                end_ms < before_ms
+            }
+            (_, _, Some(shares)) => self.short.iter().any(|it| shares.holds().contains_key(it)),
+            (_, None, None) => false,
+            (_, Some(_), None) => after.snapshot().hold.keys().any(is_short),
         }
     }
 }
 
-/// Token and end of the hold.
-fn hold(lock: &Snapshot) -> Option<(u64, u64)> {
+/// Token and end of the hold; of several, of that of `owner`.
+fn hold(lock: &LockState, owner: Option<&OwnerId>) -> Option<(u64, u64)> {
+    if let Some(shares) = lock.shares() {
+        let hold = shares.holds().get(owner?)?;
+        return Some((hold.token.get(), hold.ends_ms));
+    }
+    let lock = lock.snapshot();
     match (lock.hold_expires, lock.value_expires) {
         (Some(end_ms), _) | (None, Some(end_ms)) => Some((lock.token?, end_ms)),
         (None, None) => None,

@@ -98,7 +98,11 @@ pub(super) fn of_core(path: &Path, name: &LockName, error: &CoreError) -> StoreE
         ),
         other => other.to_string(),
     };
-    StoreError::refused(Error::new(ErrorKind::WrongType, message).on(name))
+    let kind = match error {
+        CoreError::NoSuchShare => ErrorKind::Misuse,
+        _ => ErrorKind::WrongType,
+    };
+    StoreError::refused(Error::new(kind, message).on(name))
 }
 
 /// Whether the file system has no space for even an index of SQLite's log.

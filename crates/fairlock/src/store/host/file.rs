@@ -5,6 +5,7 @@ use super::boot::Boot;
 use super::folder::Folder;
 use super::line::Locked;
 use super::patience::{patiently, seldom};
+use super::rows::{Cached, Loaded};
 use super::schema::{self, Schema};
 use super::turns::{Turn, Turns};
 use super::users::User;
@@ -25,16 +26,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of states kept decoded: as many locks as one process has in use at a time.
-const CACHED_MAX: usize = 1_024;
-
 /// An unused lock stays in the file for at least this many milliseconds, so that its last token can
 /// be inspected and its row need not be created again.
 const IDLE_KEPT_MS: u64 = 60_000;
 
 /// One new row in `SWEEP_EACH` triggers a search for idle ones, which examines `SWEEP_ROWS` rows:
 /// four for each new one, so the file stays within a quarter above what is in use.
-const SWEEP_EACH: u64 = 32;
+pub(super) const SWEEP_EACH: u64 = 32;
 const SWEEP_ROWS: u32 = 128;
 
 /// A call that may wait for less than this long does not stand in line, but gives up if others do.
@@ -64,7 +62,7 @@ impl OpenOptions {
 /// It must be neither used nor dropped in a forked child.
 pub(crate) struct HostFile {
     pub(super) db: Connection,
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// To notice that the file, its log or its index was replaced.
     views: Views,
     /// The folder of its clients, beside it.
@@ -85,32 +83,19 @@ pub(crate) struct HostFile {
     /// Dropped after the connection.
     #[allow(dead_code, reason = "its end counts")]
     in_process: forks::User,
-    busy: Duration,
-    cache: HashMap<LockName, Cached>,
+    pub(super) busy: Duration,
+    pub(super) cache: HashMap<LockName, Cached>,
+    /// The table of shares is known to exist, or was made in this transaction.
+    pub(super) has_shares: Cell<bool>,
+    /// A table was made in this transaction. Its pages are written to the file at once, so that a full
+    /// disk cannot prevent the log from being written back.
+    pub(super) has_grown: Cell<bool>,
     /// The disk was full when this transaction was written.
     full: Cell<bool>,
     /// Host time, if a test has stopped it.
     #[cfg(feature = "_testkit")]
     #[cfg(test)]
     pub(crate) stopped_us: Option<u64>,
-}
-
-/// A state and the row that it was read from, or written to.
-struct Cached {
-    change: i64,
-    bytes: Vec<u8>,
-    state: LockState,
-}
-
-/// The `change` of a row, and its bytes unless they are cached with the same `change`.
-type Found = (i64, Option<Vec<u8>>);
-
-/// A lock as an operation found it.
-struct Loaded {
-    /// The `change` of the row; `None` if there was no row.
-    change: Option<i64>,
-    bytes: Vec<u8>,
-    state: LockState,
 }
 
 /// Names of locks, and where to continue.
@@ -161,6 +146,8 @@ impl HostFile {
             in_process,
             busy,
             cache: HashMap::new(),
+            has_shares: Cell::new(false),
+            has_grown: Cell::new(false),
             full: Cell::new(false),
             #[cfg(feature = "_testkit")]
             #[cfg(test)]
@@ -244,14 +231,14 @@ impl HostFile {
         op: &Op,
         rules: &Rules,
         world: &dyn World,
-        see: impl FnOnce(&Snapshot),
+        see: impl FnOnce(&LockState),
     ) -> Result<(Answer, Vec<Effect>), StoreError> {
         if matches!(op, Op::Inspect { .. } | Op::Place { .. }) {
             return self.look(name, op, rules, world);
         }
         let (done, cached) = self.transaction(|file| {
             let mut lock = file.load(name)?;
-            see(lock.state.snapshot());
+            see(&lock.state);
             let now_us = file.now_us();
             let done = lock
                 .state
@@ -285,8 +272,8 @@ impl HostFile {
 
     /// The lock as the last operation on this connection left it, if it was held or waited for
     /// then.
-    pub(crate) fn known(&self, name: &LockName) -> Option<&Snapshot> {
-        self.cache.get(name).map(|cached| cached.state.snapshot())
+    pub(crate) fn known(&self, name: &LockName) -> Option<&LockState> {
+        self.cache.get(name).map(|cached| &cached.state)
     }
 
     /// Sets how long calls wait from now on for another process that has the file locked.
@@ -376,7 +363,12 @@ impl HostFile {
         let done = self.check().and_then(|()| work(self));
         let committed = match done {
             Ok(value) => match execute(&self.db, "COMMIT") {
-                Ok(()) => return Ok(value),
+                Ok(()) => {
+                    if self.has_grown.take() {
+                        self.write_back();
+                    }
+                    return Ok(value);
+                }
                 Err(error) => Err(self.failed_in(&error, true)),
             },
             Err(error) => Err(error),
@@ -385,9 +377,14 @@ impl HostFile {
         if self.full.take() {
             // Once the whole log is written back, it starts over: the next attempt overwrites it,
             // and needs space only for new locks.
-            let _ = self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+            self.write_back();
         }
         committed
+    }
+
+    /// Writes the log back to the file. If a concurrent user is in the way, that happens later.
+    fn write_back(&self) {
+        let _ = self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
     }
 
     /// Begins a transaction, within `left`. If another process has the file, this one stands in
@@ -415,6 +412,8 @@ impl HostFile {
     }
 
     fn roll_back(&mut self) {
+        self.has_shares.set(false);
+        self.has_grown.set(false);
         // Some errors have already done it. The cache contains only what was committed.
         if !self.db.is_autocommit() {
             let _ = execute(&self.db, "ROLLBACK");
@@ -513,92 +512,17 @@ impl HostFile {
     /// Makes this the lock's state.
     #[cfg(feature = "_testkit")]
     #[cfg(test)]
-    pub(crate) fn put(&mut self, name: &LockName, state: &Snapshot) -> Result<(), StoreError> {
+    pub(crate) fn put(&mut self, name: &LockName, state: &LockState) -> Result<(), StoreError> {
         self.transaction(|file| {
             let lock = file.load(name)?;
-            let state = LockState::from_snapshot(state.clone());
+            let state = state.clone();
             file.store(name, file.now_us(), Loaded { state, ..lock }).map(drop)
         })
     }
 
-    fn load(&mut self, name: &LockName) -> Result<Loaded, StoreError> {
-        let found = self.find(name, |_| Ok(()))?;
-        self.decoded(name, found)
-    }
-
-    /// The `change` of the lock's row, and its bytes unless they are cached. `meanwhile` runs if
-    /// there is a row.
-    fn find(
-        &self,
-        name: &LockName,
-        meanwhile: impl Fn(&Self) -> rusqlite::Result<()>,
-    ) -> Result<Option<Found>, StoreError> {
-        let known = self.cache.get(name).map(|known| known.change);
-        patiently(&self.path, self.busy, || {
-            let sql = "SELECT change, state FROM lock WHERE name = ?1";
-            let mut statement = self.db.prepare_cached(sql)?;
-            let row = statement.query_row([name.as_bytes()], |row| {
-                let change: i64 = row.get(0)?;
-                let bytes =
-                    if known == Some(change) { None } else { Some(row.get::<_, Vec<u8>>(1)?) };
-                meanwhile(self)?;
-                Ok((change, bytes))
-            });
-            row.optional()
-        })
-    }
-
-    /// What was found, from the cache or decoded.
-    fn decoded(&mut self, name: &LockName, found: Option<Found>) -> Result<Loaded, StoreError> {
-        let known = self.cache.remove(name);
-        match (found, known) {
-            (None, _) => {
-                Ok(Loaded { change: None, bytes: Vec::new(), state: LockState::default() })
-            }
-            (Some((change, None)), Some(known)) => {
-                Ok(Loaded { change: Some(change), bytes: known.bytes, state: known.state })
-            }
-            (Some((change, bytes)), _) => {
-                let bytes = bytes.unwrap_or_default();
-                let keys = codec::decode(name, &bytes).map_err(|damage| {
-                    let mut error = fault::damaged(&self.path, format_args!("a row, {}", damage.0));
-                    error.error = error.error.on(name);
-                    error
-                })?;
-                Ok(Loaded { change: Some(change), bytes, state: LockState::from_snapshot(keys) })
-            }
-        }
-    }
-
-    /// Writes the lock's row, if it has changed.
-    fn store(&mut self, name: &LockName, now_us: u64, lock: Loaded) -> Result<Cached, StoreError> {
-        let Loaded { change, bytes: before, state } = lock;
-        let mut bytes = Vec::with_capacity(before.len());
-        codec::encode(name, state.snapshot(), &mut bytes);
-        if let Some(change) = change
-            && bytes == before
-        {
-            return Ok(Cached { change, bytes, state });
-        }
-        // Never the same twice for one name, not even after the row was removed: time has passed by
-        // then, and `change` is never behind it.
-        let next = now_us.cast_signed().max(change.map_or(0, |change| change + 1));
-        let idle_ms = idle_ms(&state, now_us).map(u64::cast_signed);
-        let sql = match change {
-            Some(_) => "UPDATE lock SET change = ?2, idle_ms = ?3, state = ?4 WHERE name = ?1",
-            None => "INSERT INTO lock (name, change, idle_ms, state) VALUES (?1, ?2, ?3, ?4)",
-        };
-        let written = self.prepared(sql)?.execute(params![name.as_bytes(), next, idle_ms, bytes]);
-        written.map_err(|error| self.failed(&error))?;
-        if change.is_none() && now_us.is_multiple_of(SWEEP_EACH) {
-            self.sweep(now_us).map_err(|error| self.failed(&error))?;
-        }
-        Ok(Cached { change: next, bytes, state })
-    }
-
     /// Forgets locks that have long been unused, some at a time. Each call continues where the last
     /// one ended, whichever process made it.
-    fn sweep(&self, now_us: u64) -> rusqlite::Result<()> {
+    pub(super) fn sweep(&self, now_us: u64) -> rusqlite::Result<()> {
         let db = &self.db;
         let cursor: Option<Vec<u8>> = value(db, "sweep")?;
         let cursor = cursor.unwrap_or_default();
@@ -621,24 +545,6 @@ impl HostFile {
         }
         Ok(())
     }
-
-    fn keep_loaded(&mut self, name: &LockName, lock: Loaded) {
-        if let Some(change) = lock.change {
-            self.keep(name, Cached { change, bytes: lock.bytes, state: lock.state });
-        }
-    }
-
-    /// Keeps the state of a lock in use. Reading that of an idle lock is faster than finding it
-    /// here.
-    fn keep(&mut self, name: &LockName, cached: Cached) {
-        if cached.state.is_idle() {
-            return;
-        }
-        if self.cache.len() >= CACHED_MAX {
-            self.cache.clear();
-        }
-        self.cache.insert(name.clone(), cached);
-    }
 }
 
 impl Drop for HostFile {
@@ -650,7 +556,7 @@ impl Drop for HostFile {
 /// When the row can be removed without losing anything, in milliseconds; `None` while the lock is
 /// in use. Everything in an idle lock except its token expires, and the next token comes from the
 /// time.
-fn idle_ms(state: &LockState, now_us: u64) -> Option<u64> {
+pub(super) fn idle_ms(state: &LockState, now_us: u64) -> Option<u64> {
     let k = state.snapshot();
     let rest = [k.state_expires, k.beats_expires, k.scores_expires, Some(now_us / 1_000)];
     let token = k.token.unwrap_or(0) / 1_000 + 1;
@@ -664,7 +570,7 @@ pub(super) fn after_reboot(keys: &Snapshot) -> Snapshot {
 
 pub(super) fn row_of(name: &LockName, keys: Snapshot, now_us: u64) -> (Vec<u8>, Option<i64>) {
     let mut bytes = Vec::new();
-    codec::encode(name, &keys, &mut bytes);
+    codec::encode(name, &keys, None, &mut bytes);
     (bytes, idle_ms(&LockState::from_snapshot(keys), now_us).map(u64::cast_signed))
 }
 

@@ -5,9 +5,10 @@
 //! leases are.
 
 use super::file::HostFile;
+use super::parts::{self, Part, Parts};
 use super::{around, codec};
 use crate::store::StoreError;
-use fairlock_core::{ClientId, LockName, SimpleValue, Snapshot, Token};
+use fairlock_core::{ClientId, LockName, LockState, OwnerId, SimpleValue, Snapshot, Token};
 use rusqlite::{OptionalExtension, params};
 use std::collections::HashSet;
 
@@ -30,17 +31,24 @@ impl HostFile {
             let sql = "SELECT name, state FROM lock WHERE name > ?1 AND idle_ms IS NULL ORDER BY name LIMIT ?2";
             let mut statement = file.db.prepare_cached(sql)?;
             let rows = statement.query_map(params![after, limit], |row| {
-                Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Vec<u8>>(1)?))
+                let (name, state): (Vec<u8>, Vec<u8>) = (row.get(0)?, row.get(1)?);
+                // Those of shares, who have rows of their own.
+                let owners = match codec::mark(&state) {
+                    Some(_) => parts::owners(&file.db, &name)?,
+                    None => Vec::new(),
+                };
+                Ok((name, state, owners))
             })?;
             rows.collect::<rusqlite::Result<Vec<_>>>()
         })?;
         let more = rows.len() as u64 == u64::from(limit);
-        let next = rows.last().filter(|_| more).map(|(name, _)| name.clone());
-        let names = rows.into_iter().filter_map(|(name, state)| {
+        let next = rows.last().filter(|_| more).map(|(name, ..)| name.clone());
+        let names = rows.into_iter().filter_map(|(name, state, owners)| {
             let name = LockName::new(&name).ok()?;
             // An unreadable lock is an error for everyone who wants it, with or without the proof.
             let lock = codec::decode(&name, &state).ok()?;
-            clients(&lock).any(|client| dead.contains(&client)).then_some(name)
+            let of_shares = owners.iter().filter_map(OwnerId::client);
+            clients(&lock).chain(of_shares).any(|it| dead.contains(&it)).then_some(name)
         });
         Ok((names.collect(), next))
     }
@@ -50,12 +58,28 @@ impl HostFile {
     /// # Errors
     /// As [`HostFile::apply`].
     pub(super) fn is_held_under(&self, name: &LockName, token: Token) -> Result<bool, StoreError> {
-        let state: Option<Vec<u8>> = self.read(|file| {
+        let found = self.read(|file| {
             let mut statement = file.db.prepare_cached("SELECT state FROM lock WHERE name = ?1")?;
-            statement.query_row([name.as_bytes()], |row| row.get(0)).optional()
+            let row = statement.query_row([name.as_bytes()], |row| {
+                let state: Vec<u8> = row.get(0)?;
+                let rows = match codec::mark(&state) {
+                    Some(_) => parts::read(&file.db, name, i64::MIN)?,
+                    None => Vec::new(),
+                };
+                Ok((state, rows))
+            });
+            row.optional()
         })?;
-        let lock = state.and_then(|state| codec::decode(name, &state).ok());
-        Ok(lock.is_some_and(|lock| is_held_under(&lock, token, self.now_us() / 1_000)))
+        let (Some((state, rows)), now_ms) = (found, self.now_us() / 1_000) else {
+            return Ok(false);
+        };
+        let mut shares = Parts::new();
+        let has_share = |part: &Part| matches!(part, Part::Holds(hold) if hold.token == token && now_ms <= hold.ends_ms);
+        if parts::add(name, rows, &mut shares).is_ok() && shares.values().any(has_share) {
+            return Ok(true);
+        }
+        let lock = codec::decode(name, &state).ok();
+        Ok(lock.is_some_and(|lock| is_held_under(&lock, token, now_ms)))
     }
 }
 
@@ -67,7 +91,14 @@ fn is_held_under(lock: &Snapshot, token: Token, now_ms: u64) -> bool {
     }
 }
 
-/// The clients that hold the lock or wait for it.
-pub(super) fn clients(lock: &Snapshot) -> impl Iterator<Item = ClientId> {
+/// The clients that hold the lock or wait for it, or for shares of it.
+pub(super) fn all_clients(lock: &LockState) -> impl Iterator<Item = ClientId> {
+    let holders = lock.shares().into_iter().flat_map(|shares| shares.holds().keys());
+    let of_shares = holders.chain(lock.line()).filter_map(OwnerId::client);
+    clients(lock.snapshot()).chain(of_shares)
+}
+
+/// The clients that hold the lock or wait for it, as far as its own row says.
+fn clients(lock: &Snapshot) -> impl Iterator<Item = ClientId> {
     around::holder(lock).into_iter().chain(lock.queue.iter().filter_map(|owner| owner.client()))
 }

@@ -160,6 +160,10 @@ impl World for Kernel<'_> {
         client != self.own && *self.found.borrow_mut().entry(client).or_insert_with(ask)
     }
 
+    fn proves_death(&self) -> bool {
+        true
+    }
+
     fn is_left(&self, client: ClientId, token: Token) -> bool {
         is_left(self.folder, client, self.name, token)
     }

@@ -8,10 +8,10 @@
 //! - `mounts`: checks that neither the file nor a part of it is a mount of its own;
 //! - `boot`: host time, which all processes of the host share;
 //! - `schema`: the tables, and files of other versions or other programs;
-//! - `codec`: a lock's state as bytes;
+//! - `codec`: a lock's state as bytes; `parts`: its shares, which have rows of their own;
 //! - `opening`: from a path to a file of the right version in the right boot;
-//! - `file`: the transactions; `turns`: whose turn it is to write, among the clients of a process;
-//!   `line`: the same among processes; `patience`: tries again;
+//! - `file`: the transactions; `rows`: a lock's rows in one of them; `turns`: whose turn it is to
+//!   write, among the clients of a process; `line`: the same among processes; `patience`: tries again;
 //! - `users`: who uses the file, and that all of them use the same one; `views`: whether they still
 //!   do;
 //! - `forks`: which processes may use SQLite at all;
@@ -21,7 +21,8 @@
 //! - `hand`: a client's thread that may block;
 //! - `folder`: what clients keep beside the file; `liveness`: which of them are alive; `watch`: who
 //!   learns of whose death; `wake_up`: messages between clients; `deadlines`: when heartbeats are
-//!   due; `around` and `early`: who has to look at a lock after an operation; `cleanup`: removes what dead clients left; `graves`: which locks still name them.
+//!   due; `around`, `early` and `heads`: who has to look at a lock after an operation; `cleanup`: removes
+//!   what dead clients left; `graves`: which locks still name them.
 
 mod around;
 mod boot;
@@ -36,12 +37,15 @@ mod folder;
 mod forks;
 mod graves;
 mod hand;
+mod heads;
 mod line;
 mod liveness;
 mod mounts;
 mod opening;
+mod parts;
 mod patience;
 mod place;
+mod rows;
 mod schema;
 mod store;
 mod turns;

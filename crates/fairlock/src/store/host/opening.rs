@@ -8,7 +8,7 @@ use super::patience::patiently;
 use super::schema::{self, Found, Schema};
 use super::users::{self, User};
 use super::views::Views;
-use super::{codec, fault, folder, forks, place};
+use super::{codec, fault, folder, forks, parts, place};
 use crate::base::clock::{Moment, lock};
 use crate::base::error::{Error, ErrorKind};
 use crate::store::StoreError;
@@ -327,6 +327,7 @@ fn begin_boot(db: &Connection, boot: &Boot, wall: Duration) -> rusqlite::Result<
     let seen_us = floor.max(change.unwrap_or(0)).cast_unsigned();
     let now_us = u64::try_from(wall.as_micros()).unwrap_or(0).max(seen_us + 1);
     free_all(db, now_us)?;
+    parts::clear(db)?;
     db.execute("DELETE FROM client", [])?;
     set_value(db, "floor_us", now_us.cast_signed())?;
     set_value(db, "boot", said_of_boot(&boot.id, now_us.saturating_sub(boot.since_us())))

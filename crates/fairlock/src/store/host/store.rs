@@ -6,7 +6,7 @@
 //! another thread and back. If somebody else has the file, the call continues on a thread that may
 //! block, one call of a client at a time.
 
-use super::around::{beats_apart, behind_leaver, behind_of};
+use super::around::{acquire_of, beats_apart, behind_leaver, behind_of};
 use super::cleanup;
 use super::deadlines::Deadlines;
 use super::early::Before;
@@ -14,6 +14,7 @@ use super::file::{HostFile, OpenOptions};
 use super::folder::{self, Folder};
 use super::graves;
 use super::hand::Hand;
+use super::heads::LineBefore;
 use super::liveness::{self, Kernel, Liveness};
 use super::wake_up::{self, Message, WakeUp};
 use super::watch::Watches;
@@ -25,8 +26,8 @@ use crate::settings::config::{Address, Config};
 use crate::store::entry::LockEntry;
 use crate::store::{Boxed, Cursor, Event, Events, Page, Reply, Store, StoreError, Topic};
 use fairlock_core::{
-    Acquire, Answer, Body, Channel, ClientId, Effect, Kind, LockName, Mode, Op, OwnerId, Payload,
-    REGISTRY_TTL_MS, Rules, Snapshot, Token, has_queue,
+    Answer, Body, Channel, ClientId, Effect, Kind, LockName, LockState, Mode, Op, OwnerId, Payload,
+    REGISTRY_TTL_MS, Rules, Token, has_queue,
 };
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
@@ -272,16 +273,17 @@ impl Inner {
     /// Carries out one operation on the file, and checks what follows from it.
     fn carry_out(&self, file: &mut HostFile, name: &LockName, op: &Op) -> Result<Done, StoreError> {
         let world = Kernel::new(&self.folder, self.client, name);
-        let (mut behind, mut earlier) = (None, None);
+        let (mut behind, mut earlier, mut line) = (None, None, LineBefore::default());
         let quiet = match op {
             Op::Beat { client, waiters } => {
                 file.beat_quietly(name, (*client, waiters), &self.rules, &world, KEPT_MS)?
             }
             _ => None,
         };
-        let see = |before: &Snapshot| {
+        let see = |before: &LockState| {
             behind = behind_leaver(before, op);
             earlier = Some(Before::of(before, op));
+            line = LineBefore::of(before);
         };
         let (mut answer, mut effects) = match quiet {
             Some(answer) => (answer, Vec::new()),
@@ -291,20 +293,25 @@ impl Inner {
         self.bury(world);
         let mut moved = match (op, &answer.body) {
             (Op::Leave { .. }, Body::Left) => behind,
-            (Op::Acquire(Acquire { order: Some(_), owner, .. }), Body::Queued { .. }) => {
-                file.known(name).and_then(|now| behind_of(now, owner))
+            (_, Body::Queued { .. }) => {
+                let returns = acquire_of(op).filter(|acquire| acquire.order.is_some());
+                returns.and_then(|it| behind_of(file.known(name)?, &it.owner))
             }
             _ => None,
         };
         moved = moved.filter(|client| *client != self.client);
         self.look_around(file, name, op, &answer, &mut effects);
         if let Some(now) = file.known(name)
-            && earlier.is_some_and(|before| before.ends_early(now))
+            && let Some(before) = earlier
         {
-            // Nobody else would look when it ends.
-            moved = now.queue.front().and_then(OwnerId::client).or(moved);
-            if matches!(op, Op::Renew { kind, .. } if !has_queue(*kind)) {
-                effects.push(Effect { channel: Channel::Base, payload: Payload::Zero });
+            let head = line.to_tell(now).filter(|client| *client != self.client);
+            moved = head.or(moved);
+            if before.ends_early(now) {
+                // Nobody else would look when it ends.
+                moved = now.line().next().and_then(OwnerId::client).or(moved);
+                if matches!(op, Op::Renew { kind, .. } if !has_queue(*kind)) {
+                    effects.push(Effect { channel: Channel::Base, payload: Payload::Zero });
+                }
             }
         }
         self.space_out(name, &mut answer.body);
@@ -328,7 +335,7 @@ impl Inner {
         effects: &mut Vec<Effect>,
     ) {
         // A try has taken nothing yet, and may find the lock free behind the dead.
-        let is_try = matches!(op, Op::Acquire(acquire) if acquire.mode == Mode::Try);
+        let is_try = acquire_of(op).is_some_and(|acquire| acquire.mode == Mode::Try);
         let again = if is_try { op } else { &Op::Nudge };
         for _ in 0..MORE_MAX {
             if !answer.more {
@@ -351,7 +358,7 @@ impl Inner {
         let mut file = lock(&self.file);
         let sent = Moment::now();
         let done = self.carry_out(&mut file, name, &Op::Nudge).ok()?;
-        let named = file.known(name).map(|now| graves::clients(now).collect());
+        let named = file.known(name).map(|now| graves::all_clients(now).collect());
         drop(file);
         self.deliver(name, sent, done);
         Some(named.unwrap_or_default())
@@ -465,7 +472,7 @@ impl Inner {
         let mut page =
             Page { entries: Vec::new(), next: names.next.map(Cursor::After), looked_at: keys };
         for name in names.names {
-            for kind in [Kind::Fair, Kind::Simple] {
+            for kind in [Kind::Fair, Kind::Simple, Kind::ReadWrite, Kind::Semaphore] {
                 let world = Kernel::new(&self.folder, self.client, &name);
                 let op = Op::Inspect { kind, limit: 0 };
                 match file.apply(&name, &op, &self.rules, &world) {
@@ -540,6 +547,10 @@ impl Store for HostStore {
         self.0.deadlines.sleep(pause)
     }
 
+    fn has_shares(&self) -> bool {
+        true
+    }
+
     fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
         if let Topic::Base(name) = topic {
             let mut listened = lock(&self.0.listened);
@@ -561,7 +572,7 @@ impl Store for HostStore {
             listened.remove(name);
             cleanup::unlisten(&self.0.folder, name, self.0.client);
             drop(listened);
-            self.0.watches.set(&topic, None);
+            self.0.watches.set(&topic, &[]);
         }
     }
 

@@ -1,5 +1,5 @@
 //! Whose death this client wants to learn of: for each lock that it waits for, the client before
-//! it.
+//! it, or those that hold it.
 //!
 //! One task for each of them sleeps until the kernel reports that its FIFO has no writer any more.
 
@@ -30,8 +30,8 @@ pub(super) struct Watches {
 
 #[derive(Default)]
 struct State {
-    /// The client that is watched for each topic.
-    before: HashMap<Topic, ClientId>,
+    /// The clients that are watched for each topic.
+    before: HashMap<Topic, Vec<ClientId>>,
     posts: HashMap<ClientId, Post>,
 }
 
@@ -46,34 +46,39 @@ impl Watches {
         Arc::new(Self { folder, events, runtime, state: Mutex::default() })
     }
 
-    /// The client that is watched for `topic`.
-    pub(super) fn watched(&self, topic: &Topic) -> Option<ClientId> {
-        lock(&self.state).before.get(topic).copied()
+    /// Whether `client` is watched for `topic`.
+    pub(super) fn watches(&self, topic: &Topic, client: ClientId) -> bool {
+        lock(&self.state).before.get(topic).is_some_and(|before| before.contains(&client))
     }
 
-    /// Watches `client`, and nobody else, for `topic` from now on. If it is dead or dies, `topic`
-    /// is woken once.
-    pub(super) fn set(self: &Arc<Self>, topic: &Topic, client: Option<ClientId>) {
+    /// Watches these clients, and nobody else, for `topic` from now on. For each that is dead or dies,
+    /// `topic` is woken once.
+    pub(super) fn set(self: &Arc<Self>, topic: &Topic, clients: &[ClientId]) {
         let mut state = lock(&self.state);
-        if state.before.get(topic).copied() == client {
+        let state = &mut *state;
+        if state.before.get(topic).map_or(&[][..], Vec::as_slice) == clients {
             return;
         }
-        if let Some(former) = state.before.remove(topic)
-            && let Some(post) = state.posts.get_mut(&former)
-        {
+        let former = state.before.remove(topic).unwrap_or_default();
+        for client in former.iter().filter(|client| !clients.contains(client)) {
+            let Some(post) = state.posts.get_mut(client) else { continue };
             post.topics.remove(topic);
             if post.topics.is_empty() {
                 post.task.abort();
-                state.posts.remove(&former);
+                state.posts.remove(client);
             }
         }
-        let Some(client) = client else { return };
-        state.before.insert(topic.clone(), client);
-        let post = state.posts.entry(client).or_insert_with(|| {
-            let watch = Arc::clone(self).run(client);
-            Post { topics: HashSet::new(), task: self.runtime.spawn(watch).abort_handle() }
-        });
-        post.topics.insert(topic.clone());
+        if clients.is_empty() {
+            return;
+        }
+        state.before.insert(topic.clone(), clients.to_vec());
+        for client in clients.iter().filter(|client| !former.contains(client)) {
+            let post = state.posts.entry(*client).or_insert_with(|| {
+                let watch = Arc::clone(self).run(*client);
+                Post { topics: HashSet::new(), task: self.runtime.spawn(watch).abort_handle() }
+            });
+            post.topics.insert(topic.clone());
+        }
     }
 
     async fn run(self: Arc<Self>, client: ClientId) {
@@ -87,7 +92,11 @@ impl Watches {
             let mut state = lock(&self.state);
             let post = state.posts.remove(&client);
             for topic in post.iter().flat_map(|post| &post.topics) {
-                state.before.remove(topic);
+                let Some(before) = state.before.get_mut(topic) else { continue };
+                before.retain(|watched| *watched != client);
+                if before.is_empty() {
+                    state.before.remove(topic);
+                }
             }
             post
         };

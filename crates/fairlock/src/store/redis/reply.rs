@@ -50,7 +50,7 @@ fn decode(value: Value) -> Option<Answer> {
         b"freed" => Body::Freed,
         b"nothing" => Body::Nothing,
         b"nudged" => Body::Nudged,
-        b"forced" => Body::Forced { holder: r.maybe_owner()? },
+        b"forced" => Body::Forced { holder: r.maybe_owner()?, others: 0 },
         b"beat" => {
             let (retry_ms, foreign) = (r.maybe_count()?, r.flag()?);
             let held = match (r.words.next()?, r.words.next()?, r.words.next()?) {
@@ -68,7 +68,7 @@ fn decode(value: Value) -> Option<Answer> {
         b"inspected" => Body::Inspected(Box::new(inspection(&mut r)?)),
         _ => return None,
     };
-    r.is_read().then_some(Answer { now_ms, more, removed, body })
+    r.is_read().then_some(Answer { now_ms, more, removed, other_limit: false, body })
 }
 
 fn inspection<'a>(r: &mut Reader<'a, impl Iterator<Item = &'a [u8]>>) -> Option<Inspection> {

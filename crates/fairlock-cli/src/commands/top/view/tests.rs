@@ -26,6 +26,7 @@ fn waiter(place: usize, who: &str, alive: Option<bool>) -> Waiter {
         id: format!("id-{place}"),
         who: (!who.is_empty()).then(|| who.to_owned()),
         waits_for: alive.map(|_| secs(60 + place as u64)),
+        wants: None,
         alive,
     }
 }
@@ -44,8 +45,16 @@ fn app() -> App {
         ];
         let mut java = facts("reports/日本", "", 7);
         java.token = None;
-        java.holder = Some(Holder { id: JAVA.to_owned(), who: None, held_for: None, count: 2 });
         java.left = Some(secs(29));
+        java.holder = Some(Holder {
+            id: JAVA.to_owned(),
+            who: None,
+            held_for: None,
+            count: 2,
+            permits: None,
+            left: java.left,
+        });
+        java.cell = JAVA.to_owned();
         let free = facts("old\u{1b}[2J", "", 9);
         let looked = vec![nightly, java, free];
         let looked = Looked { facts: looked, all: true, searched: true, ..Looked::default() };
@@ -110,6 +119,56 @@ held by ann@web-1, pid 42, backup-id, for 2.5s, runs out in 27s unless renewed
       and 1 more in the queue
 q quit  up/down select  s sort  r reverse  / filter  u take the lock away",
     );
+}
+
+/// A semaphore with more holders than are listed, limits that differ, and a wide request.
+#[test]
+fn several_holders() {
+    let mut app = App::new(Sort::Waiting, "", secs(0));
+    let mut fetch = facts("fetch", "ann@web-1, pid 42, fetch", 12);
+    fetch.kind = Some(Kind::Semaphore);
+    let one = fetch.holder.clone().unwrap();
+    fetch.holders = vec![Holder { permits: Some("1 permit".to_owned()), ..one }; 6];
+    fetch.holding = 70;
+    fetch.cell = "70 of 80-90 permits, ann@web-1, pid 42, fetch, and 69 others".to_owned();
+    fetch.usage = ["70 of 90 permits in use", "limits from 80 to 90"].map(str::to_owned).into();
+    fetch.waiting = 1;
+    let wide = waiter(1, "bob@web-2, pid 7, sh", Some(true));
+    fetch.queue = vec![Waiter { wants: Some("60 permits".to_owned()), ..wide }];
+    app.take(secs(1), Looked { facts: vec![fetch], all: true, ..Looked::default() });
+    is_screen(
+        &app,
+        (100, 24),
+        1,
+        "\
+fairlock top  redis://locks.example  1 in use, 0 free  every 1s
+sort: waiting
+  NAME                       HOLDER                                  FOR    LEFT   WAITING CHANGES/S
+> fetch                      70 of 80-90 permits, ann@web-1, pid 42, 2.5s   27s    1       -
+
+
+
+
+
+
+
+
+
+────────────────────────────────────────────────────────────────────────────────────────────────────
+fetch  kind semaphore  token 12
+held by 70, 70 of 90 permits in use, limits from 80 to 90
+      ann@web-1, pid 42, fetch, 1 permit, for 2.5s, runs out in 27s unless renewed
+      ann@web-1, pid 42, fetch, 1 permit, for 2.5s, runs out in 27s unless renewed
+      ann@web-1, pid 42, fetch, 1 permit, for 2.5s, runs out in 27s unless renewed
+      ann@web-1, pid 42, fetch, 1 permit, for 2.5s, runs out in 27s unless renewed
+      ann@web-1, pid 42, fetch, 1 permit, for 2.5s, runs out in 27s unless renewed
+      and 65 more that hold it
+   1. bob@web-2, pid 7, sh, 60 permits, for 1m01s
+q quit  up/down select  s sort  r reverse  / filter  u take the lock away",
+    );
+    app.press(Press::Char('u'));
+    let Mode::Confirm(force) = &app.mode else { panic!("{:?}", app.mode) };
+    assert_eq!((force.holding, force.kind), (70, Some(Kind::Semaphore)));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 fn bytes(name: &LockName, snapshot: &Snapshot) -> Vec<u8> {
     let mut out = vec![1, 2, 3];
-    encode(name, snapshot, &mut out);
+    encode(name, snapshot, None, &mut out);
     out
 }
 

@@ -11,7 +11,7 @@ use std::fs;
 
 fn encode(snapshot: &Snapshot) -> Vec<u8> {
     let mut out = Vec::new();
-    super::super::codec::encode(&name("job"), snapshot, &mut out);
+    super::super::codec::encode(&name("job"), snapshot, None, &mut out);
     out
 }
 

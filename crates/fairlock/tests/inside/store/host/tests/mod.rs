@@ -1,6 +1,7 @@
 //! The file of the host store, without a store on top of it.
 //!
-//! - `codec`: states as bytes, and bytes that are not a state;
+//! - `codec`: states as bytes, and bytes that are not a state; `parts`: the same for shares;
+//! - `lines`: lines for shares, in the file and in the core;
 //! - `fuzz`: arbitrary bytes as rows, messages and whole files;
 //! - `transactions`: several connections to one file, the cache, names and clients;
 //! - `places`: paths, permissions and file systems that are refused, and the files' permissions;
@@ -18,6 +19,8 @@ mod dead;
 mod fixture;
 mod fuzz;
 mod kills;
+mod lines;
+mod parts;
 mod places;
 mod time;
 mod transactions;

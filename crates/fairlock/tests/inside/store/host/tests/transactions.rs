@@ -2,7 +2,9 @@ use super::super::HostFile;
 use super::fixture::*;
 use crate::ErrorKind;
 use crate::settings::client_info::ClientInfo;
-use fairlock_core::{Body, Channel, Kind, Mode, Op, OwnerId, Rules, SimpleValue, Snapshot, Token};
+use fairlock_core::{
+    Body, Channel, Kind, LockState, Mode, Op, OwnerId, Rules, SimpleValue, Snapshot, Token,
+};
 use std::time::SystemTime;
 
 /// Two connections to one file are two clients of one store.
@@ -98,7 +100,7 @@ fn d01_a_row_that_is_no_lock_is_refused_and_stays() {
     ] {
         let fixture = Fixture::new();
         let mut file = fixture.open();
-        file.put(&name("job"), &state).unwrap();
+        file.put(&name("job"), &LockState::from_snapshot(state.clone())).unwrap();
         let before = row(&file, "job");
         let token = Token::new(5).unwrap();
         let operations = [

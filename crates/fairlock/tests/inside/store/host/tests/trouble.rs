@@ -132,7 +132,7 @@ fn a_full_disk_loses_nothing() {
     assert_eq!(released, (Body::Released, 1), "and hands the lock on");
     fs::remove_file(filler).unwrap();
     let op = Op::Force { kind: Kind::Fair };
-    assert_eq!(body(&mut file, "job", &op), Body::Forced { holder: Some(owner(2)) });
+    assert_eq!(body(&mut file, "job", &op), Body::Forced { holder: Some(owner(2)), others: 0 });
     take(&mut file, &lock, 1);
     let said: String = file.db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(said, "ok");

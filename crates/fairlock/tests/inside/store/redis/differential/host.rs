@@ -32,7 +32,9 @@ impl Host {
     /// Copies what others did to the keys into the file.
     pub(super) fn set(&mut self, now_us: u64, state: &Snapshot) {
         self.file.stopped_us = Some(now_us);
-        self.file.put(&self.name, state).expect("the state is written");
+        self.file
+            .put(&self.name, &LockState::from_snapshot(state.clone()))
+            .expect("the state is written");
     }
 
     /// Carries out `op` in the file and compares the result with the core's.

@@ -202,7 +202,7 @@ impl Subject for File {
     fn lose(&mut self, which: usize) {
         self.core.lose(which);
         self.file.stopped_us = Some(self.core.now_us);
-        self.file.put(&self.name, self.core.lock.snapshot()).expect("the state is written");
+        self.file.put(&self.name, &self.core.lock).expect("the state is written");
     }
 
     fn comes(&mut self, number: u64) {

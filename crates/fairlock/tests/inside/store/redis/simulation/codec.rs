@@ -259,7 +259,7 @@ pub(super) fn answer(answer: &Answer) -> Vec<u8> {
         Body::Freed => "freed".into(),
         Body::Nothing => "nothing".into(),
         Body::Nudged => "nudged".into(),
-        Body::Forced { holder } => {
+        Body::Forced { holder, .. } => {
             rest.extend(holder.as_ref().map(OwnerId::to_bytes));
             "forced".into()
         }

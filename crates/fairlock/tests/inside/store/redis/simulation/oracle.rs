@@ -625,7 +625,7 @@ mod tests {
                 oracle.after(
                     &name,
                     &op,
-                    &Answer { now_ms: 1, more: false, removed: 0, body },
+                    &Answer { now_ms: 1, more: false, removed: 0, other_limit: false, body },
                     keys,
                 );
             };
