@@ -1,8 +1,8 @@
-//! Readers and writers of one lock in `memory:`, who come again at once: how long a writer waits at
-//! most.
+//! Readers and writers of one lock who come again at once: how long a writer waits at most.
 
 use crate::stats::{percentile, ratio, us};
 use fairlock::Client;
+use fairlock_testkit::tempdir::TempDir;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -29,11 +29,15 @@ pub(crate) fn report(span: Duration) {
         .enable_all()
         .build()
         .expect("a runtime");
-    runtime.block_on(measure(span));
+    let folder = TempDir::new();
+    let file = format!("sqlite:{}", folder.path().join("locks").display());
+    for url in ["memory:", &file] {
+        runtime.block_on(on(url, span));
+    }
 }
 
-async fn measure(span: Duration) {
-    let client = Client::connect("memory:").await.unwrap();
+async fn on(url: &str, span: Duration) {
+    let client = Client::connect(url).await.unwrap();
     let (mut grants, mut worst, mut factors) = (0, Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let (round, longest) = round(&client, span / ROUNDS).await;
@@ -43,8 +47,9 @@ async fn measure(span: Duration) {
         worst.push(longest);
     }
     factors.sort_by(f64::total_cmp);
+    let store = url.split_inclusive(':').next().unwrap_or(url);
     println!(
-        "mix, memory: {TASKS} tasks, {} of them read: {:.0} grants/s; a writer's longest wait {}, \
+        "mix, {store} {TASKS} tasks, {} of them read: {:.0} grants/s; a writer's longest wait {}, \
          {:.2} of the expected one (goal {GOAL}), medians of {ROUNDS} rounds ({:.2} to {:.2})",
         TASKS - WRITERS,
         f64::from(grants) / span.as_secs_f64(),

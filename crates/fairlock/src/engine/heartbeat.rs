@@ -17,6 +17,10 @@ use std::time::Duration;
 /// Shortest time between two such heartbeats of a store without a server.
 const EXACT_APART: Duration = Duration::from_millis(50);
 
+/// Longest time that a heartbeat of such a store is put off because others came before it. It takes
+/// microseconds, and after several deaths in a row somebody waits for it.
+const EXACT_DELAY: Duration = Duration::from_millis(5);
+
 /// Starts the heartbeats for the first waiter of this client on a lock.
 pub(crate) fn begin(context: &Arc<Context>, heartbeat: Arc<Heartbeat>) {
     context.spawn(run(Arc::clone(context), heartbeat));
@@ -42,7 +46,7 @@ async fn run(context: Arc<Context>, heartbeat: Arc<Heartbeat>) {
         match context.waiters.due(name, Moment::now(), woken) {
             // A sleep of zero takes a millisecond and wakes the thread twice.
             Due::After(ahead) if ahead.is_zero() => {}
-            Due::After(ahead) => tokio::time::sleep(ahead).await,
+            Due::After(ahead) => tokio::time::sleep(ahead.min(delay(&context))).await,
             Due::Over(listening) => break listening,
         }
         let began = Moment::now();
@@ -88,6 +92,11 @@ fn least(context: &Context) -> Duration {
     // Without a server the end of a lease is exact: whoever looks then finds that it is over, or
     // that the holder has renewed it, by a third of a lease at least.
     if context.store.is_synchronous() { EXACT_APART } else { context.config.heartbeat / 4 }
+}
+
+/// Longest time that a heartbeat is put off.
+fn delay(context: &Context) -> Duration {
+    if context.store.is_synchronous() { EXACT_DELAY } else { Duration::MAX }
 }
 
 /// Why the waits are over.

@@ -7,7 +7,7 @@
 //! ```text
 //! lock KEY NAME [LEASE_MS]   -> granted KEY TOKEN OWNER AT, or failed KEY KIND AT; `plain` and `simple`
 //!                               in place of `lock` for those kinds, `read` and `write` for a read-write
-//!                               lock, `permit` for one of two permits
+//!                               lock, `permit` for one of two permits, `permits` for both
 //! watch KEY                  -> says KEY STATE REMAINING_MS AT, every few milliseconds
 //! release KEY                -> released KEY OUTCOME AT
 //! detach KEY                 -> detached KEY AT
@@ -284,7 +284,7 @@ async fn work(config: fairlock::Config) {
     while let Some(order) = orders.recv().await {
         let words: Vec<_> = order.split(' ').collect();
         match words[..] {
-            [share @ ("read" | "write" | "permit"), key, name, ..] => {
+            [share @ ("read" | "write" | "permit" | "permits"), key, name, ..] => {
                 let lease = words.get(3).map(|lease_ms| ms(lease_ms.parse().unwrap()));
                 let guard = shared(client.clone(), share.to_owned(), name.to_owned(), lease);
                 let (sender, orders) = unbounded_channel();
@@ -328,6 +328,7 @@ async fn shared(
     Ok(match share.as_str() {
         "read" => rw.read().await?.into_guard(),
         "write" => rw.write().await?.into_guard(),
+        "permits" => permits.acquire_many(2).await?.into_guard(),
         _ => permits.acquire().await?.into_guard(),
     })
 }

@@ -21,7 +21,7 @@ fn take(worker: &mut Worker, share: &str) {
 
 async fn length(client: &Client, share: &str) -> usize {
     match share {
-        "permit" => client.semaphore(JOB, 2).inspect().await.unwrap().queue_len,
+        "permit" | "permits" => client.semaphore(JOB, 2).inspect().await.unwrap().queue_len,
         _ => client.rw_lock(JOB).inspect().await.unwrap().queue_len,
     }
 }
@@ -47,8 +47,7 @@ async fn wait_for(client: &Client, share: &'static str, place: usize) -> Waits {
             _ => permits.acquire().await?.into_guard(),
         })
     });
-    let kind = if share == "permits" { "permit" } else { share };
-    line_is(client, kind, place).await;
+    line_is(client, share, place).await;
     task
 }
 
@@ -183,28 +182,40 @@ fn dead_waiters_for_shares_delay_nobody() {
     });
 }
 
-/// More readers than one waiter watches: the heartbeat finds out about the others.
+/// A client came in by a message, and watched those who had been in its way then. Its next waiter stands
+/// behind others.
 #[test]
-fn one_of_too_many_readers_is_found_with_a_heartbeat() {
-    const OFTEN: Duration = Duration::from_millis(100);
+fn a_client_that_came_in_watches_anew_for_its_next_waiter() {
     let fixture = Fixture::new();
     runtime().block_on(async {
-        let mut crowd = Vec::new();
-        for _ in 0..100 {
-            let client = fixture.client().await;
-            let guard = client.rw_lock(JOB).read().await.unwrap();
-            crowd.push((client, guard));
-        }
-        let waits = fixture.client_with(OFTEN).await;
-        let writer = wait_for(&waits, "write", 1).await;
-        let mut worker = fixture.worker();
-        worker.order("read 0 other");
-        worker.expect("granted 0", SOON);
-        for (client, guard) in crowd {
-            guard.release().await.unwrap();
-            client.shutdown().await;
-        }
-        granted(writer).await.release().await.unwrap();
+        let (client, other) = (fixture.client().await, fixture.client().await);
+        let mut first = fixture.worker();
+        let both = client.semaphore(JOB, 2).acquire_many(2).await.unwrap();
+        let comes = wait_for(&other, "permit", 1).await;
+        both.release().await.unwrap();
+        let has_one = granted(comes).await;
+        take(&mut first, "permit");
+        let next = wait_for(&other, "permit", 1).await;
+        drop(comes_in("one that came in later", &mut first, next).await);
+        drop(has_one);
+    });
+}
+
+/// The same client, whose next waiter stood in the line already, behind one who wants both.
+#[test]
+fn a_client_that_came_in_watches_who_is_before_its_next_waiter() {
+    let fixture = Fixture::new();
+    runtime().block_on(async {
+        let (client, other) = (fixture.client().await, fixture.client().await);
+        let both = client.semaphore(JOB, 2).acquire_many(2).await.unwrap();
+        let comes = wait_for(&other, "permit", 1).await;
+        let mut wide = fixture.worker();
+        enter(&mut wide, &client, "permits", 2).await;
+        let next = wait_for(&other, "permit", 3).await;
+        both.release().await.unwrap();
+        let has_one = granted(comes).await;
+        drop(comes_in("behind one who wants both", &mut wide, next).await);
+        drop(has_one);
     });
 }
 

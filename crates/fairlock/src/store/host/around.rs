@@ -52,7 +52,7 @@ impl Inner {
             }
             (_, Body::Queued { .. }) if acquire_of(op).is_some_and(|a| a.order.is_none()) => {
                 // Behind an older waiter of this client nothing changes.
-                if lock(&self.waits).insert(name.clone(), 0).is_none() {
+                if !lock(&self.waits).contains_key(name) {
                     self.follow(file, name, effects);
                 }
             }
@@ -75,8 +75,8 @@ impl Inner {
         let topic = self.topic(name);
         for removed in 0..=LEFT_MAX {
             let Some(now) = file.known(name) else { break };
-            let Some((at, next)) = stands(now, self.client) else { break };
-            lock(&self.waits).insert(name.clone(), at);
+            let Some((stand, next)) = stands(now, self.client) else { break };
+            lock(&self.waits).insert(name.clone(), stand);
             let (shares, now) = (now.shares(), now.snapshot());
             if let (None, Some(shares)) = (next, shares) {
                 if !self.watch_holders(name, shares, &topic, removed == LEFT_MAX) {
@@ -170,7 +170,8 @@ impl Inner {
     /// Only the first waiters look again when the store expects a change: a crowd would do so in the
     /// same moment, and find that the lock is not for them.
     pub(super) fn space_out(&self, name: &LockName, body: &mut Body) {
-        let is_far = || lock(&self.waits).get(name).is_some_and(|place| place > LOOKOUTS.end());
+        let is_far =
+            || lock(&self.waits).get(name).is_some_and(|stand| stand.place > *LOOKOUTS.end());
         if let Body::Queued { retry_ms, .. }
         | Body::Beaten { retry_ms, .. }
         | Body::Fates { retry_ms, .. } = body
@@ -191,12 +192,23 @@ pub(super) fn acquire_of(op: &Op) -> Option<&Acquire> {
     }
 }
 
-/// The place of the client's oldest waiter, and the waiter before it.
-fn stands(lock: &LockState, client: ClientId) -> Option<(usize, Option<&OwnerId>)> {
+/// A client's oldest waiter on a lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stand {
+    /// How many waiters are before it.
+    pub(super) place: usize,
+    /// Its request, if it waits for a share.
+    pub(super) of_shares: Option<RequestId>,
+}
+
+/// Where the client's oldest waiter stands, and the waiter before it.
+fn stands(lock: &LockState, client: ClientId) -> Option<(Stand, Option<&OwnerId>)> {
     let mut before = None;
-    for (at, owner) in lock.line().enumerate() {
+    for (place, owner) in lock.line().enumerate() {
         if owner.client() == Some(client) {
-            return Some((at, before));
+            let waiter = lock.shares().and_then(|_| lock.snapshot().waiters.get(owner));
+            let stand = Stand { place, of_shares: waiter.map(|waiter| waiter.request) };
+            return Some((stand, before));
         }
         before = Some(owner);
     }

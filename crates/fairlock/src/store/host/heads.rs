@@ -4,37 +4,52 @@
 //! (of [`WATCHED_MAX`] clients, if there are more), except its own and holds that last without their
 //! client. While it is first, holds only end: nobody is served before it. So this can only break when
 //! another waiter becomes the first, and whoever lets that happen tells its client.
+//!
+//! It may be killed before it tells anybody. Of those whom it has served, the first in line is told last,
+//! so that it is among those who do not know. But it looks: it watches that process, or has just been told
+//! that it is the first, or watches the waiter before it, who is dead as well. Invariant: a client whose
+//! look finds that it was served tells all others who may not know ([`untold`]).
 
 use super::liveness::{self, Sign};
 use super::store::Inner;
 use crate::store::Topic;
-use fairlock_core::{ClientId, LockName, LockState, OwnerId, Shares};
+use fairlock_core::{Body, ClientId, Fate, LockName, LockState, OwnerId, Shares};
+use std::collections::BTreeSet;
 
 /// How many holders' deaths one waiter watches for, with a descriptor each. If more are in its way, its
 /// heartbeats find out about the others.
 pub(super) const WATCHED_MAX: usize = 64;
+
+/// How many clients are told to look after one was killed before it did so; the others look at their
+/// heartbeats. To tell one takes 5 us.
+const UNTOLD_MAX: usize = 1_000;
 
 /// The line for shares before an operation.
 #[derive(Debug, Default)]
 pub(super) struct LineBefore {
     head: Option<OwnerId>,
     waiting: usize,
+    holding: usize,
 }
 
 impl LineBefore {
     pub(super) fn of(lock: &LockState) -> Self {
-        if lock.shares().is_none() {
-            return Self::default();
+        let Some(shares) = lock.shares() else { return Self::default() };
+        Self {
+            head: lock.line().next().cloned(),
+            waiting: lock.snapshot().order.len(),
+            holding: shares.holds().len(),
         }
-        Self { head: lock.line().next().cloned(), waiting: lock.snapshot().order.len() }
     }
 
-    /// The client that has to look whom it must watch now, because its waiter has become the first.
+    /// The client that has to look whom it must watch now: its waiter has become the first, or all
+    /// holders can be watched now.
     pub(super) fn to_tell(&self, after: &LockState) -> Option<ClientId> {
         let shares = after.shares()?;
         let head = after.line().next()?;
         if self.head.as_ref() == Some(head) {
-            return None;
+            let were_too_many = self.holding > WATCHED_MAX && shares.holds().len() <= WATCHED_MAX;
+            return head.client().filter(|_| were_too_many);
         }
         // It stood directly behind the only holder, so that is whom it watches.
         let was_before = |first: &OwnerId| {
@@ -47,6 +62,20 @@ impl LineBefore {
         }
         head.client()
     }
+}
+
+/// Whether the reply to a heartbeat says that its client was served.
+pub(super) fn finds_grant(body: &Body) -> bool {
+    let Body::Fates { fates, .. } = body else { return false };
+    fates.iter().any(|fate| matches!(fate, Fate::Granted(_)))
+}
+
+/// The clients that may have been served, or whose waiter may have become the first, without being told.
+pub(super) fn untold(lock: &LockState, own: ClientId) -> Vec<ClientId> {
+    let holders = lock.shares().into_iter().flat_map(|shares| shares.holds().keys());
+    let clients = holders.chain(lock.line().next()).filter_map(OwnerId::client);
+    let others: BTreeSet<_> = clients.filter(|client| *client != own).take(UNTOLD_MAX).collect();
+    others.into_iter().collect()
 }
 
 impl Inner {

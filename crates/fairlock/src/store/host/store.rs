@@ -6,7 +6,7 @@
 //! another thread and back. If somebody else has the file, the call continues on a thread that may
 //! block, one call of a client at a time.
 
-use super::around::{acquire_of, beats_apart, behind_leaver, behind_of};
+use super::around::{Stand, acquire_of, beats_apart, behind_leaver, behind_of};
 use super::cleanup;
 use super::deadlines::Deadlines;
 use super::early::Before;
@@ -14,7 +14,7 @@ use super::file::{HostFile, OpenOptions};
 use super::folder::{self, Folder};
 use super::graves;
 use super::hand::Hand;
-use super::heads::LineBefore;
+use super::heads::{self, LineBefore};
 use super::liveness::{self, Kernel, Liveness};
 use super::wake_up::{self, Message, WakeUp};
 use super::watch::Watches;
@@ -73,8 +73,8 @@ pub(super) struct Inner {
     limit: Duration,
     pub(super) watches: Arc<Watches>,
     deadlines: Deadlines,
-    /// Fair locks that this client waits for, each with the place that the last look showed.
-    pub(super) waits: Mutex<HashMap<LockName, usize>>,
+    /// Locks with a line that this client waits for, each with what the last look showed.
+    pub(super) waits: Mutex<HashMap<LockName, Stand>>,
     /// Locks without a queue that it waits for, and how many of its waiters listen.
     pub(super) listened: Mutex<HashMap<LockName, usize>>,
     /// The holds that this client has left to the store, as far as their files may exist.
@@ -291,7 +291,7 @@ impl Inner {
         };
         self.go_on(file, name, op, &world, &mut answer, &mut effects);
         self.bury(world);
-        let mut moved = match (op, &answer.body) {
+        let moved = match (op, &answer.body) {
             (Op::Leave { .. }, Body::Left) => behind,
             (_, Body::Queued { .. }) => {
                 let returns = acquire_of(op).filter(|acquire| acquire.order.is_some());
@@ -299,13 +299,14 @@ impl Inner {
             }
             _ => None,
         };
-        moved = moved.filter(|client| *client != self.client);
+        let is_other = |client: &ClientId| *client != self.client;
+        let mut moved = moved.filter(is_other);
         self.look_around(file, name, op, &answer, &mut effects);
+        let mut untold = Vec::new();
         if let Some(now) = file.known(name)
             && let Some(before) = earlier
         {
-            let head = line.to_tell(now).filter(|client| *client != self.client);
-            moved = head.or(moved);
+            moved = line.to_tell(now).filter(is_other).or(moved);
             if before.ends_early(now) {
                 // Nobody else would look when it ends.
                 moved = now.line().next().and_then(OwnerId::client).or(moved);
@@ -313,14 +314,18 @@ impl Inner {
                     effects.push(Effect { channel: Channel::Base, payload: Payload::Zero });
                 }
             }
+            if heads::finds_grant(&answer.body) {
+                untold = heads::untold(now, self.client);
+            }
         }
+        untold.extend(moved);
         self.space_out(name, &mut answer.body);
         if matches!(op, Op::Beat { .. })
             || matches!(answer.body, Body::Queued { .. } | Body::Busy { .. } | Body::Taken { .. })
         {
             self.keep_bell();
         }
-        Ok(Done { answer, effects, moved })
+        Ok(Done { answer, effects, moved: untold })
     }
 
     /// After an operation that left dead waiters for the next call: removes them, too, so that
@@ -377,7 +382,15 @@ impl Inner {
     /// Outside the file's mutex: the receivers take locks of their own.
     fn deliver(&self, name: &LockName, sent: Moment, done: Done) -> Reply {
         observe::answered(name, &done.answer);
-        for effect in done.effects {
+        for client in done.moved {
+            if client == self.client {
+                (self.events)(Event::Wake(self.topic(name)));
+            } else {
+                wake_up::ring(&self.folder, client, &Message::Moved(folder::hash(name)));
+            }
+        }
+        // The first in line is told last: see `heads`.
+        for effect in done.effects.into_iter().rev() {
             match (effect.channel, effect.payload) {
                 (Channel::Inbox(to), Payload::Grant { grant, at_ms }) if to == self.client => {
                     (self.events)(Event::Granted {
@@ -410,21 +423,35 @@ impl Inner {
                 (Channel::Waiter(_), _) | (Channel::Inbox(_), Payload::Zero) => {}
             }
         }
-        match done.moved {
-            Some(client) if client == self.client => (self.events)(Event::Wake(self.topic(name))),
-            Some(client) => {
-                wake_up::ring(&self.folder, client, &Message::Moved(folder::hash(name)));
-            }
-            None => {}
-        }
         Reply { sent, answer: done.answer, clock: None }
+    }
+
+    /// The locks of [`waits`](Self::waits) for which this is true.
+    fn names(&self, is_meant: impl Fn(&LockName, &Stand) -> bool) -> Vec<LockName> {
+        let waits = lock(&self.waits);
+        waits.iter().filter(|(name, stand)| is_meant(name, stand)).map(|it| it.0.clone()).collect()
+    }
+
+    fn look_at(&self, names: Vec<LockName>) {
+        for name in names {
+            (self.events)(Event::Wake(self.topic(&name)));
+        }
     }
 
     fn hear(&self, message: Result<Message, Event>, arrived: Moment) {
         let of = |hash: u64| move |name: &&LockName| folder::hash(name) == hash;
         match message {
             Ok(Message::Granted { grant, at_ms }) => {
+                let request = grant.request;
                 (self.events)(Event::Granted { grant, at_ms, arrived, clock: None });
+                // Whom it watched is over. If another waiter of this client is left, it stands elsewhere,
+                // and those before it may wait longer than this hold lasts.
+                let names = self.names(|_, stand| stand.of_shares == Some(request));
+                for name in &names {
+                    lock(&self.waits).remove(name);
+                    self.watches.set(&self.topic(name), &[]);
+                }
+                self.look_at(names);
             }
             Ok(Message::Forced { owner, token }) => (self.events)(Event::Forced { owner, token }),
             // Ignored for a lock that nobody here waits for any more.
@@ -435,10 +462,7 @@ impl Inner {
                 }
             }
             Ok(Message::Moved(hash)) => {
-                let names: Vec<_> = lock(&self.waits).keys().filter(of(hash)).cloned().collect();
-                for name in names {
-                    (self.events)(Event::Wake(self.topic(&name)));
-                }
+                self.look_at(self.names(|name, _| folder::hash(name) == hash));
             }
             Err(event) => (self.events)(event),
         }
@@ -495,9 +519,8 @@ impl Inner {
 struct Done {
     answer: Answer,
     effects: Vec<Effect>,
-    /// The client whose predecessor in the queue has changed, or which must look at the end of a
-    /// hold.
-    moved: Option<ClientId>,
+    /// The clients whose predecessor in the line has changed, or which must look for another reason.
+    moved: Vec<ClientId>,
 }
 
 fn no_timer(error: &std::io::Error) -> Error {
@@ -540,7 +563,7 @@ impl Store for HostStore {
     }
 
     fn beat_every(&self, name: &LockName, heartbeat: Duration) -> Duration {
-        beats_apart(lock(&self.0.waits).get(name).copied(), heartbeat)
+        beats_apart(lock(&self.0.waits).get(name).map(|stand| stand.place), heartbeat)
     }
 
     fn sleep(&self, pause: Duration) -> Boxed<'_, ()> {

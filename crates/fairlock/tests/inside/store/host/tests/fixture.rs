@@ -6,7 +6,7 @@ use super::super::{HostFile, OpenOptions, opening};
 use crate::store::StoreError;
 use fairlock_core::{
     Acquire, Answer, Body, ClientId, Effect, Kind, LockName, Mode, Op, OwnerId, RequestId, Rules,
-    Snapshot, Token, World,
+    Share, ShareAcquire, Snapshot, Token, World,
 };
 use fairlock_testkit::tempdir::TempDir;
 use std::path::{Path, PathBuf};
@@ -93,6 +93,14 @@ pub(super) fn acquire(number: u64, mode: Mode) -> Op {
         sure: true,
         shared_owner: false,
     })
+}
+
+/// Asks for a share of a read-write lock, or of a semaphore.
+pub(super) fn ask(number: u64, share: Share, mode: Mode) -> Op {
+    let Op::Acquire(mut acquire) = acquire(number, mode) else { unreachable!() };
+    acquire.kind =
+        if matches!(share, Share::Permits { .. }) { Kind::Semaphore } else { Kind::ReadWrite };
+    Op::AcquireShare(Box::new(ShareAcquire { acquire, share }))
 }
 
 pub(super) fn release(number: u64, token: Token) -> Op {

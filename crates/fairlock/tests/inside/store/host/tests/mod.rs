@@ -9,7 +9,7 @@
 //! - `time`: reboots, wall clocks that move, time namespaces;
 //! - `trouble`: a full disk, a stopped user, a replaced file;
 //! - `views`: mounts, removed and replaced parts, changed modes: processes that see different files;
-//! - `dead`: many clients that die at once;
+//! - `dead`: many clients that die at once; `untold`: those whom the dead served and did not tell;
 //! - `kills`: processes that are killed at random moments.
 //!
 //! `fixture` opens files; `worker` runs this test binary once more as a process of its own.
@@ -25,6 +25,7 @@ mod places;
 mod time;
 mod transactions;
 mod trouble;
+mod untold;
 mod versions;
 mod views;
 mod worker;

@@ -4,20 +4,10 @@ use super::super::boot::Boot;
 use super::super::parts::{Part, decode, encode};
 use super::fixture::*;
 use crate::ErrorKind;
-use fairlock_core::{
-    Body, CoreError, Kind, LockState, Mode, Op, Rules, Share, ShareAcquire, SharedHold, Token,
-};
+use fairlock_core::{Body, CoreError, Kind, LockState, Mode, Op, Rules, Share, SharedHold, Token};
 use fairlock_testkit::disk::Disk;
 use proptest::prelude::*;
 use rusqlite::params;
-
-/// Asks for a share of a read-write lock, or of a semaphore.
-fn ask(number: u64, share: Share, mode: Mode) -> Op {
-    let Op::Acquire(mut acquire) = acquire(number, mode) else { unreachable!() };
-    acquire.kind =
-        if matches!(share, Share::Permits { .. }) { Kind::Semaphore } else { Kind::ReadWrite };
-    Op::AcquireShare(Box::new(ShareAcquire { acquire, share }))
-}
 
 fn read(file: &mut super::super::HostFile, lock: &str, number: u64) -> Token {
     match body(file, lock, &ask(number, Share::Read, Mode::Try)) {
