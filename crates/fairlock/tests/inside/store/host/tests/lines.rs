@@ -183,12 +183,12 @@ fn every_line(kind: Kind, shares: &[Share], holders: &[&[Share]], longest: u32) 
                     );
                     pair.world.gone = dead;
                     let core = pair.core.clone();
-                    let all = steps(kind, &core);
-                    // One of them for each line, and another one for the next.
-                    let op = &all[(line + gone as usize) % all.len()];
-                    pair.put();
-                    pair.step(op);
-                    pair.step(&Op::Nudge);
+                    for op in steps(kind, &core) {
+                        pair.core = core.clone();
+                        pair.put();
+                        pair.step(&op);
+                        pair.step(&Op::Nudge);
+                    }
                 }
             }
         }

@@ -2,7 +2,10 @@
 //! test.
 
 use super::fixture::*;
-use fairlock_core::{Body, Channel, ClientId, Kind, Mode, Op, OwnerId, Payload, RequestId, Rules};
+use fairlock_core::{
+    Body, Channel, ClientId, Fate, Kind, LockState, Mode, Op, OwnerId, Payload, RequestId, Rules,
+    Share, ShareAcquire,
+};
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -14,8 +17,14 @@ const PATH: &str = "FAIRLOCK_HOST_PATH";
 /// The prefix of every line that a worker prints.
 const SAYS: &str = "worker: ";
 
-/// Locks that `spin` works on.
-pub(super) const LOCKS: u64 = 4;
+/// The locks that `spin` works on, by number.
+pub(super) const LOCKS: [Kind; 4] = [Kind::Fair, Kind::Fair, Kind::ReadWrite, Kind::Semaphore];
+
+/// The permits of the semaphore.
+pub(super) const LIMIT: u32 = 3;
+
+/// In place of the client that got a token, where several get it.
+pub(super) const READERS: &str = "readers";
 
 /// A worker process, killed on drop.
 pub(super) struct Worker {
@@ -248,7 +257,7 @@ fn descriptors(path: &Path) {
 }
 
 /// Locks and unlocks, waits and gives up, opens and closes the file, until it is killed. Prints
-/// every token.
+/// every token, and to whom it was given.
 fn spin(path: &Path, seed: u64) {
     let mut file = open(path).unwrap();
     if seed.is_multiple_of(2) {
@@ -269,27 +278,41 @@ fn spin(path: &Path, seed: u64) {
     let config = crate::Config::memory().label("a worker");
     say("ready");
     // Granted and not yet released, by lock.
-    let mut held = vec![None; LOCKS as usize];
+    let mut held = vec![None; LOCKS.len()];
     for count in 0_u64.. {
-        let at = draw(LOCKS);
+        let at = draw(LOCKS.len() as u64) as usize;
         let lock = name(&format!("lock {at}"));
         let request = RequestId::from_random(u128::from(seed) << 64 | u128::from(count));
-        let kind = Kind::Fair;
-        let op = match (draw(10), held[at as usize]) {
+        let kind = LOCKS[at];
+        let share = match kind {
+            Kind::Semaphore => Share::Permits { n: 1 + draw(2) as u32, limit: LIMIT },
+            _ if draw(3) == 0 => Share::Whole,
+            _ => Share::Read,
+        };
+        let op = match (draw(10), held[at]) {
+            (0, Some(token)) if kind == Kind::ReadWrite => {
+                Op::Downgrade { owner: me.clone(), token, change: count }
+            }
             (0..6, Some(token)) => {
                 Op::Release { kind, owner: me.clone(), token, keep: 0, change: count }
             }
-            (0..5, None) => Op::Acquire(fairlock_core::Acquire {
-                kind,
-                owner: me.clone(),
-                request,
-                lease_ms: 30,
-                mode: if draw(2) == 0 { Mode::Wait } else { Mode::Try },
-                order: None,
-                not_after_ms: u64::MAX,
-                sure: true,
-                shared_owner: false,
-            }),
+            (0..5, None) => {
+                let acquire = fairlock_core::Acquire {
+                    kind,
+                    owner: me.clone(),
+                    request,
+                    lease_ms: 30,
+                    mode: if draw(2) == 0 { Mode::Wait } else { Mode::Try },
+                    order: None,
+                    not_after_ms: u64::MAX,
+                    sure: true,
+                    shared_owner: false,
+                };
+                match kind {
+                    Kind::Fair => Op::Acquire(acquire),
+                    _ => Op::AcquireShare(Box::new(ShareAcquire { acquire, share })),
+                }
+            }
             (6, Some(token)) => Op::Renew { kind, owner: me.clone(), token, ttl_ms: 30 },
             (7, _) => Op::Beat { client, waiters: vec![me.clone()] },
             (8, _) if draw(20) == 0 => Op::Force { kind },
@@ -306,21 +329,33 @@ fn spin(path: &Path, seed: u64) {
         };
         let (answer, effects) = file.apply(&lock, &op, &rules, &Everybody).unwrap();
         if matches!(op, Op::Release { .. }) {
-            held[at as usize] = None;
+            held[at] = None;
         }
         let granted = match answer.body {
             Body::Granted { token, .. } => Some(token),
             Body::Beaten { held: Some(grant), .. } => Some(grant.token),
+            Body::Fates { fates, .. } => fates.into_iter().find_map(|fate| match fate {
+                Fate::Granted(grant) => Some(grant.token),
+                _ => None,
+            }),
             _ => None,
         };
-        held[at as usize] = granted.or(held[at as usize]);
+        held[at] = granted.or(held[at]);
+        let now = file.known(&lock).and_then(LockState::shares);
+        let reads = |token| {
+            let mut holds = now.into_iter().flat_map(|shares| shares.holds().values());
+            holds.any(|hold| hold.token == token && hold.share == Share::Read)
+        };
         let passed_on =
             effects.iter().filter_map(|effect| match (&effect.channel, &effect.payload) {
                 (Channel::Inbox(to), Payload::Grant { grant, .. }) => Some((grant.token, *to)),
                 _ => None,
             });
         for (token, to) in passed_on.chain(granted.map(|token| (token, client))) {
-            say(&format!("{at} {token} {to}"));
+            match reads(token) {
+                true => say(&format!("{at} {token} {READERS}")),
+                false => say(&format!("{at} {token} {to}")),
+            }
         }
     }
 }
