@@ -62,9 +62,10 @@
 //! | [fair](Client::fair_lock) | first in, first out | hash, queue | Redisson's `RFairLock` | counted on the server |
 //! | [plain](Client::plain_lock) | none | hash | Redisson's `RLock` and `RFencedLock` | counted on the server |
 //! | [simple](Client::simple_lock) | none | string | every client that locks with `SET name value NX PX`: redis-py, rslock, node redlock on one server | counted in the client |
+//! | [read-write](Client::rw_lock) | first in, first out; neighbours read together | not yet | | counted in the store |
+//! | [semaphore](Client::semaphore) | first in, first out | not yet | | counted in the store |
 //!
-//! | [read-write](Client::rw_lock) | first in, first out; neighbours read together | not yet: `memory:` only | | counted in the store |
-//! | [semaphore](Client::semaphore) | first in, first out | not yet: `memory:` only | | counted in the store |
+//! The last two exist on `memory:` and `sqlite:` so far.
 //!
 //! Guards, tokens and loss signals are the same for all of them. While a foreign client holds a
 //! simple lock, waiters ask every 25 to 270 ms, because that client notifies nobody when it
