@@ -35,6 +35,7 @@ pub(crate) fn is_over(owner: &OwnerId, token: Option<Token>, world: &dyn World) 
 
 impl LockState {
     /// Ends a hold whose client is known to be gone, as if its lease had ended.
+    #[inline]
     pub(crate) fn end_gone(&mut self, world: &dyn World) {
         if self.is_hold_over(world) {
             self.keys.hold.clear();
