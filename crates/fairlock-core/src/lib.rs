@@ -23,6 +23,7 @@
 
 pub mod client;
 mod foreign;
+mod holds;
 mod id;
 mod invariant;
 mod liveness;
@@ -34,12 +35,14 @@ mod op;
 mod queue;
 mod quiet;
 mod rules;
+mod share;
 mod shares;
 mod simple;
 mod snapshot;
 mod state;
 mod value;
 
+pub use holds::{SharedHold, Shares};
 pub use id::{
     ClientId, IdError, LockName, MAX_NAME_BYTES, MAX_OWNER_NUMBER, ONCE_NUMBER_MIN, OwnerId,
     RequestId, client_text,
@@ -48,7 +51,8 @@ pub use model::Model;
 pub use not_a_lock::NotALock;
 pub use op::{
     Acquire, Answer, Body, Channel, CoreError, Effect, Fate, Grant, HeldBy, Inspection, Kind, Mode,
-    Op, Payload, ShareAcquire, WaiterView, has_queue, is_shared, is_string, kind_label,
+    Op, Payload, ShareAcquire, ShareHolder, SharesView, WaiterView, has_queue, is_share_of,
+    is_shared, is_string, kind_label,
 };
 pub use rules::{
     BEATS_KEPT_MS, HEAD_SCORE_MS, JAVA_HEAD_PATIENCE_MS, JAVA_PASSED_MS, JAVA_PING_MS,
@@ -56,7 +60,7 @@ pub use rules::{
     REGISTRY_TTL_MS, Rules, SILENT_REGISTRY_TTL_MS, TOKEN_LIMIT, TOKEN_TTL_MS, Token, WALKED_MAX,
     World,
 };
-pub use shares::{Share, ShareHolder, SharedHold, Shares, SharesView, is_share_of};
+pub use share::Share;
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotWaiter, Watch};
 pub use state::LockState;
 pub use value::{SimpleValue, VALUE_SHOWN_BYTES};

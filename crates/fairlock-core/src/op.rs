@@ -3,7 +3,7 @@
 use crate::id::{ClientId, OwnerId, RequestId};
 use crate::not_a_lock::NotALock;
 use crate::rules::Token;
-use crate::shares::{Share, SharesView};
+use crate::share::Share;
 use std::fmt;
 
 /// The kind of a lock. Fair and plain locks use the same hash, a simple lock has a string in its
@@ -31,6 +31,17 @@ pub const fn has_queue(kind: Kind) -> bool {
     match kind {
         Kind::Fair | Kind::ReadWrite | Kind::Semaphore => true,
         Kind::Plain | Kind::Simple => false,
+    }
+}
+
+/// Whether a lock of this kind has such a share, and enough of them. Not a method: [`Share`] is a part of the library's
+/// API.
+pub const fn is_share_of(kind: Kind, share: Share) -> bool {
+    match (kind, share) {
+        (Kind::Semaphore, Share::Permits { n, limit }) => 0 < n && n <= limit,
+        (Kind::ReadWrite, Share::Whole | Share::Read)
+        | (Kind::Fair | Kind::Plain | Kind::Simple, Share::Whole) => true,
+        _ => false,
     }
 }
 
@@ -380,6 +391,36 @@ pub struct HeldBy {
     pub owner: OwnerId,
     /// The hold count.
     pub count: u64,
+}
+
+/// Who holds a share, as inspection shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShareHolder {
+    /// The owner id.
+    pub owner: OwnerId,
+    /// What it has.
+    pub share: Share,
+    /// The hold count.
+    pub count: u32,
+    /// Its token.
+    pub token: Token,
+    /// Remaining TTL in milliseconds.
+    pub ttl_ms: u64,
+}
+
+/// The shares of a lock, as inspection shows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SharesView {
+    /// The first holders, by their ids.
+    pub holders: Vec<ShareHolder>,
+    /// How many there are.
+    pub holding: u64,
+    /// The permits in use.
+    pub used: u64,
+    /// The smallest and the largest limit of all holders and waiters, if any names one.
+    pub limits: Option<(u32, u32)>,
+    /// What the listed waiters want, in their order.
+    pub wants: Vec<Share>,
 }
 
 /// A waiter, as inspection shows it.

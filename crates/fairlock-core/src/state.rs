@@ -1,9 +1,9 @@
 //! The facts about one lock, and the bookkeeping that keeps them consistent.
 
+use crate::holds::Shares;
 use crate::id::{ClientId, OwnerId};
 use crate::op::{Effect, Mode, Op};
 use crate::rules::{Rules, TOKEN_LIMIT, Token, World};
-use crate::shares::Shares;
 use crate::snapshot::Snapshot;
 use std::collections::BTreeSet;
 

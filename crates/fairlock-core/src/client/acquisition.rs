@@ -2,7 +2,7 @@
 
 use crate::id::{OwnerId, RequestId};
 use crate::op::{Acquire, Kind, Mode, Op};
-use crate::shares::Share;
+use crate::share::Share;
 use std::num::NonZeroU64;
 
 /// An owner's attempt to get one lock, and later its hold, as far as requests go.

@@ -4,7 +4,7 @@ use super::Acquisition;
 use super::heartbeat::{Outlook, Queue};
 use crate::id::{LockName, OwnerId, RequestId};
 use crate::op::{Acquire, Grant, Kind};
-use crate::shares::Share;
+use crate::share::Share;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -2,9 +2,11 @@
 //!
 //! A hold whose lease is over stays until somebody is served, so that the end of a lease is not forgotten.
 
-use super::{Share, Shares, is_share_of};
+use crate::holds::Shares;
+use crate::op::is_share_of;
 use crate::op::{Body, Op};
 use crate::rules::TOKEN_LIMIT;
+use crate::share::Share;
 use crate::state::{Cx, LockState};
 use std::collections::{BTreeMap, BTreeSet};
 

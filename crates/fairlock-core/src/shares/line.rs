@@ -1,9 +1,10 @@
 //! The line of those who wait for a share, in order of arrival. It is the order of the waiters' numbers: no foreign
 //! client stands in it, so there is no list.
 
-use super::{Share, Shares};
+use crate::holds::Shares;
 use crate::id::OwnerId;
 use crate::op::Acquire;
+use crate::share::Share;
 use crate::snapshot::SnapshotWaiter;
 use crate::state::{Cx, LockState};
 

@@ -1,44 +1,15 @@
 //! What an inspection shows of a lock with shares.
 
-use super::Share;
+use crate::holds::SharedHold;
 use crate::id::OwnerId;
 use crate::liveness::is_over;
-use crate::op::{HeldBy, Inspection, WaiterView};
+use crate::op::{HeldBy, Inspection, ShareHolder, SharesView, WaiterView};
 use crate::rules::TOKEN_LIMIT;
+use crate::share::Share;
 use crate::state::{Cx, LockState};
 
 /// How many holders an inspection lists that asks for fewer waiters. More would only load the store and the reader.
 const HOLDERS_MAX: usize = 64;
-
-/// Who holds a share, as inspection shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShareHolder {
-    /// The owner id.
-    pub owner: OwnerId,
-    /// What it has.
-    pub share: Share,
-    /// The hold count.
-    pub count: u32,
-    /// Its token.
-    pub token: crate::Token,
-    /// Remaining TTL in milliseconds.
-    pub ttl_ms: u64,
-}
-
-/// The shares of a lock, as inspection shows them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SharesView {
-    /// The first holders, by their ids.
-    pub holders: Vec<ShareHolder>,
-    /// How many there are.
-    pub holding: u64,
-    /// The permits in use.
-    pub used: u64,
-    /// The smallest and the largest limit of all holders and waiters, if any names one.
-    pub limits: Option<(u32, u32)>,
-    /// What the listed waiters want, in their order.
-    pub wants: Vec<Share>,
-}
 
 impl LockState {
     pub(super) fn inspect_shares(&mut self, limit: u32, cx: &Cx<'_>) -> Inspection {
@@ -59,11 +30,11 @@ impl LockState {
         let queue = listed.iter().map(view).collect();
         let (token, queue_len) = (self.keys.token, self.by_order.len() as u64);
         let (now_ms, world, shares) = (cx.now_ms, cx.world, &*self.shared());
-        let lasts = |(owner, hold): &(&OwnerId, &super::SharedHold)| {
+        let lasts = |(owner, hold): &(&OwnerId, &SharedHold)| {
             hold.ends_ms >= now_ms && !is_over(owner, Some(hold.token), world)
         };
         let held = || shares.holds().iter().filter(lasts);
-        let holder = |(owner, hold): (&OwnerId, &super::SharedHold)| ShareHolder {
+        let holder = |(owner, hold): (&OwnerId, &SharedHold)| ShareHolder {
             owner: owner.clone(),
             share: hold.share,
             count: hold.count,

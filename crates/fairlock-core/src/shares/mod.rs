@@ -17,7 +17,6 @@
 //!
 //! (G7 and G9 are about a server beside Redisson.)
 
-mod holds;
 #[cfg(debug_assertions)]
 mod invariant;
 mod line;
@@ -25,8 +24,3 @@ mod look;
 mod next;
 mod operations;
 mod quiet;
-mod share;
-
-pub use holds::{SharedHold, Shares};
-pub use look::{ShareHolder, SharesView};
-pub use share::{Share, is_share_of};

@@ -1,12 +1,13 @@
 //! Serves the line from its head, for as long as what the head wants fits beside what is held. Nobody is served before
 //! a living waiter that came earlier, so a request for much starves nobody, and is not starved.
 
-use super::{Share, SharedHold};
+use crate::holds::SharedHold;
 use crate::id::OwnerId;
 use crate::liveness::{Verdict, is_over};
 use crate::next::{Door, granted_ms};
 use crate::op::{Channel, Effect, Grant, Payload};
 use crate::rules::Token;
+use crate::share::Share;
 use crate::state::{Cx, LockState};
 
 /// How many grants one call makes before it replies MORE: this keeps a call short, however many readers wait.

@@ -1,12 +1,14 @@
 //! The operations on a lock with shares.
 
-use super::{Share, SharedHold, Shares, is_share_of};
+use crate::holds::{SharedHold, Shares};
 use crate::id::{ClientId, OwnerId, RequestId};
 use crate::next::Door;
 use crate::op::{
-    Acquire, Answer, Body, CoreError, Effect, Fate, Grant, Kind, Mode, Op, ShareAcquire, is_shared,
+    Acquire, Answer, Body, CoreError, Effect, Fate, Grant, Kind, Mode, Op, ShareAcquire,
+    is_share_of, is_shared,
 };
 use crate::rules::{Rules, TOKEN_LIMIT, Token, World};
+use crate::share::Share;
 use crate::state::{Cx, LockState};
 
 impl LockState {

@@ -3,7 +3,7 @@
 use crate::client::{Acquisition, Hold, Outlook, Refused};
 use crate::op::{Kind, Mode, Op};
 use crate::rules::Token;
-use crate::shares::Share;
+use crate::share::Share;
 use std::time::Duration;
 
 /// What is wanted.

@@ -1,7 +1,5 @@
 //! What a request asks for, and a hold has, of a lock that several may hold at once.
 
-use crate::op::Kind;
-
 /// A part of a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -27,16 +25,5 @@ impl Share {
             Self::Permits { n, .. } => n,
             Self::Whole | Self::Read => 0,
         }
-    }
-}
-
-/// Whether a lock of this kind has such a share, and enough of them. Not a method: [`Share`] is a part of the library's
-/// API.
-pub const fn is_share_of(kind: Kind, share: Share) -> bool {
-    match (kind, share) {
-        (Kind::Semaphore, Share::Permits { n, limit }) => 0 < n && n <= limit,
-        (Kind::ReadWrite, Share::Whole | Share::Read)
-        | (Kind::Fair | Kind::Plain | Kind::Simple, Share::Whole) => true,
-        _ => false,
     }
 }

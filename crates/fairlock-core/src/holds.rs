@@ -1,9 +1,9 @@
 //! Who holds the shares of a lock, and until when.
 
-use super::Share;
 use crate::id::{OwnerId, RequestId};
 use crate::op::Kind;
 use crate::rules::Token;
+use crate::share::Share;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The holds of a lock with shares, and what its waiters want. The waiters' places and records are where those of a fair
@@ -21,7 +21,7 @@ pub struct Shares {
     /// The token of all who read now, as long as one of them does.
     phase: Option<Token>,
     /// What each waiter wants.
-    pub(super) wants: BTreeMap<OwnerId, Share>,
+    pub(crate) wants: BTreeMap<OwnerId, Share>,
 }
 
 /// A hold of a share.
@@ -86,23 +86,23 @@ impl Shares {
     }
 
     /// The smallest and the largest limit of those who hold permits.
-    pub(super) fn limits(&self) -> Option<(u32, u32)> {
+    pub(crate) fn limits(&self) -> Option<(u32, u32)> {
         let ends = self.limits.first_key_value().zip(self.limits.last_key_value());
         ends.map(|((least, _), (most, _))| (*least, *most))
     }
 
     /// When the first lease ends.
-    pub(super) fn first_end_ms(&self) -> Option<u64> {
+    pub(crate) fn first_end_ms(&self) -> Option<u64> {
         self.ends.first().map(|(end, _)| *end)
     }
 
     /// Whose lease is over.
-    pub(super) fn first_over(&self, now_ms: u64) -> Option<OwnerId> {
+    pub(crate) fn first_over(&self, now_ms: u64) -> Option<OwnerId> {
         self.ends.first().filter(|(end, _)| *end < now_ms).map(|(_, owner)| owner.clone())
     }
 
     /// Whether nothing that is held stands in the way of `share`.
-    pub(super) fn fits(&self, share: Share) -> bool {
+    pub(crate) fn fits(&self, share: Share) -> bool {
         match share {
             Share::Whole => self.holds.is_empty(),
             Share::Read => !self.is_whole(),
@@ -111,18 +111,18 @@ impl Shares {
     }
 
     /// Whether one holds all of it, so that nothing fits beside it.
-    pub(super) fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         let first = self.holds.first_key_value().filter(|_| self.holds.len() == 1);
         first.is_some_and(|(_, hold)| hold.share == Share::Whole)
     }
 
     /// The token that a further reader gets, if somebody reads.
-    pub(super) fn phase(&self) -> Option<Token> {
+    pub(crate) fn phase(&self) -> Option<Token> {
         self.phase
     }
 
     /// The hold of `owner` under `token`, unless its lease is over.
-    pub(super) fn hold_mut(
+    pub(crate) fn hold_mut(
         &mut self,
         owner: &OwnerId,
         token: Token,
@@ -132,7 +132,7 @@ impl Shares {
         (hold.token == token && hold.ends_ms >= now_ms).then_some(hold)
     }
 
-    pub(super) fn add(&mut self, owner: &OwnerId, hold: SharedHold) {
+    pub(crate) fn add(&mut self, owner: &OwnerId, hold: SharedHold) {
         self.used += u64::from(hold.share.permits());
         if let Share::Permits { limit, .. } = hold.share {
             *self.limits.entry(limit).or_default() += 1;
@@ -145,7 +145,7 @@ impl Shares {
         debug_assert!(former.is_none(), "{owner} has two holds");
     }
 
-    pub(super) fn remove(&mut self, owner: &OwnerId) -> Option<SharedHold> {
+    pub(crate) fn remove(&mut self, owner: &OwnerId) -> Option<SharedHold> {
         let hold = self.holds.remove(owner)?;
         self.ends.remove(&(hold.ends_ms, owner.clone()));
         self.used -= u64::from(hold.share.permits());
@@ -164,7 +164,7 @@ impl Shares {
     }
 
     /// Sets the end of a lease.
-    pub(super) fn renew(&mut self, owner: &OwnerId, ends_ms: u64) {
+    pub(crate) fn renew(&mut self, owner: &OwnerId, ends_ms: u64) {
         let Some(hold) = self.holds.get_mut(owner) else { return };
         let former = std::mem::replace(&mut hold.ends_ms, ends_ms);
         if former != ends_ms {
@@ -174,19 +174,19 @@ impl Shares {
     }
 
     /// A writer reads from now on. Its token becomes that of all who read with it.
-    pub(super) fn downgrade(&mut self, owner: &OwnerId) {
+    pub(crate) fn downgrade(&mut self, owner: &OwnerId) {
         let Some(hold) = self.holds.get_mut(owner) else { return };
         hold.share = Share::Read;
         self.phase = Some(hold.token);
     }
 
     #[cfg(debug_assertions)]
-    pub(super) fn limits_counted(&self) -> &BTreeMap<u32, usize> {
+    pub(crate) fn limits_counted(&self) -> &BTreeMap<u32, usize> {
         &self.limits
     }
 
     #[cfg(debug_assertions)]
-    pub(super) fn ends(&self) -> &BTreeSet<(u64, OwnerId)> {
+    pub(crate) fn ends(&self) -> &BTreeSet<(u64, OwnerId)> {
         &self.ends
     }
 }
