@@ -3,14 +3,15 @@
 //! `fairlock-torture topologies|commit|nightly|release [OPTION...]`, `fairlock-torture merge
 //! FILE...`; see [`options::USAGE`].
 //!
-//! Worker processes take turns at fair, plain and simple locks of a few names. A nemesis injects
+//! Worker processes take turns at locks of a few names, of each kind that the deployment has. A nemesis injects
 //! one fault after another, and continues when every client has had a turn again. The processes, on
 //! their shared clock, and the server's own log report everything as it happens, and it is checked
 //! while the run goes on. The layers:
 //!
 //! - [`deployment`]: where the locks are stored, and which faults it can play;
 //! - [`nemesis`]: the kinds of fault, how each is played, and how its effect is observed;
-//! - [`worker`]: a process that takes turns, and reports what it sees before it goes on;
+//! - [`worker`]: a process that takes turns, and reports what it sees before it goes on; [`wanted`]:
+//!   what it asks for;
 //! - [`resource`]: what the locks protect. It checks tokens, and no fault touches it;
 //! - [`fleet`]: the worker processes of a run; [`stalls`]: whether they ran at all; [`starved`]:
 //!   whether all processes got the processor time they needed;
@@ -41,6 +42,7 @@ mod report;
 mod resource;
 mod stalls;
 mod starved;
+mod wanted;
 mod worker;
 
 use deployment::Topology;

@@ -6,7 +6,8 @@ use crate::log::note::{End, Note};
 use crate::pace::HEARTBEAT;
 use crate::resource::Access;
 use crate::stalls;
-use fairlock::{Client, Config, Error, Guard, Lock, Release};
+use crate::wanted::Wanted;
+use fairlock::{Client, Config, Error, Guard, Release, Share};
 use fairlock_testkit::history::now_ns;
 use fairlock_testkit::rng::Rng;
 use std::io::Write;
@@ -28,6 +29,8 @@ const COLD: u64 = 1_000;
 const FAIR: u64 = 4;
 const PLAIN: u64 = 2;
 const SIMPLE: u64 = 1;
+const READ_WRITE: u64 = 2;
+const SEMAPHORE: u64 = 1;
 const KEPT: u64 = 2;
 
 /// The role of a task.
@@ -36,24 +39,24 @@ enum Task {
     /// Takes turns at the contended lock of this number. If all tasks moved from lock to lock, all
     /// would soon wait for the first lock of a dead holder, and nothing else would happen until its
     /// lease ended.
-    Home(u64),
+    Home(usize),
     Rover,
     Keeper,
 }
 
-fn of_each_client() -> impl Iterator<Item = Task> {
-    let homes = (0..FAIR + PLAIN + SIMPLE).map(Task::Home);
+fn of_each_client(contended: usize) -> impl Iterator<Item = Task> {
+    let homes = (0..contended).map(Task::Home);
     homes.chain(std::iter::repeat_n(Task::Rover, ROVERS)).chain([Task::Keeper])
 }
 
-/// The name of a contended lock.
-fn contended(number: u64) -> String {
-    let (fair, plain) = (FAIR, FAIR + PLAIN);
-    match number {
-        _ if number < fair => format!("fair-{number}"),
-        _ if number < plain => format!("plain-{}", number - fair),
-        _ => format!("simple-{}", number - plain),
-    }
+/// The names of the contended locks. Servers have no locks with shares yet.
+fn contended(url: &str) -> Arc<[String]> {
+    let shared = if url.starts_with("sqlite:") { (READ_WRITE, SEMAPHORE) } else { (0, 0) };
+    let kinds =
+        [("fair", FAIR), ("plain", PLAIN), ("simple", SIMPLE), ("rw", shared.0), ("sem", shared.1)];
+    let names =
+        kinds.iter().flat_map(|(kind, count)| (0..*count).map(move |at| format!("{kind}-{at}")));
+    names.collect()
 }
 
 /// An explicit lease: longer than any hold here, and not renewed.
@@ -90,7 +93,7 @@ pub(crate) fn run(args: &[&str]) {
             stop.store(true, Ordering::SeqCst);
         }
     });
-    runtime.block_on(take_turns(&config(url, lease), resource, rng, stop));
+    runtime.block_on(take_turns(&config(url, lease), &contended(url), resource, rng, stop));
     tell(&Note::Done);
 }
 
@@ -161,14 +164,21 @@ fn config(url: &str, lease: Duration) -> Config {
         .store_timeout(STORE_TIMEOUT)
 }
 
-async fn take_turns(config: &Config, resource: SocketAddr, mut rng: Rng, stop: Arc<AtomicBool>) {
+async fn take_turns(
+    config: &Config,
+    contended: &Arc<[String]>,
+    resource: SocketAddr,
+    mut rng: Rng,
+    stop: Arc<AtomicBool>,
+) {
     let mut tasks = Vec::new();
     for _ in 0..CLIENTS {
         let client = connected(config).await;
         tell(&Note::Client { id: client.id().to_string() });
-        for task in of_each_client() {
+        for task in of_each_client(contended.len()) {
             let player = Player {
                 client: client.clone(),
+                contended: Arc::clone(contended),
                 access: Access::to(resource),
                 rng: Rng::new(rng.below(1 << 40)),
                 task,
@@ -195,6 +205,7 @@ async fn connected(config: &Config) -> Client {
 
 struct Player {
     client: Client,
+    contended: Arc<[String]>,
     access: Access,
     rng: Rng,
     task: Task,
@@ -203,51 +214,49 @@ struct Player {
 impl Player {
     async fn play(mut self, stop: Arc<AtomicBool>) {
         while !stop.load(Ordering::SeqCst) {
-            let (lock, name) = self.choose();
-            if let Err(error) = self.turn(lock, &name).await {
+            let (wanted, name) = self.choose();
+            if let Err(error) = self.turn(wanted, &name).await {
                 let kind = format!("{:?}", error.kind());
                 tell(&Note::Failed { at: now_ns(), lock: name, kind });
             }
         }
     }
 
-    fn choose(&mut self) -> (Lock, String) {
+    fn choose(&mut self) -> (Wanted, String) {
         let name = match self.task {
             Task::Keeper => format!("kept-{}", self.rng.below(KEPT)),
             _ if self.rng.chance(5) => format!("fair-cold-{}", self.rng.below(COLD)),
-            Task::Home(number) => contended(number),
-            Task::Rover => contended(self.rng.below(FAIR + PLAIN + SIMPLE)),
+            Task::Home(number) => self.contended[number].clone(),
+            Task::Rover => {
+                let all = Arc::clone(&self.contended);
+                all[self.rng.below(all.len() as u64) as usize].clone()
+            }
         };
-        let lock = match &name {
-            name if name.starts_with("plain") => self.client.plain_lock(name),
-            name if name.starts_with("simple") => self.client.simple_lock(name),
-            name => self.client.fair_lock(name),
-        };
+        let wanted = Wanted::new(&self.client, &name, &mut self.rng);
         let keeps = matches!(self.task, Task::Keeper);
-        let lock = if !keeps && self.rng.chance(10) { lock.lease(EXPLICIT) } else { lock };
-        (lock, name)
+        let wanted = if !keeps && self.rng.chance(10) { wanted.lease(EXPLICIT) } else { wanted };
+        (wanted, name)
     }
 
     /// One acquisition, or an attempt.
-    async fn turn(&mut self, lock: Lock, name: &str) -> Result<(), Error> {
-        let asked = now_ns();
+    async fn turn(&mut self, wanted: Wanted, name: &str) -> Result<(), Error> {
+        let (asked, share) = (now_ns(), wanted.share());
         let style = self.rng.below(20);
         let patience = Duration::from_millis(self.rng.between(20, 800));
         if style < 2 {
-            match lock.try_lock_for(patience).await? {
-                Some(guard) => self.hold(guard, asked, name).await?,
+            match wanted.try_for(patience).await? {
+                Some(guard) => self.hold(guard, share, asked, name).await?,
                 None => tell(&Note::Missed { at: now_ns() }),
             }
             return Ok(());
         }
-        // Only fair locks have places.
-        if !name.starts_with("fair") && !name.starts_with("kept") {
-            let guard = lock.lock().await?;
-            return self.hold(guard, asked, name).await;
-        }
-        let mut turn = lock.enqueue().await?;
+        let Some(mut turn) = wanted.enqueue(name).await? else {
+            let guard = wanted.lock().await?;
+            return self.hold(guard, share, asked, name).await;
+        };
         let owner = turn.owner().to_string();
-        tell(&Note::Placed { at: now_ns(), asked, lock: name.to_owned(), owner: owner.clone() });
+        let (at, lock) = (now_ns(), name.to_owned());
+        tell(&Note::Placed { at, asked, lock, owner: owner.clone(), share });
         let gave_up = || {
             let (at, lock, owner) = (now_ns(), name.to_owned(), owner.clone());
             tell(&Note::Ended { at, lock, owner, end: End::GaveUp });
@@ -255,7 +264,7 @@ impl Player {
         let waited =
             if style == 2 { turn.wait_for(patience).await } else { turn.wait().await.map(Some) };
         match waited {
-            Ok(Some(guard)) => self.hold(guard, asked, name).await,
+            Ok(Some(guard)) => self.hold(guard, share, asked, name).await,
             Ok(None) => {
                 gave_up();
                 turn.leave().await?;
@@ -270,7 +279,13 @@ impl Player {
     }
 
     /// Holds the lock for a while, changes what it protects, and releases it.
-    async fn hold(&mut self, guard: Guard, asked: u64, name: &str) -> Result<(), Error> {
+    async fn hold(
+        &mut self,
+        guard: Guard,
+        share: Share,
+        asked: u64,
+        name: &str,
+    ) -> Result<(), Error> {
         let at = now_ns();
         let (lock, owner) = (name.to_owned(), guard.owner().to_string());
         let token = guard.token().get();
@@ -283,6 +298,7 @@ impl Player {
             owner: owner.clone(),
             token,
             valid_until,
+            share,
         });
         let millis = match (self.task, self.rng.below(10)) {
             // Long enough to be renewed.
@@ -292,7 +308,9 @@ impl Player {
             _ => self.rng.below(5),
         };
         let until = Instant::now() + Duration::from_millis(millis);
-        let read = self.access.read(name, token);
+        // Permits do not fence: an older one may be valid.
+        let fences = !matches!(share, Share::Permits { .. });
+        let read = if fences { self.access.read(name, token) } else { None };
         // The last time at which the guard was certainly valid: a guard that is valid now has been
         // since its grant.
         let mut valid_at = at;
@@ -308,7 +326,9 @@ impl Player {
             tokio::time::sleep(LOOK).await;
         };
         // Writes even with a lost guard, like a program that does not check it.
-        let accepted = read.is_some_and(|count| self.access.write(name, token, count + 1));
+        let writes = share == Share::Whole;
+        let accepted =
+            read.is_some_and(|count| !writes || self.access.write(name, token, count + 1));
         let now = now_ns();
         let valid = !lost && guard.ensure_valid().is_ok();
         if valid {
@@ -316,7 +336,10 @@ impl Player {
         }
         let (at, end) = (valid_at, if valid { End::Released } else { End::Lost });
         tell(&Note::Ended { at, lock: lock.clone(), owner: owner.clone(), end });
-        tell(&Note::Wrote { at: now, lock, owner: owner.clone(), token, accepted, valid });
+        // Those who read at the same time have one token, and write nothing.
+        if writes || (fences && !accepted) {
+            tell(&Note::Wrote { at: now, lock, owner: owner.clone(), token, accepted, valid });
+        }
         if valid && name.starts_with("fair") && self.rng.chance(5) {
             // Re-enters and releases once: the count goes up and down, the token stays.
             let again = guard.reenter().await?;

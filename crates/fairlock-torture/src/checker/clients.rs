@@ -13,10 +13,13 @@
 //!   for the lock to change hands. Outside of disturbances the latter is short in total.
 //! - **Hand-overs** (L2): outside of disturbances a lock with waiters is not free for long.
 
+use super::beside::{Past, conflicts};
 use super::window::Excuse;
 use super::{Counts, Found, ns};
 use crate::log::note::{End, Note};
 use crate::pace::{DEAD_AFTER, HEARTBEAT};
+use crate::wanted::{is_handed_over, is_in_order};
+use fairlock::Share;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -48,8 +51,8 @@ pub(super) struct Clients {
 #[derive(Debug, Default)]
 struct Lock {
     holds: Vec<Hold>,
-    /// Finished holds: from, until, owner.
-    over: VecDeque<(u64, u64, String)>,
+    /// Finished holds.
+    over: VecDeque<Past>,
     waits: Vec<Wait>,
     /// Grant times, each with the largest token so far.
     tokens: VecDeque<(u64, u64)>,
@@ -70,12 +73,14 @@ struct Last {
 struct Hold {
     owner: String,
     from: u64,
+    share: Share,
     worker: usize,
 }
 
 #[derive(Debug)]
 struct Wait {
     owner: String,
+    share: Share,
     placed: u64,
     /// [`Lock::idle`] at that time.
     idle: u64,
@@ -90,13 +95,13 @@ impl Clients {
 
     pub(super) fn look(&mut self, worker: usize, note: &Note, found: &mut Found) {
         match note {
-            Note::Placed { at, lock, owner, .. } if !self.dead.contains_key(&worker) => {
+            Note::Placed { at, lock, owner, share, .. } if !self.dead.contains_key(&worker) => {
                 let lock = self.locks.entry(lock.clone()).or_default();
                 let (owner, idle) = (owner.clone(), lock.idle);
-                lock.waits.push(Wait { owner, placed: *at, idle, worker });
+                lock.waits.push(Wait { owner, share: *share, placed: *at, idle, worker });
             }
-            Note::Granted { at, asked, lock, owner, token, .. } => {
-                self.grant(worker, (*at, *asked, *token), lock, owner, found);
+            Note::Granted { at, asked, lock, owner, token, share, .. } => {
+                self.grant(worker, (*at, *asked, *token, *share), lock, owner, found);
             }
             Note::Ended { at, lock, owner, end } => self.end(*at, lock, owner, *end, found),
             Note::Said { at, lock, owner, outcome } if outcome == "Lost" => {
@@ -110,7 +115,7 @@ impl Clients {
     fn grant(
         &mut self,
         worker: usize,
-        (at, asked, token): (u64, u64, u64),
+        (at, asked, token, share): (u64, u64, u64, Share),
         name: &str,
         owner: &str,
         found: &mut Found,
@@ -124,7 +129,8 @@ impl Clients {
         // Tokens: no grant made before this request was sent has a larger one.
         let before = lock.tokens.partition_point(|(then, _)| *then < asked);
         let largest = before.checked_sub(1).map_or(0, |before| lock.tokens[before].1);
-        if token <= largest {
+        // Those who read at the same time have one token.
+        if token < largest || (token == largest && share != Share::Read) {
             let what = format!("lock {name}: token {token} of {owner} came after {largest}");
             // The server's log, where there is one, tells whether tokens were lost as well.
             found.suspect(Excuse::ClockMoved, asked, at, what);
@@ -135,11 +141,14 @@ impl Clients {
         // Order: no request placed before this one was sent still waits.
         let wait = lock.waits.iter().position(|wait| wait.owner == owner);
         let wait = wait.map(|wait| lock.waits.remove(wait));
-        if name.starts_with("fair") || name.starts_with("kept") {
+        if is_in_order(name) {
             if !found.windows.disturbed(at, at) {
                 found.result.ordered += 1;
             }
-            for early in lock.waits.iter().filter(|wait| wait.placed < asked) {
+            // Neighbours that read are let in together, and hear of it in any order.
+            let together = |wait: &&Wait| share == Share::Read && wait.share == Share::Read;
+            let early = lock.waits.iter().filter(|wait| wait.placed < asked);
+            for early in early.filter(|wait| !together(wait)) {
                 let what = format!(
                     "lock {name}: {owner} asked at {asked} and got it at {at}, while {} stood in the \
                      queue since {}",
@@ -154,10 +163,14 @@ impl Clients {
         if let Some(killed) = self.dead.get(&worker).copied() {
             // The process ran on for a moment after we noted the time of its death. The hold was
             // valid once; nothing is known afterwards.
-            lock.overlaps(name, owner, at, at, found);
+            lock.overlaps(
+                name,
+                Past { from: at, until: at, owner: owner.to_owned(), share },
+                found,
+            );
             lock.last = Last { at: killed.max(at), released: false };
         } else {
-            lock.holds.push(Hold { owner: owner.to_owned(), from: at, worker });
+            lock.holds.push(Hold { owner: owner.to_owned(), from: at, share, worker });
         }
     }
 
@@ -170,7 +183,8 @@ impl Clients {
         }
         if let Some(hold) = lock.holds.iter().position(|hold| hold.owner == owner) {
             let hold = lock.holds.remove(hold);
-            lock.overlaps(name, owner, hold.from, at, found);
+            let Hold { owner, from, share, .. } = hold;
+            lock.overlaps(name, Past { from, until: at, owner, share }, found);
             lock.last = Last { at: lock.last.at.max(at), released: end == End::Released };
         }
         if end == End::Lost {
@@ -205,7 +219,8 @@ impl Clients {
         for lock in self.locks.values_mut() {
             lock.waits.retain(|wait| wait.worker != worker);
             for hold in lock.holds.extract_if(.., |hold| hold.worker == worker) {
-                lock.over.push_back((hold.from, hold.from, hold.owner));
+                let Hold { owner, from, share, .. } = hold;
+                lock.over.push_back(Past { from, until: from, owner, share });
                 lock.last = Last { at, released: false };
             }
         }
@@ -226,7 +241,7 @@ impl Clients {
 impl Lock {
     fn forget(&mut self, now: u64) {
         let old = now.saturating_sub(ns(REMEMBERED));
-        while self.over.front().is_some_and(|(_, until, _)| *until < old) {
+        while self.over.front().is_some_and(|hold| hold.until < old) {
             self.over.pop_front();
         }
         // The last of the old entries still holds the largest token.
@@ -236,21 +251,22 @@ impl Lock {
     }
 
     /// Checks a finished hold for overlaps with other valid holds.
-    fn overlaps(&mut self, name: &str, owner: &str, from: u64, until: u64, found: &mut Found) {
+    fn overlaps(&mut self, name: &str, hold: Past, found: &mut Found) {
         // Holds that ended long before this one began cannot overlap it, and holds end in order
         // except for those of delayed processes.
-        let earlier = self.over.iter().rev().take_while(|(_, end, _)| end + ns(super::LATE) > from);
-        for (other_from, other_until, other) in earlier {
-            if *other_from < until && from < *other_until {
-                let (first, second) = (from.min(*other_from), from.max(*other_from));
-                let what = format!(
-                    "lock {name}: {owner} held it from {from} to {until}, and {other} from {other_from} \
-                     to {other_until}"
-                );
-                found.suspect_as(Counts::Overlap, Excuse::StateLoss, first, second, what);
-            }
+        let late = ns(super::LATE);
+        let lately = self.over.iter().rev().take_while(|other| other.until + late > hold.from);
+        let overlap = |other: &&Past| other.from < hold.until && hold.from < other.until;
+        let others: Vec<_> = lately.filter(overlap).collect();
+        for other in conflicts(&hold, &others) {
+            let (first, second) = (hold.from.min(other.from), hold.from.max(other.from));
+            let what = format!(
+                "lock {name}: {} held it from {} to {}, and {} from {} to {}",
+                hold.owner, hold.from, hold.until, other.owner, other.from, other.until
+            );
+            found.suspect_as(Counts::Overlap, Excuse::StateLoss, first, second, what);
         }
-        self.over.push_back((from, until, owner.to_owned()));
+        self.over.push_back(hold);
     }
 
     fn times(
@@ -270,7 +286,7 @@ impl Lock {
         let free = at.saturating_sub(self.last.at);
         self.idle += free;
         let explained = wait.map_or(self.idle - free, |wait| wait.idle);
-        if self.idle - explained > ns(FREE) && name.starts_with("fair") {
+        if self.idle - explained > ns(FREE) && is_handed_over(name) {
             let what = format!(
                 "lock {name}: it was free for {} ms while one waited that asked at {asked} and got it at {at}",
                 (self.idle - explained) / 1_000_000
@@ -286,7 +302,7 @@ impl Lock {
         } else {
             times.hand_over_disturbed.add(free);
         }
-        if self.last.released && free > ns(HANDED_OVER) && name.starts_with("fair") {
+        if self.last.released && free > ns(HANDED_OVER) && is_handed_over(name) {
             let what = format!(
                 "lock {name}: released at {}, and the next one got it {} ms later",
                 self.last.at,

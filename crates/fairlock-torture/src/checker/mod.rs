@@ -6,7 +6,7 @@
 //! as docs/guarantees.md says, or it is a violation.
 //!
 //! - [`clients`]: what the clients saw: exclusion (I2), order (I5), tokens (I4), losses (I14),
-//!   nobody left behind (L1), hand-overs (L2);
+//!   nobody left behind (L1), hand-overs (L2); [`beside`]: what may be held beside what;
 //! - [`fencing`]: what the resource saw (I3);
 //! - [`server`]: what the server carried out (I1, I4 to I7, I9 to I12, I15), and when (L3 to L5,
 //!   L9);
@@ -18,6 +18,7 @@
 //! Recoveries (L6) are checked as they arrive. Not checked here: I9's "one effect for each request"
 //! beyond counts, tokens and second turns, because a server's log does not name requests.
 
+mod beside;
 mod both;
 mod calls;
 mod clients;

@@ -1,6 +1,7 @@
 //! The output of a worker: one line for each thing that it saw, written before it goes on, so that
 //! nothing is lost when it is killed.
 
+use fairlock::Share;
 use std::fmt;
 
 /// How a place in a queue, or a hold, ended.
@@ -27,6 +28,7 @@ pub(crate) enum Note {
         asked: u64,
         lock: String,
         owner: String,
+        share: Share,
     },
     /// The user has received the guard.
     Granted {
@@ -37,6 +39,7 @@ pub(crate) enum Note {
         token: u64,
         /// Until when it is valid unless renewed.
         valid_until: u64,
+        share: Share,
     },
     Ended {
         at: u64,
@@ -103,11 +106,12 @@ impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Client { id } => write!(f, "client {id}"),
-            Self::Placed { at, asked, lock, owner } => {
-                write!(f, "placed {at} {asked} {lock} {owner}")
+            Self::Placed { at, asked, lock, owner, share } => {
+                write!(f, "placed {at} {asked} {lock} {owner} {}", share_text(*share))
             }
-            Self::Granted { at, asked, lock, owner, token, valid_until } => {
-                write!(f, "granted {at} {asked} {lock} {owner} {token} {valid_until}")
+            Self::Granted { at, asked, lock, owner, token, valid_until, share } => {
+                let share = share_text(*share);
+                write!(f, "granted {at} {asked} {lock} {owner} {token} {valid_until} {share}")
             }
             Self::Ended { at, lock, owner, end } => write!(f, "ended {at} {lock} {owner} {end}"),
             Self::Said { at, lock, owner, outcome } => {
@@ -152,19 +156,21 @@ impl Note {
         let text = |word: &str| word.to_owned();
         Some(match words[..] {
             ["client", id] => Self::Client { id: text(id) },
-            ["placed", at, asked, lock, owner] => Self::Placed {
+            ["placed", at, asked, lock, owner, share] => Self::Placed {
                 at: number(at)?,
                 asked: number(asked)?,
                 lock: text(lock),
                 owner: text(owner),
+                share: parse_share(share)?,
             },
-            ["granted", at, asked, lock, owner, token, valid_until] => Self::Granted {
+            ["granted", at, asked, lock, owner, token, valid_until, share] => Self::Granted {
                 at: number(at)?,
                 asked: number(asked)?,
                 lock: text(lock),
                 owner: text(owner),
                 token: number(token)?,
                 valid_until: number(valid_until)?,
+                share: parse_share(share)?,
             },
             ["ended", at, lock, owner, end] => {
                 let all = [End::Released, End::Lost, End::GaveUp];
@@ -200,6 +206,25 @@ impl Note {
     }
 }
 
+fn share_text(share: Share) -> String {
+    match share {
+        Share::Read => "read".to_owned(),
+        Share::Permits { n, limit } => format!("{n}/{limit}"),
+        _ => "all".to_owned(),
+    }
+}
+
+fn parse_share(text: &str) -> Option<Share> {
+    match text {
+        "read" => Some(Share::Read),
+        "all" => Some(Share::Whole),
+        permits => {
+            let (n, limit) = permits.split_once('/')?;
+            Some(Share::Permits { n: n.parse().ok()?, limit: limit.parse().ok()? })
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,7 +234,13 @@ mod tests {
         let (lock, owner) = ("fair-0".to_owned(), "x:1".to_owned());
         let notes = [
             Note::Client { id: "x".into() },
-            Note::Placed { at: 2, asked: 1, lock: lock.clone(), owner: owner.clone() },
+            Note::Placed {
+                at: 2,
+                asked: 1,
+                lock: lock.clone(),
+                owner: owner.clone(),
+                share: Share::Read,
+            },
             Note::Granted {
                 at: 2,
                 asked: 1,
@@ -217,6 +248,7 @@ mod tests {
                 owner: owner.clone(),
                 token: 9,
                 valid_until: 7,
+                share: Share::Permits { n: 2, limit: 3 },
             },
             Note::Ended { at: 3, lock: lock.clone(), owner: owner.clone(), end: End::Lost },
             Note::Ended { at: 3, lock: lock.clone(), owner: owner.clone(), end: End::GaveUp },
@@ -239,7 +271,13 @@ mod tests {
         for note in notes {
             assert_eq!(Note::parse(&note.to_string()), Some(note));
         }
-        for cut in ["grant", "granted 1 2 fair-0 x:1", "ended 1 fair-0 x:1 re", ""] {
+        for cut in [
+            "grant",
+            "granted 1 2 fair-0 x:1",
+            "granted 1 2 fair-0 x:1 9 7 re",
+            "ended 1 fair-0 x:1 re",
+            "",
+        ] {
             assert_eq!(Note::parse(cut), None, "{cut}");
         }
     }

@@ -284,7 +284,8 @@ async fn a_slot_without_a_master_waits_alone() {
         let error = client.fair_lock(&name).lock().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         if full_coverage == "no" {
-            assert_eq!(other.state(), GuardState::Held, "no other node is concerned");
+            // It may be in doubt for a moment on a busy machine, and is released below.
+            eventually("no other node is concerned", AGREED, || other.state() == GuardState::Held);
             assert_eq!(*client.connection().borrow(), ConnectionState::Reconnecting);
             let guard = client.fair_lock(format!("{{{elsewhere}}}2")).lock().await.unwrap();
             assert_eq!(guard.release().await.unwrap(), Release::Released);

@@ -200,3 +200,57 @@ fn errors_are_those_of_a_store_that_is_away() {
         .finds(&["failed with LeaseTooShort"]);
     failed("LeaseTooShort").fault(Kind::WorkerStopped, 1, 2_000).finds(&[]);
 }
+
+fn shared(at: u64, owner: &str, token: u64, share: Share) -> Note {
+    let Note::Granted { at, asked, owner, token, valid_until, .. } = granted(at, owner, token)
+    else {
+        unreachable!()
+    };
+    Note::Granted { at, asked, lock: "fair-0".to_owned(), owner, token, valid_until, share }
+}
+
+/// Readers are beside readers, under one token. A writer is beside nobody, and has a larger one.
+#[test]
+fn readers_and_writers() {
+    let read = |at, owner, token| shared(at, owner, token, Share::Read);
+    let both = [read(10, "a", 1), read(12, "b", 1), ended(20, "a", End::Released)];
+    let done = [ended(21, "b", End::Released)];
+    History::of(
+        &[&both[..], &done, &[granted(22, "c", 2), ended(23, "c", End::Released)]].concat(),
+    )
+    .finds(&[]);
+    let early = [granted(15, "c", 2), ended(30, "c", End::Released)];
+    History::of(&[&both[..], &early, &done].concat()).finds(&["and b from", "and a from"]);
+    // A reader may hear of its grant before one that came earlier, and before no writer.
+    let placed = |at, owner, share| match placed(at, owner) {
+        Note::Placed { at, asked, lock, owner, .. } => {
+            Note::Placed { at, asked, lock, owner, share }
+        }
+        other => other,
+    };
+    for (share, wanted) in [(Share::Read, 0), (Share::Whole, 1)] {
+        let late = [shared(12, "d", 3, share), ended(13, "d", End::Released)];
+        let before = [placed(5, "d", share), placed(7, "e", Share::Read)];
+        let early = [shared(10, "e", 3, Share::Read), ended(11, "e", End::Released)];
+        let found = History::of(&[&before[..], &early, &late].concat()).checked();
+        let passed = found.violations.iter().filter(|it| it.contains("stood in the queue"));
+        assert_eq!(passed.count(), wanted);
+    }
+    let same = [granted(22, "c", 1), ended(23, "c", End::Released)];
+    History::of(&[&both[..], &done, &same].concat()).finds(&["token 1 of c came after 1"]);
+}
+
+#[test]
+fn no_more_permits_than_the_limit() {
+    let permits = |at, owner, token, n| {
+        let limit = crate::wanted::LIMIT;
+        shared(at, owner, token, Share::Permits { n, limit })
+    };
+    let fits = [permits(10, "a", 1, 2), permits(11, "b", 2, 2), ended(20, "a", End::Released)];
+    let next = [permits(21, "c", 3, 2), ended(30, "b", End::Released)];
+    let last = [ended(31, "c", End::Released)];
+    History::of(&[&fits[..], &next, &last].concat()).finds(&[]);
+    let early = [permits(19, "c", 3, 2), ended(30, "b", End::Released)];
+    let found = History::of(&[&fits[..], &early, &last].concat()).checked();
+    assert_eq!(found.violations.len(), 2, "{:?}", found.violations);
+}

@@ -7,6 +7,7 @@ mod server;
 use super::*;
 use crate::log::note::End;
 use crate::nemesis::Kind;
+use fairlock::Share;
 
 const MS: u64 = 1_000_000;
 
@@ -67,12 +68,12 @@ fn granted(at: u64, owner: &str, token: u64) -> Note {
 fn asked_and_granted(asked: u64, at: u64, owner: &str, token: u64) -> Note {
     let (lock, owner) = ("fair-0".to_owned(), owner.to_owned());
     let (at, asked) = (at * MS, asked * MS);
-    Note::Granted { at, asked, lock, owner, token, valid_until: at }
+    Note::Granted { at, asked, lock, owner, token, valid_until: at, share: Share::Whole }
 }
 
 fn placed(at: u64, owner: &str) -> Note {
     let (lock, owner) = ("fair-0".to_owned(), owner.to_owned());
-    Note::Placed { at: at * MS, asked: (at - 1) * MS, lock, owner }
+    Note::Placed { at: at * MS, asked: (at - 1) * MS, lock, owner, share: Share::Whole }
 }
 
 fn ended(at: u64, owner: &str, end: End) -> Note {

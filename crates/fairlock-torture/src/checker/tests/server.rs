@@ -200,7 +200,7 @@ fn guard(owner: &str, number: u64, seconds: u64) -> Note {
     let (at, token) = (now_ns(), token(number));
     let (lock, owner) = ("fair-0".to_owned(), owner.to_owned());
     let valid_until = at + seconds * 1_000 * MS;
-    Note::Granted { at, asked: at - 1, lock, owner, token, valid_until }
+    Note::Granted { at, asked: at - 1, lock, owner, token, valid_until, share: Share::Whole }
 }
 
 fn over(owner: &str, later_s: u64, end: End) -> Note {
