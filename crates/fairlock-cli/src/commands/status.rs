@@ -55,7 +55,7 @@ With --json, one object on one line:
              \"ttl_ms\": until its hold runs out unless renewed, or null, SHARE}; the first
              of several
   holders    all who hold it, each as holder, in no order: of a read-write lock or a semaphore
-             at most 64, of others one
+             at most 1000, of others one
   holding    how many hold it
   used       permits of a semaphore that are in use, else 0
   limits     the smallest and the largest limit that those who hold or want permits name,

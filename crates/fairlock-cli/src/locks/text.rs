@@ -7,6 +7,9 @@ use fairlock::{ClientInfo, Holder, Kind, LockStatus, Share};
 
 use crate::base::duration;
 
+/// How many of several holders have a line of their own.
+const LINES_MAX: usize = 64;
+
 /// The holders, each with its client if that publishes who it is; `None` if the lock is free. One holder is in the first
 /// line; several have a line each. Since when each of several readers reads is not known, only since when somebody does.
 pub(crate) fn holders(kind: Option<Kind>, status: &LockStatus) -> Option<String> {
@@ -31,7 +34,8 @@ pub(crate) fn holders(kind: Option<Kind>, status: &LockStatus) -> Option<String>
     if let Some(age) = age(status, holder.since).filter(|_| reads) {
         let _ = write!(text, ", for {age}");
     }
-    for holder in &status.holders {
+    let listed = &status.holders[..status.holders.len().min(LINES_MAX)];
+    for holder in listed {
         let _ = write!(text, "\n  {}", holder.owner);
         if let Some(permits) = permits(holder.share) {
             let _ = write!(text, ", {permits}");
@@ -39,7 +43,7 @@ pub(crate) fn holders(kind: Option<Kind>, status: &LockStatus) -> Option<String>
         text.push_str(&times(status, holder, !reads));
         let _ = status.client(&holder.owner).map(|client| write!(text, ", {}", who(client)));
     }
-    let unlisted = status.holding.saturating_sub(status.holders.len());
+    let unlisted = status.holding.saturating_sub(listed.len());
     if unlisted > 0 {
         let _ = write!(text, "\n  and {unlisted} more that hold it");
     }
@@ -240,7 +244,7 @@ mod tests {
         Ok(())
     }
 
-    /// More than a look lists.
+    /// More than are listed.
     #[tokio::test]
     async fn a_crowd_is_counted() -> Result<(), Error> {
         let client = client().await;

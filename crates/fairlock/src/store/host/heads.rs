@@ -20,6 +20,10 @@ use std::collections::BTreeSet;
 /// heartbeats find out about the others.
 pub(super) const WATCHED_MAX: usize = 64;
 
+/// While more than [`WATCHED_MAX`] hold shares, the first waiter chooses anew whom to watch each time as many
+/// of them have left, so it watches at least [`WATCHED_MAX`] without these.
+const CHOSEN_AFTER: usize = 16;
+
 /// How many clients are told to look after one was killed before it did so; the others look at their
 /// heartbeats. To tell one takes 5 us.
 const UNTOLD_MAX: usize = 1_000;
@@ -42,14 +46,16 @@ impl LineBefore {
         }
     }
 
-    /// The client that has to look whom it must watch now: its waiter has become the first, or all
-    /// holders can be watched now.
+    /// The client that has to look whom it must watch now: its waiter has become the first, or it could
+    /// not watch all holders and some have left.
     pub(super) fn to_tell(&self, after: &LockState) -> Option<ClientId> {
         let shares = after.shares()?;
         let head = after.line().next()?;
         if self.head.as_ref() == Some(head) {
-            let were_too_many = self.holding > WATCHED_MAX && shares.holds().len() <= WATCHED_MAX;
-            return head.client().filter(|_| were_too_many);
+            let (before, now) = (self.holding, shares.holds().len());
+            let is_time =
+                before > WATCHED_MAX && now.div_ceil(CHOSEN_AFTER) < before.div_ceil(CHOSEN_AFTER);
+            return head.client().filter(|_| is_time);
         }
         // It stood directly behind the only holder, so that is whom it watches.
         let was_before = |first: &OwnerId| {

@@ -112,7 +112,7 @@ async fn one_killed_before_it_tells_anybody_keeps_nobody_waiting() {
 
 /// One of 65 holders: at first it is not among the 64 whose deaths the waiter watches for.
 #[tokio::test]
-async fn when_few_enough_are_left_all_are_watched() {
+async fn a_waiter_behind_a_crowd_watches_others_when_some_have_left() {
     const MANY: u64 = 64;
     let fixture = Fixture::new();
     let (others, waiting) = (real(&fixture, SELDOM).await, real(&fixture, SELDOM).await);
