@@ -9,8 +9,9 @@ use fairlock_testkit::tempdir::TempDir;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Far more than the locks of a run need.
-const DISK: &str = "16m";
+/// Far more than the locks of a run need, and their log while a process is stopped that keeps it from
+/// starting over: several MB a second.
+const DISK: &str = "64m";
 
 /// How long another program waits for its turn to use the file.
 const BUSY: Duration = Duration::from_secs(5);
