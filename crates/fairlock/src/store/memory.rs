@@ -297,3 +297,39 @@ impl Store for MemoryStore {
         Box::pin(async move { Ok(page) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlock_core::{Acquire, Mode, RequestId};
+
+    const START_US: u64 = 1_760_000_000_000_000;
+
+    /// A look right after the end of a lease found the lock free, and the store forgot that somebody was to be
+    /// served.
+    #[test]
+    fn a_look_leaves_what_is_due() {
+        let store = MemoryStore::new(Rules::default(), Box::new(|_, _| {}));
+        let name = LockName::new(b"job").unwrap();
+        for number in [1, 2] {
+            let acquire = Op::Acquire(Acquire {
+                kind: Kind::Fair,
+                owner: OwnerId::ours(ClientId::from_random(number), 1).unwrap(),
+                request: RequestId::from_random(number),
+                lease_ms: 1_000,
+                mode: Mode::Wait,
+                order: None,
+                not_after_ms: u64::MAX,
+                sure: false,
+                shared_owner: false,
+            });
+            store.apply_at(START_US, &name, &acquire).unwrap();
+        }
+        assert_eq!(lock(&store.state).deadlines.len(), 1);
+        let look = Op::Inspect { kind: Kind::Fair, limit: 1 };
+        let (answer, _) = store.apply_at(START_US + 1_001_000, &name, &look).unwrap();
+        let Body::Inspected(seen) = answer.body else { panic!("{:?}", answer.body) };
+        assert_eq!((seen.holder, seen.queue_len), (None, 1), "its lease is over");
+        assert_eq!(lock(&store.state).deadlines.len(), 1, "the waiter is to be served");
+    }
+}

@@ -44,28 +44,6 @@ pub(super) async fn places_and_times(store: Store) {
     }
 }
 
-/// A lease that ends while somebody looks at the lock all the time. In `memory:` such a look found the lock free, and what was
-/// due was forgotten: the waiter was served with its heartbeat.
-pub(super) async fn looks_do_not_hide_the_end_of_a_lease(store: Store) {
-    let client = store.client_with(no_beats).await;
-    let lock = client.fair_lock("job");
-    for _ in 0..3 {
-        let ends = lock.clone().lease(Duration::from_millis(300)).lock().await.unwrap();
-        let next = wait_behind(&lock, 1).await;
-        let looking = tokio::spawn({
-            let lock = lock.clone();
-            async move {
-                loop {
-                    drop(lock.inspect().await.unwrap());
-                }
-            }
-        });
-        granted(next).await.release().await.unwrap();
-        looking.abort();
-        drop(ends);
-    }
-}
-
 /// Foreign clients have a place and an id. What is unknown about them is not made up.
 pub(super) async fn foreign_waiters(store: Store) {
     let Some(mut raw) = store.raw() else { return };
