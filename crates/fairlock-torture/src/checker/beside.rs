@@ -32,13 +32,13 @@ pub(super) fn conflicts<'a>(hold: &Past, others: &[&'a Past]) -> Vec<&'a Past> {
         Share::Read => others.iter().copied().filter(|other| other.share != Share::Read).collect(),
         Share::Permits { .. } => {
             let starts = others.iter().map(|other| other.from.max(hold.from));
-            let at_a_time = starts.map(|at| {
+            let mut at_a_time = starts.map(|at| {
                 others.iter().copied().filter(|other| other.covers(at)).collect::<Vec<_>>()
             });
             let too_many = |beside: &Vec<&Past>| {
                 hold.permits() + beside.iter().map(|other| other.permits()).sum::<u32>() > LIMIT
             };
-            at_a_time.filter(too_many).next().unwrap_or_default()
+            at_a_time.find(too_many).unwrap_or_default()
         }
         _ => others.to_vec(),
     }
