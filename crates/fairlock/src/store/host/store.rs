@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, UNIX_EPOCH};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -114,7 +114,9 @@ impl HostStore {
         let begun = Liveness::begin(&folder, client, config.children_keep_alive);
         let life = begun.map_err(|error| no_fifo(&at, &error))?;
         if config.announce {
-            let info = ClientInfo::here(config, SystemTime::now());
+            // By the clock that dates its holds.
+            let since = UNIX_EPOCH + Duration::from_millis(file.now_us() / 1_000);
+            let info = ClientInfo::here(config, since);
             file.announce(client, &info).map_err(|failure| failure.error)?;
         }
         let runtime = Handle::current();
