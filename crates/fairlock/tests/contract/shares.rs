@@ -1,4 +1,4 @@
-//! Read-write locks and semaphores, on the stores that have them.
+//! Read-write locks and semaphores.
 
 use std::time::Duration;
 
@@ -34,28 +34,6 @@ async fn in_line(client: &Client, writes: bool, place: usize) -> JoinHandle<Guar
     });
     waiting(client, "catalogue", place).await;
     task
-}
-
-pub(super) async fn elsewhere_they_are_refused(store: Store) {
-    let client = store.client().await;
-    if store.has_shares() {
-        return drop(client.rw_lock("job").read().await.unwrap());
-    }
-    let (rw, pool) = (client.rw_lock("job"), client.semaphore("job", 2));
-    let errors = [
-        rw.read().await.unwrap_err(),
-        rw.try_write().await.unwrap_err(),
-        rw.inspect().await.unwrap_err(),
-        rw.force_unlock().await.unwrap_err(),
-        pool.acquire().await.unwrap_err(),
-        pool.try_acquire_for(NOT_NOW).await.unwrap_err(),
-        pool.usage().await.unwrap_err(),
-    ];
-    for error in errors {
-        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-        assert!(error.to_string().contains("`memory:`"), "{error}");
-    }
-    assert!(!client.fair_lock("job").is_locked().await.unwrap());
 }
 
 pub(super) async fn readers_share_and_writers_exclude(store: Store) {

@@ -2,9 +2,10 @@
 
 use super::wire::Value;
 use crate::base::clock::{Moment, ServerClock};
-use crate::store::Event;
+use crate::store::{Event, Events};
 use fairlock_core::{
-    Answer, Body, Grant, HeldBy, Inspection, LOOKED_AT_MAX, OwnerId, RequestId, Token, WaiterView,
+    Answer, Body, Fate, Grant, HeldBy, Inspection, LOOKED_AT_MAX, OwnerId, RequestId, Share,
+    ShareHolder, SharesView, Token, WaiterView,
 };
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ fn decode(value: Value) -> Option<Answer> {
     };
     let mut r = Reader { words: text.split(|byte| *byte == b' '), rest: rest.into_iter() };
     let now_ms = r.count()?;
-    let (more, removed) = r.more()?;
+    let (more, removed, other_limit) = r.more()?;
     let body = match r.words.next()? {
         b"granted" => Body::Granted { token: r.token()?, ttl_ms: r.count()? },
         b"queued" => {
@@ -64,11 +65,31 @@ fn decode(value: Value) -> Option<Answer> {
             let queued = r.words.by_ref().map(flag).collect::<Option<_>>()?;
             Body::Beaten { held, queued, retry_ms, foreign }
         }
+        b"fates" => {
+            let (retry_ms, foreign, mut fates) = (r.maybe_count()?, r.flag()?, Vec::new());
+            while let Some(word) = r.words.next() {
+                fates.push(match word {
+                    b"0" => Fate::Unknown,
+                    b"1" => Fate::Queued,
+                    request => Fate::Granted(Grant {
+                        request: RequestId::parse(request).ok()?,
+                        token: r.token()?,
+                        ttl_ms: r.count()?,
+                    }),
+                });
+            }
+            Body::Fates { fates, retry_ms, foreign }
+        }
+        b"ended" => {
+            let others = u32::try_from(r.count()?).ok()?;
+            Body::Forced { holder: r.maybe_owner()?, others }
+        }
         b"place" => Body::Place { ahead: r.maybe_count()? },
         b"inspected" => Body::Inspected(Box::new(inspection(&mut r)?)),
+        b"shares" => Body::Inspected(Box::new(shares(&mut r)?)),
         _ => return None,
     };
-    r.is_read().then_some(Answer { now_ms, more, removed, other_limit: false, body })
+    r.is_read().then_some(Answer { now_ms, more, removed, other_limit, body })
 }
 
 fn inspection<'a>(r: &mut Reader<'a, impl Iterator<Item = &'a [u8]>>) -> Option<Inspection> {
@@ -88,6 +109,64 @@ fn inspection<'a>(r: &mut Reader<'a, impl Iterator<Item = &'a [u8]>>) -> Option<
         queue.push(WaiterView { owner, beat_age_ms: r.maybe_count()?, order: r.maybe_count()? });
     }
     Some(Inspection { holder, ttl_ms, token, queue_len, queue, shares: None })
+}
+
+/// A lock that several may hold at once.
+fn shares<'a>(r: &mut Reader<'a, impl Iterator<Item = &'a [u8]>>) -> Option<Inspection> {
+    let token = r.maybe_count()?.and_then(Token::new);
+    let (holding, used) = (r.count()?, r.count()?);
+    let limits = match (r.maybe_count()?, r.maybe_count()?) {
+        (Some(least), Some(most)) => Some((u32::try_from(least).ok()?, u32::try_from(most).ok()?)),
+        (None, None) => None,
+        _ => return None,
+    };
+    let (queue_len, listed) = (r.count()?, r.count()?);
+    let (strange_count, strange_ttl_ms) = (r.maybe_count()?, r.maybe_count()?);
+    if listed > holding {
+        return None;
+    }
+    let mut seen = SharesView { holding, used, limits, ..SharesView::default() };
+    for _ in 0..listed {
+        seen.holders.push(ShareHolder {
+            owner: r.maybe_owner()??,
+            count: u32::try_from(r.count()?).ok()?,
+            share: share_of(r.words.next()?)?,
+            token: r.token()?,
+            ttl_ms: r.count()?,
+        });
+    }
+    let mut queue = Vec::new();
+    while let Some(age) = r.words.next() {
+        if queue.len() as u64 == queue_len {
+            return None;
+        }
+        let beat_age_ms = if age == b"-" { None } else { Some(decimal(age)?) };
+        let order = r.maybe_count()?;
+        seen.wants.push(share_of(r.words.next()?)?);
+        queue.push(WaiterView { owner: r.maybe_owner()??, beat_age_ms, order });
+    }
+    let (holder, ttl_ms) = match (seen.holders.first(), strange_count) {
+        (Some(first), None) => {
+            let holder = HeldBy { owner: first.owner.clone(), count: first.count.into() };
+            (Some(holder), Some(first.ttl_ms))
+        }
+        (None, Some(count)) => (Some(HeldBy { owner: r.maybe_owner()??, count }), strange_ttl_ms),
+        (None, None) => (None, None),
+        _ => return None,
+    };
+    Some(Inspection { holder, ttl_ms, token, queue_len, queue, shares: Some(Box::new(seen)) })
+}
+
+fn share_of(word: &[u8]) -> Option<Share> {
+    match word {
+        b"r" => return Some(Share::Read),
+        b"w" => return Some(Share::Whole),
+        _ => {}
+    }
+    let mut parts = word.split(|byte| *byte == b'/');
+    let mut part = || u32::try_from(decimal(parts.next()?)?).ok();
+    let share = Share::Permits { n: part()?, limit: part()? };
+    parts.next().is_none().then_some(share)
 }
 
 /// A reply: words, and what may be any bytes.
@@ -112,11 +191,13 @@ impl<'a, W: Iterator<Item = &'a [u8]>> Reader<'a, W> {
         flag(self.words.next()?)
     }
 
-    /// Whether there are more, and how many dead waiters were removed.
-    fn more(&mut self) -> Option<(bool, u32)> {
+    /// Whether there are more, how many dead waiters were removed, and whether permits are held under another limit.
+    fn more(&mut self) -> Option<(bool, u32, bool)> {
+        const OTHER_LIMIT: u32 = 256;
         let number = u32::try_from(self.count()?).ok()?;
+        let (number, other_limit) = (number % OTHER_LIMIT, number / OTHER_LIMIT);
         let (more, removed) = (number % 2 == 1, number / 2);
-        (removed <= LOOKED_AT_MAX).then_some((more, removed))
+        (removed <= LOOKED_AT_MAX && other_limit <= 1).then_some((more, removed, other_limit == 1))
     }
 
     fn token(&mut self) -> Option<Token> {
@@ -180,6 +261,29 @@ pub(crate) fn grant_message(payload: &[u8]) -> Option<(Grant, u64)> {
     Some((Grant { request, token, ttl_ms }, at_ms))
 }
 
+/// Decodes the inbox message of a cohort: `g2 <server ms> <request> <token> <ttl ms>...`.
+pub(crate) fn cohort_message(payload: &[u8]) -> Option<(Vec<Grant>, u64)> {
+    /// The most grants of one message: all of a script.
+    const GRANTS_MAX: usize = 128;
+    /// The longest message of this form.
+    const MAX_BYTES: usize = 2 + 17 + GRANTS_MAX * (33 + 17 + 17);
+    if payload.len() > MAX_BYTES {
+        return None;
+    }
+    let mut parts = payload.split(|b| *b == b' ');
+    if parts.next()? != b"g2" {
+        return None;
+    }
+    let at_ms = decimal(parts.next()?)?;
+    let mut grants = Vec::new();
+    while let Some(request) = parts.next() {
+        let request = RequestId::parse(request).ok()?;
+        let token = token_of(parts.next()?)?;
+        grants.push(Grant { request, token, ttl_ms: decimal(parts.next()?)? });
+    }
+    (2..=GRANTS_MAX).contains(&grants.len()).then_some((grants, at_ms))
+}
+
 /// Decodes the inbox message `f1 <owner> <token>`: somebody took this hold away by force.
 pub(crate) fn forced_message(payload: &[u8]) -> Option<(OwnerId, Token)> {
     /// The longest message of this form.
@@ -205,14 +309,22 @@ pub(crate) fn inbox_message(
     payload: &[u8],
     arrived: Moment,
     clock: impl FnOnce() -> Option<Arc<ServerClock>>,
-) -> Event {
+    events: &Events,
+) {
     if let Some((grant, at_ms)) = grant_message(payload) {
-        return Event::Granted { grant, at_ms, arrived, clock: clock() };
+        return events(Event::Granted { grant, at_ms, arrived, clock: clock() });
     }
-    match forced_message(payload) {
+    if let Some((grants, at_ms)) = cohort_message(payload) {
+        let clock = clock();
+        for grant in grants {
+            events(Event::Granted { grant, at_ms, arrived, clock: clock.clone() });
+        }
+        return;
+    }
+    events(match forced_message(payload) {
         Some((owner, token)) => Event::Forced { owner, token },
         None => Event::Invalid,
-    }
+    });
 }
 
 #[cfg(test)]
