@@ -8,7 +8,7 @@
 use super::replies::{Acquired, Mismatch, Refused};
 use super::waiters::{Granted, Waiters};
 use crate::id::{LockName, OwnerId, RequestId};
-use crate::op::{Body, Fate, Kind};
+use crate::op::{Body, Fate, is_shared};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -191,9 +191,10 @@ impl<T> Waiters<T> {
         let Some(outlook) = round.outlook else { return Step::Rest };
         let Some(queue) = self.queues.get_mut(name) else { return Step::Rest };
         let oldest = queue.by_order.first().and_then(|(_, waiter)| self.waiters.get(waiter));
-        // Java wakes the head of a queue, and nobody else has one with Java.
-        let oldest = oldest.filter(|oldest| oldest.acquisition.kind() == Kind::Fair);
-        queue.oldest_listens = outlook.foreign && oldest.is_some();
+        // Java wakes the head of a queue, and its waiters for shares stand in none.
+        let is_woken = oldest.is_none_or(|oldest| !is_shared(oldest.acquisition.kind()));
+        let oldest = oldest.filter(|_| is_woken);
+        queue.oldest_listens = outlook.foreign && is_woken;
         match oldest.map(|oldest| oldest.acquisition.owner().clone()) {
             Some(owner)
                 if outlook.foreign

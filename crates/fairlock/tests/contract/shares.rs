@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::api::{Client, Guard, RwLock, Semaphore};
 use super::super::support::{Store, soon, until};
-use fairlock::{ErrorKind, GuardState, LockStatus, LostReason, Release, Share};
+use fairlock::{ErrorKind, GuardState, LockStatus, LostReason, Release, ShardedPubSub, Share};
 use tokio::task::JoinHandle;
 
 const NOT_NOW: Duration = Duration::from_millis(50);
@@ -261,7 +261,8 @@ pub(super) async fn owners_enter_what_they_hold(store: Store) {
 
 /// Each of them is told, and told why.
 pub(super) async fn force_unlock_takes_every_share(store: Store) {
-    let client = store.client().await;
+    // With sharded messages a holder does not listen on its lock's channel.
+    let client = store.client_with(|config| config.sharded_pubsub(ShardedPubSub::Off)).await;
     let lock = client.rw_lock("catalogue");
     let (one, two) = (lock.read().await.unwrap(), lock.read().await.unwrap());
     let writer = in_line(&client, true, 1).await;

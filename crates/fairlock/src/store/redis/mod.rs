@@ -304,6 +304,10 @@ impl Store for RedisStore {
         true
     }
 
+    fn has_redisson(&self) -> bool {
+        true
+    }
+
     fn may_fail_over(&self) -> bool {
         true
     }

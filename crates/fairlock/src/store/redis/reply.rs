@@ -390,6 +390,70 @@ mod tests {
     }
 
     #[test]
+    fn replies_about_shares() {
+        let request = "0123456789abcdef0123456789abcdef";
+        let read = answer(bulk(&format!("5 256 fates 7 1 1 {request} 9 30 0"))).unwrap();
+        assert!(read.other_limit && !read.more && read.removed == 0);
+        let Body::Fates { fates, retry_ms, foreign } = read.body else { panic!("fates") };
+        assert!(fates[0] == Fate::Queued && fates[2] == Fate::Unknown && foreign);
+        assert!(
+            matches!(&fates[1], Fate::Granted(grant) if grant.ttl_ms == 30) && retry_ms == Some(7)
+        );
+        for odd in ["fates 7", "fates 7 0 2", "fates - 0 1 x", "ended", "ended -", "ended 1 1"] {
+            assert!(answer(bulk(&format!("5 0 {odd}"))).is_err(), "{odd}");
+        }
+        for more in ["512", "386", "130"] {
+            assert!(answer(bulk(&format!("5 {more} nudged"))).is_err(), "{more}");
+        }
+        let looks = |items: &[&str]| {
+            let items = items.iter().map(|item| bulk(item)).collect();
+            answer(Value::Array(items)).map(|answer| answer.body)
+        };
+        let text = "5 0 shares 9 2 3 5 8 1 1 - - 1 2/5 9 30 7 - 1/8";
+        let Ok(Body::Inspected(seen)) = looks(&[text, "a", "b"]) else { panic!("it fits") };
+        let shares = seen.shares.unwrap();
+        assert_eq!((shares.holding, shares.used, shares.limits), (2, 3, Some((5, 8))));
+        assert_eq!(shares.holders[0].share, Share::Permits { n: 2, limit: 5 });
+        assert_eq!((shares.wants.len(), seen.queue_len, seen.ttl_ms), (1, 1, Some(30)));
+        let Ok(Body::Inspected(seen)) = looks(&["5 0 shares - 1 0 - - 0 0 4 -", "j"]) else {
+            panic!("it fits")
+        };
+        assert_eq!(seen.holder.map(|it| it.count), Some(4));
+        for odd in [
+            &[text, "a"][..],
+            &[text, "a", "b", "c"],
+            &["5 0 shares 9 0 3 - - 0 1 - - 1 r 9 30", "a"],
+        ] {
+            assert!(looks(odd).is_err(), "{odd:?}");
+        }
+        for odd in ["2/", "/2", "2/5/8", "x", "-1/5"] {
+            let text = format!("5 0 shares 9 1 3 - - 0 1 - - 1 {odd} 9 30");
+            assert!(looks(&[&text, "a"]).is_err(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn forged_messages_of_a_cohort_are_nothing() {
+        let grant = " 0123456789abcdef0123456789abcdef 5 6000";
+        let (grants, at_ms) =
+            cohort_message(format!("g2 1000{}", grant.repeat(128)).as_bytes()).unwrap();
+        assert_eq!((grants.len(), at_ms), (128, 1_000));
+        for text in [
+            format!("g2 1000{grant}"),
+            format!("g2 1000{}", grant.repeat(129)),
+            format!("g2 1000{grant}{grant} 1"),
+            format!("g2 1000{grant}{}", grant.replace(" 5 ", " 0 ")),
+            format!("g2 1000{grant}{}", grant.to_uppercase()),
+            format!("g2{grant}{grant}"),
+            format!("g1 1000{grant}{grant}"),
+            "g2 1000".into(),
+            "g2 ".repeat(10_000),
+        ] {
+            assert_eq!(cohort_message(text.as_bytes()), None, "{text:.60}");
+        }
+    }
+
+    #[test]
     fn forged_messages_of_force_are_nothing() {
         let owner = "01234567-89ab-8def-8123-456789abcdef:7";
         let said = forced_message(format!("f1 {owner} 5").as_bytes());

@@ -4,7 +4,7 @@
 -- Reply held, count | stale | nothold, {holder} if one has all of it
 local owner, token, change = ARGV[2], ARGV[3], ARGV[4]
 begin()
-local hold, holder, body = hold_of(owner, token), nil, nil
+local hold, holder, body, count = hold_of(owner, token), nil, nil, ''
 if not hold then
   holder, body = whole_holder(), 'nothold'
 elseif change - hold.change < 0 then
@@ -20,7 +20,7 @@ else
   end
   write_hold(owner, hold)
   body = 'held'
-  body = body .. ' ' .. hold.count
+  count = ' ' .. hold.count
 end
 pass_shares_on()
-return naming(finish(now_ms .. ' ' .. more .. ' ' .. body), holder)
+return naming(finish(now_ms .. ' ' .. more .. ' ' .. body .. count), holder)

@@ -10,7 +10,7 @@ local MAX = 9007199254740991
 local asked = ARGV[2] + 0
 local mine, foreign_ones, records = holders()
 local reply, words = { '' }, {}
-local used, least, most = 0, nil, nil
+local least, most, used = nil, nil, 0
 
 local function note_limit(share)
   local n, limit = permits_of(share)

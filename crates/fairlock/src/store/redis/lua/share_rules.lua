@@ -490,7 +490,8 @@ local function finish(reply)
   end
   if rw and former_mode and former_mode ~= mode then
     local message = former_mode == 'write' and '1' or not mode and '0'
-    if message then call(publish, 'redisson_rwlock:' .. tagged, message) end
+    -- Without the right to the channel Java's waiters look when the lock ends; what was done is done.
+    if message then redis.pcall(publish, 'redisson_rwlock:' .. tagged, message) end
   end
   return reply
 end
