@@ -43,7 +43,10 @@ pub(super) struct Dump {
 impl Dump {
     /// A lock that knows this and nothing else.
     pub(super) fn lock(&self, kind: Kind) -> LockState {
-        let shares = Shares::restored(kind, self.holds.clone(), self.wants.clone());
+        let mut wants = self.wants.clone();
+        // The record of one that lost its place does not stand in the line.
+        wants.retain(|owner, _| self.snapshot.order.contains_key(owner));
+        let shares = Shares::restored(kind, self.holds.clone(), wants);
         LockState::restored(self.snapshot.clone(), Some(shares))
     }
 }
