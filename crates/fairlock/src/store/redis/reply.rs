@@ -158,10 +158,11 @@ fn shares<'a>(r: &mut Reader<'a, impl Iterator<Item = &'a [u8]>>) -> Option<Insp
 }
 
 fn share_of(word: &[u8]) -> Option<Share> {
-    match word {
-        b"r" => return Some(Share::Read),
-        b"w" => return Some(Share::Whole),
-        _ => {}
+    if word == b"r" {
+        return Some(Share::Read);
+    }
+    if word == b"w" {
+        return Some(Share::Whole);
     }
     let mut parts = word.split(|byte| *byte == b'/');
     let mut part = || u32::try_from(decimal(parts.next()?)?).ok();
