@@ -205,6 +205,9 @@ pub enum Op {
         /// How many waiters to list.
         limit: u32,
     },
+    /// An operation that does not itself say what kind of lock it is for, and the kind, if several may hold such a lock
+    /// at once. For a store that keeps each of these kinds under keys of its own; see [`Op::on`].
+    OfShares(Box<(Kind, Op)>),
 }
 
 // No operation is larger because several may hold a lock.
@@ -219,12 +222,30 @@ impl Op {
         }
     }
 
+    /// This operation on a lock of this kind.
+    #[must_use]
+    pub fn on(self, kind: Kind) -> Self {
+        match is_shared(kind) && self.kind().is_none() {
+            true => Self::OfShares(Box::new((kind, self))),
+            false => self,
+        }
+    }
+
+    /// The operation without what [`on`](Self::on) added.
+    pub fn bare(&self) -> &Self {
+        match self {
+            Self::OfShares(of) => &of.1,
+            op => op,
+        }
+    }
+
     /// The kind of the lock that it is for, if it says.
     pub fn kind(&self) -> Option<Kind> {
         match self {
             Self::Acquire(acquire) => Some(acquire.kind),
             Self::AcquireShare(ask) => Some(ask.acquire.kind),
             Self::Downgrade { .. } => Some(Kind::ReadWrite),
+            Self::OfShares(of) => Some(of.0),
             Self::Release { kind, .. }
             | Self::Renew { kind, .. }
             | Self::Leave { kind, .. }
@@ -342,6 +363,8 @@ pub enum Body {
         fates: Vec<Fate>,
         /// As in [`Body::Queued`].
         retry_ms: Option<u64>,
+        /// As in [`Body::Queued`].
+        foreign: bool,
     },
     /// Reply to [`Op::Nudge`].
     Nudged,

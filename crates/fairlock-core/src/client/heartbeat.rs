@@ -8,7 +8,7 @@
 use super::replies::{Acquired, Mismatch, Refused};
 use super::waiters::{Granted, Waiters};
 use crate::id::{LockName, OwnerId, RequestId};
-use crate::op::{Body, Fate};
+use crate::op::{Body, Fate, is_shared};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -190,8 +190,11 @@ impl<T> Waiters<T> {
         round.everyone = false;
         let Some(outlook) = round.outlook else { return Step::Rest };
         let Some(queue) = self.queues.get_mut(name) else { return Step::Rest };
-        queue.oldest_listens = outlook.foreign;
         let oldest = queue.by_order.first().and_then(|(_, waiter)| self.waiters.get(waiter));
+        // Java wakes the head of a queue, and its waiters for shares stand in none.
+        let is_woken = oldest.is_none_or(|oldest| !is_shared(oldest.acquisition.kind()));
+        let oldest = oldest.filter(|_| is_woken);
+        queue.oldest_listens = outlook.foreign && is_woken;
         match oldest.map(|oldest| oldest.acquisition.owner().clone()) {
             Some(owner)
                 if outlook.foreign
@@ -215,13 +218,13 @@ impl<T> Waiters<T> {
             Body::Beaten { held, queued, retry_ms, foreign } => {
                 (Vec::from_iter(held), queued, retry_ms, foreign)
             }
-            Body::Fates { fates, retry_ms } => {
+            Body::Fates { fates, retry_ms, foreign } => {
                 let queued = fates.iter().map(|fate| *fate == Fate::Queued).collect();
                 let granted = fates.into_iter().filter_map(|fate| match fate {
                     Fate::Granted(grant) => Some(grant),
                     Fate::Queued | Fate::Unknown => None,
                 });
-                (granted.collect(), queued, retry_ms, false)
+                (granted.collect(), queued, retry_ms, foreign)
             }
             _ => return Err(Mismatch),
         };

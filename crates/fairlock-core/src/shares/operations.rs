@@ -24,7 +24,7 @@ impl LockState {
     ) -> Option<Result<(Answer, Vec<Effect>), CoreError>> {
         let now_ms = now_us / 1_000;
         self.expire(now_ms);
-        let mut cx = Cx::new(now_us, op, rules, world);
+        let mut cx = Cx::new(now_us, op.bare(), rules, world);
         let present = self.shares.as_ref().map(|shares| shares.kind());
         if op.kind().is_some_and(|kind| present != Some(kind)) {
             self.forget_gone(&cx);
@@ -33,7 +33,11 @@ impl LockState {
             if self.by_order.is_empty() {
                 // The places are gone, in this call or before, and nobody wants anything any more.
                 shares.wants.clear();
-                self.end_leases(&mut cx);
+                // A look changes nothing, unless the name may be free for another kind now.
+                let looks = matches!(op.bare(), Op::Inspect { .. } | Op::Place { .. });
+                if !looks || op.kind().is_some_and(|kind| present != Some(kind)) {
+                    self.end_leases(&mut cx);
+                }
             }
             let another = op.kind().is_some_and(|kind| !is_shared(kind));
             if another && self.has_no_shares() && !op.is_shared() {
@@ -52,7 +56,7 @@ impl LockState {
         }
         #[cfg(debug_assertions)]
         let before = self.keys.token;
-        let body = self.dispatch_to_shares(op, &mut cx);
+        let body = self.dispatch_to_shares(op.bare(), &mut cx);
         self.settle();
         #[cfg(debug_assertions)]
         self.check_shares(before, &cx, &body);
@@ -135,7 +139,7 @@ impl LockState {
                 (None, None) => CoreError::WrongType,
             });
         }
-        match op {
+        match op.bare() {
             Op::AcquireShare(ask) if !is_share_of(ask.acquire.kind, ask.share) => {
                 Some(CoreError::NoSuchShare)
             }
@@ -172,8 +176,8 @@ impl LockState {
             Op::Force { .. } => self.force_shares(cx),
             Op::Place { owner } => Body::Place { ahead: self.place_in_line(owner) },
             Op::Inspect { limit, .. } => Body::Inspected(Box::new(self.inspect_shares(*limit, cx))),
-            // An acquisition of another kind was refused.
-            Op::Nudge | Op::Acquire(_) => {
+            // An acquisition of another kind was refused, and what is for a kind is bare here.
+            Op::Nudge | Op::Acquire(_) | Op::OfShares(_) => {
                 self.end_gone_shares(None, cx);
                 self.pass_shares_on(cx);
                 Body::Nudged
@@ -253,7 +257,7 @@ impl LockState {
         cx: &Cx<'_>,
     ) -> Body {
         let Some(hold) = self.shared().hold_mut(owner, token, cx.now_ms) else {
-            return self.no_share();
+            return self.no_share(cx);
         };
         if change < hold.change {
             return Body::Stale;
@@ -264,7 +268,7 @@ impl LockState {
 
     fn release_share(&mut self, owner: &OwnerId, token: Token, cx: &Cx<'_>) -> Body {
         if self.shared().hold_mut(owner, token, cx.now_ms).is_none() {
-            return self.no_share();
+            return self.no_share(cx);
         }
         self.end_share(owner, cx);
         Body::Released
@@ -272,7 +276,7 @@ impl LockState {
 
     fn downgrade_share(&mut self, owner: &OwnerId, token: Token, change: u64, cx: &Cx<'_>) -> Body {
         let Some(hold) = self.shared().hold_mut(owner, token, cx.now_ms) else {
-            return self.no_share();
+            return self.no_share(cx);
         };
         if change < hold.change {
             return Body::Stale;
@@ -288,7 +292,7 @@ impl LockState {
     fn renew_share(&mut self, owner: &OwnerId, token: Token, ttl_ms: u64, cx: &mut Cx<'_>) -> Body {
         if self.shared().hold_mut(owner, token, cx.now_ms).is_none() {
             self.pass_shares_on(cx);
-            return self.no_share();
+            return self.no_share(cx);
         }
         self.shared().renew(owner, cx.now_ms + ttl_ms);
         self.raise_token(token, false, cx);
@@ -331,7 +335,7 @@ impl LockState {
         self.keep_registry(cx);
         self.pass_shares_on(cx);
         let fates = waiters.iter().map(|waiter| self.fate(waiter, cx.now_ms)).collect();
-        Body::Fates { fates, retry_ms: self.retry_shares_ms(cx) }
+        Body::Fates { fates, retry_ms: self.retry_shares_ms(cx), foreign: false }
     }
 
     fn fate(&self, waiter: &OwnerId, now_ms: u64) -> Fate {
@@ -368,10 +372,11 @@ impl LockState {
     }
 
     /// The caller has no such hold. Whoever has all of the lock has it instead; others would not have been in its way.
-    fn no_share(&mut self) -> Body {
+    fn no_share(&mut self, cx: &Cx<'_>) -> Body {
         let shares = self.shared();
-        let first = shares.holds().keys().next().filter(|_| shares.is_whole());
-        Body::NotHeld { holder: first.cloned() }
+        let first = shares.holds().iter().next().filter(|_| shares.is_whole());
+        let lasting = first.filter(|(_, hold)| hold.ends_ms >= cx.now_ms);
+        Body::NotHeld { holder: lasting.map(|(owner, _)| owner.clone()) }
     }
 
     /// The hold of `owner`, unless its lease is over.

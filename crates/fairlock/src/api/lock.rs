@@ -187,9 +187,12 @@ impl Lock {
         let (reporter, signals) = TurnReporter::new();
         let session = self.session.clone();
         match self.request(None, false, Some(reporter))? {
-            Begun::Held(hold) => Ok(Turn::granted(session.clone(), Guard::new(hold, session))),
+            Begun::Held(hold) => {
+                Ok(Turn::granted(session.clone(), self.kind, Guard::new(hold, session)))
+            }
             Begun::Sent(requested) => {
-                Turn::enter(session, self.name()?.clone(), requested, signals).await
+                let name = (self.name()?.clone(), self.kind);
+                Turn::enter(session, name, requested, signals).await
             }
         }
     }

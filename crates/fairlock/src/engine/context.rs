@@ -237,11 +237,11 @@ impl Context {
         }
     }
 
-    /// Notes what a reply says besides its body.
-    pub(crate) fn note_reply(self: &Arc<Self>, name: &LockName, reply: &Reply) {
+    /// Notes what the reply to `op` says besides its body.
+    pub(crate) fn note_reply(self: &Arc<Self>, name: &LockName, op: &Op, reply: &Reply) {
         self.note_time(reply);
         if reply.answer.more {
-            self.nudge(name);
+            self.nudge(name, op.kind().unwrap_or(Kind::Fair));
         }
     }
 
@@ -322,7 +322,7 @@ impl Context {
     }
 
     /// After a reply with MORE, sends `Nudge` until a reply has none.
-    pub(crate) fn nudge(self: &Arc<Self>, name: &LockName) {
+    fn nudge(self: &Arc<Self>, name: &LockName, kind: Kind) {
         /// Most calls in a row. At 64 removals each, they suffice for more than a million dead
         /// waiters.
         const CALLS_MAX: u32 = 20_000;
@@ -330,10 +330,10 @@ impl Context {
             return;
         }
         let context = Arc::clone(self);
-        let name = name.clone();
+        let (name, op) = (name.clone(), Op::Nudge.on(kind));
         self.spawn(async move {
             for _ in 0..CALLS_MAX {
-                match context.store.call(&name, &Op::Nudge).await {
+                match context.store.call(&name, &op).await {
                     Ok(reply) if reply.answer.more => {}
                     // If there was no answer, the reply to the next heartbeat says MORE again.
                     _ => break,

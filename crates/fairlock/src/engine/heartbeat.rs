@@ -10,7 +10,7 @@ use crate::observe;
 use crate::state::waiters::Heartbeat;
 use crate::store::{StoreError, Topic};
 use fairlock_core::client::{Due, Mismatch, Returned, Step};
-use fairlock_core::{LockName, Op, RequestId};
+use fairlock_core::{Kind, LockName, Op, RequestId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -120,7 +120,8 @@ async fn beat(context: &Arc<Context>, heartbeat: &Heartbeat) -> Result<(), Store
     loop {
         match context.waiters.fair(|fair| fair.step(name)) {
             Step::Ask(waiters) => {
-                let op = Op::Beat { client: context.client_id, waiters };
+                let kind = context.waiters.fair(|fair| fair.kind(name)).unwrap_or(Kind::Fair);
+                let op = Op::Beat { client: context.client_id, waiters }.on(kind);
                 let reply = send::once(context, name, &op, &mut Copies::default()).await?;
                 let heard = context.waiters.fair(|fair| fair.beaten(name, reply.answer.body));
                 for granted in heard.map_err(unexpected)? {

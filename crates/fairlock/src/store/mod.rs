@@ -194,6 +194,11 @@ pub(crate) trait Store: Send + Sync + 'static {
         false
     }
 
+    /// Whether Redisson's clients may hold the same read-write locks.
+    fn has_redisson(&self) -> bool {
+        false
+    }
+
     /// Whether the next connection may lead to another server, which may lack recent operations.
     fn may_fail_over(&self) -> bool {
         false

@@ -86,7 +86,10 @@ impl Request {
     }
 
     /// A new hold.
-    pub(super) fn hold(&self, context: &Context, held: Held) -> Hold {
+    pub(super) fn hold(&self, context: &Context, mut held: Held) -> Hold {
+        if self.kind == Kind::ReadWrite && context.store.has_redisson() {
+            held.hold.keep_up();
+        }
         let mut hold = Hold::new(self.name.clone(), held.acquisition, held.token, held.hold);
         hold.seat = self.seat.clone();
         // A fork copies a store that is inside the process.

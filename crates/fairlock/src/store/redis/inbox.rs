@@ -310,7 +310,7 @@ impl Inbox {
         let event = match data {
             [Value::BulkString(channel), Value::BulkString(payload)] => {
                 if *channel == self.channel {
-                    reply::inbox_message(payload, arrived, || None)
+                    return reply::inbox_message(payload, arrived, || None, &self.events);
                 } else {
                     let topic = lock(&self.topics).get(channel).map(|w| w.topic.clone());
                     match topic {

@@ -2,7 +2,7 @@
 
 use super::slots;
 use crate::store::Topic;
-use fairlock_core::{ClientId, LockName, OwnerId, RequestId};
+use fairlock_core::{ClientId, Kind, LockName, Op, OwnerId, RequestId};
 
 /// Prefix of the inbox channels of our clients; the client id follows.
 pub(crate) const INBOX_PREFIX: &str = "fairlock_inbox:";
@@ -41,6 +41,24 @@ impl Publishing {
 
 /// Of a key or a channel. A call is encoded from them, so that its keys are no allocations.
 pub(crate) type Parts<'a> = [&'a [u8]; 4];
+
+/// Prefixes of the keys of read-write locks: leases, holds, order, state, beats.
+const READ_WRITE: [&str; 5] = [
+    "fairlock_rw_leases",
+    "fairlock_rw_holds",
+    "fairlock_rw_order",
+    "fairlock_rw_state",
+    "fairlock_rw_beats",
+];
+
+/// The same of semaphores.
+const SEMAPHORE: [&str; 5] = [
+    "fairlock_sem_leases",
+    "fairlock_sem_holds",
+    "fairlock_sem_order",
+    "fairlock_sem_state",
+    "fairlock_sem_beats",
+];
 
 /// The seven keys of a lock, in the order in which every script takes them.
 pub(crate) struct Keys {
@@ -85,6 +103,32 @@ impl Keys {
             self.with_ours("fairlock_state"),
             self.with_ours("fairlock_beats"),
         ]
+    }
+
+    /// The same for an operation: the kinds that several may hold at once have keys of their own.
+    pub(crate) fn parts_of(&self, op: &Op) -> [Parts<'_>; 7] {
+        match op.kind() {
+            Some(Kind::ReadWrite) => self.parts_with(&READ_WRITE),
+            Some(Kind::Semaphore) => self.parts_with(&SEMAPHORE),
+            _ => self.all_parts(),
+        }
+    }
+
+    fn parts_with(&self, prefixes: &[&'static str; 5]) -> [Parts<'_>; 7] {
+        let [leases, holds, order, state, beats] = prefixes.map(|prefix| self.with_ours(prefix));
+        let (name, token) =
+            ([self.name.as_bytes(), b"", b"", b""], self.with("redisson_lock_token"));
+        [name, leases, holds, token, order, state, beats]
+    }
+
+    /// What waiters for locks of other kinds stand in, if the operation may make one wait for a share.
+    pub(crate) fn others_parts(&self, op: &Op) -> Vec<Parts<'_>> {
+        let Op::AcquireShare(ask) = op else { return Vec::new() };
+        let other = match ask.acquire.kind {
+            Kind::Semaphore => READ_WRITE,
+            _ => SEMAPHORE,
+        };
+        vec![self.with("redisson_lock_queue"), self.with_ours(other[2])]
     }
 
     /// Marks a request that was given up while a copy of it was under way.

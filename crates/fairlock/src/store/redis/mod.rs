@@ -300,6 +300,14 @@ impl Store for RedisStore {
         }
     }
 
+    fn has_shares(&self) -> bool {
+        true
+    }
+
+    fn has_redisson(&self) -> bool {
+        true
+    }
+
     fn may_fail_over(&self) -> bool {
         true
     }

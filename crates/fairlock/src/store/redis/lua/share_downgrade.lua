@@ -1,0 +1,26 @@
+-- A writer reads from now on, and those come in who wait to read next. Its token becomes that of all who read with it.
+-- KEYS 1..7
+-- ARGV  2 owner   3 token   4 number of this change
+-- Reply held, count | stale | nothold, {holder} if one has all of it
+local owner, token, change = ARGV[2], ARGV[3], ARGV[4]
+begin()
+local hold, holder, body, count = hold_of(owner, token), nil, nil, ''
+if not hold then
+  holder, body = whole_holder(), 'nothold'
+elseif change - hold.change < 0 then
+  body = 'stale'
+else
+  hold.change = change
+  if hold.share == 'w' then
+    call('HDEL', lock, owner .. ':write')
+    call('HSET', lock, 'mode', 'read', owner, hold.count)
+    call('SET', timeout_of(owner), '1', 'PXAT', int(hold.ends))
+    call('HSET', holds, 'phase', token)
+    mode, hold.share, changed = 'read', 'r', true
+  end
+  write_hold(owner, hold)
+  body = 'held'
+  count = ' ' .. hold.count
+end
+pass_shares_on()
+return naming(finish(now_ms .. ' ' .. more .. ' ' .. body .. count), holder)

@@ -1,0 +1,16 @@
+-- Let go of a share, of everything or down to a count, and serve the line.
+-- KEYS 1..7
+-- ARGV  2 owner   3 token   4 holds to keep and 5 number of this change, unless all go
+-- Reply released | held, count | stale | nothold, {holder} if one has all of it
+local owner, token, keep, change = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+begin()
+local hold, holder, body = hold_of(owner, token), nil, 'released'
+if not hold then
+  holder, body = whole_holder(), 'nothold'
+elseif not keep then
+  end_share(owner)
+else
+  body = set_count(owner, hold, keep, change)
+end
+pass_shares_on()
+return naming(finish(now_ms .. ' ' .. more .. ' ' .. body), holder)
