@@ -109,7 +109,8 @@ fn state(line: &[(Share, bool)], held: Option<Share>) -> Dump {
         ends_ms: START_MS + 15_000,
     });
     let holds = hold.map(|hold| (holder(), hold)).into_iter().collect();
-    Dump { snapshot, holds, wants, mode: None, wrong: Vec::new(), left: Vec::new() }
+    let over = BTreeMap::new();
+    Dump { snapshot, holds, over, wants, mode: None, wrong: Vec::new(), left: Vec::new() }
 }
 
 fn first(kind: Kind, first: First, line: &[(Share, bool)]) -> Option<Op> {
