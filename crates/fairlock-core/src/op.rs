@@ -262,7 +262,11 @@ impl Op {
 
     /// Whether it says that it is for a lock that several may hold at once.
     pub fn is_shared(&self) -> bool {
-        matches!(self, Self::AcquireShare(_)) || self.kind().is_some_and(is_shared)
+        match self {
+            Self::AcquireShare(_) => true,
+            Self::Acquire(acquire) => is_shared(acquire.kind),
+            op => op.kind().is_some_and(is_shared),
+        }
     }
 }
 

@@ -24,9 +24,11 @@ impl LockState {
     ) -> Option<Result<(Answer, Vec<Effect>), CoreError>> {
         let now_ms = now_us / 1_000;
         self.expire(now_ms);
-        let mut cx = Cx::new(now_us, op.bare(), rules, world);
+        let (kind, op) = (op.kind(), op.bare());
+        let mut cx = Cx::new(now_us, op, rules, world);
         let present = self.shares.as_ref().map(|shares| shares.kind());
-        if op.kind().is_some_and(|kind| present != Some(kind)) {
+        let meets_another = kind.is_some() && kind != present;
+        if meets_another {
             self.forget_gone(&cx);
         }
         if let Some(shares) = &mut self.shares {
@@ -34,21 +36,20 @@ impl LockState {
                 // The places are gone, in this call or before, and nobody wants anything any more.
                 shares.wants.clear();
                 // A look changes nothing, unless the name may be free for another kind now.
-                let looks = matches!(op.bare(), Op::Inspect { .. } | Op::Place { .. });
-                if !looks || op.kind().is_some_and(|kind| present != Some(kind)) {
+                if meets_another || !matches!(op, Op::Inspect { .. } | Op::Place { .. }) {
                     self.end_leases(&mut cx);
                 }
             }
-            let another = op.kind().is_some_and(|kind| !is_shared(kind));
-            if another && self.has_no_shares() && !op.is_shared() {
+            let another = kind.is_some_and(|kind| !is_shared(kind));
+            if another && self.has_no_shares() && !matches!(op, Op::AcquireShare(_)) {
                 self.shares = None;
                 return None;
             }
         }
-        if let Some(refusal) = self.refusal_of_share(op, now_us) {
+        if let Some(refusal) = self.refusal_of_share(kind, op, now_us) {
             return Some(Err(refusal));
         }
-        match op.kind() {
+        match kind {
             Some(kind) if self.shares.as_ref().is_none_or(|shares| shares.kind() != kind) => {
                 self.shares = Some(Box::new(Shares::new(kind)));
             }
@@ -56,7 +57,7 @@ impl LockState {
         }
         #[cfg(debug_assertions)]
         let before = self.keys.token;
-        let body = self.dispatch_to_shares(op.bare(), &mut cx);
+        let body = self.dispatch_to_shares(op, &mut cx);
         self.settle();
         #[cfg(debug_assertions)]
         self.check_shares(before, &cx, &body);
@@ -121,12 +122,12 @@ impl LockState {
     }
 
     /// Why the operation is refused, if it is. Nothing is changed then.
-    fn refusal_of_share(&self, op: &Op, now_us: u64) -> Option<CoreError> {
+    fn refusal_of_share(&self, kind: Option<Kind>, op: &Op, now_us: u64) -> Option<CoreError> {
         let k = &self.keys;
         if k.token.is_some_and(|last| last >= TOKEN_LIMIT) {
             return Some(CoreError::TokenExhausted);
         }
-        let (kind, present) = (op.kind(), self.shares.as_ref().map(|shares| shares.kind()));
+        let present = self.shares.as_ref().map(|shares| shares.kind());
         let others = kind.is_some_and(|kind| !is_shared(kind))
             || (present.zip(kind).is_some_and(|(is, wants)| is != wants) && !self.has_no_shares());
         let of_a_lock = !k.hold.is_empty() || k.value.is_some() || !k.queue.is_empty();
@@ -139,7 +140,7 @@ impl LockState {
                 (None, None) => CoreError::WrongType,
             });
         }
-        match op.bare() {
+        match op {
             Op::AcquireShare(ask) if !is_share_of(ask.acquire.kind, ask.share) => {
                 Some(CoreError::NoSuchShare)
             }

@@ -71,6 +71,7 @@ impl Request {
             lease_ms: self.lease_ms(context),
             renewed: self.is_renewed(context),
             max_hold: self.max_hold,
+            may_be_cut: self.kind == Kind::ReadWrite && context.store.has_redisson(),
             until_ns: self.until.map(Moment::nanos),
             shared_owner: self.seat.is_some(),
             replicas_ms: context.store.is_replicated().then(|| ms(context.config.replicas_timeout)),
@@ -86,10 +87,7 @@ impl Request {
     }
 
     /// A new hold.
-    pub(super) fn hold(&self, context: &Context, mut held: Held) -> Hold {
-        if self.kind == Kind::ReadWrite && context.store.has_redisson() {
-            held.hold.keep_up();
-        }
+    pub(super) fn hold(&self, context: &Context, held: Held) -> Hold {
         let mut hold = Hold::new(self.name.clone(), held.acquisition, held.token, held.hold);
         hold.seat = self.seat.clone();
         // A fork copies a store that is inside the process.
