@@ -100,7 +100,8 @@ pub enum Step {
     /// the reply.
     Return(RequestId),
     /// `owner` subscribes to its own channel, `former` no longer. Java wakes the head of the queue
-    /// on that waiter's own channel. A heartbeat after the subscription catches up on earlier
+    /// on that waiter's own channel; for a read-write lock it has one channel, to which the first
+    /// subscribes for all of them. A heartbeat after the subscription catches up on earlier
     /// messages.
     Listen {
         /// The oldest waiter.
@@ -191,22 +192,20 @@ impl<T> Waiters<T> {
         let Some(outlook) = round.outlook else { return Step::Rest };
         let Some(queue) = self.queues.get_mut(name) else { return Step::Rest };
         let oldest = queue.by_order.first().and_then(|(_, waiter)| self.waiters.get(waiter));
-        // Java wakes the head of a queue, and its waiters for shares stand in none.
-        let is_woken = oldest.is_none_or(|oldest| !is_shared(oldest.acquisition.kind()));
-        let oldest = oldest.filter(|_| is_woken);
-        queue.oldest_listens = outlook.foreign && is_woken;
-        match oldest.map(|oldest| oldest.acquisition.owner().clone()) {
-            Some(owner)
-                if outlook.foreign
-                    && !round.listened
-                    && queue.listening.as_ref() != Some(&owner) =>
-            {
-                round.listened = true;
-                let former = queue.listening.replace(owner.clone());
-                Step::Listen { owner, former }
-            }
-            _ => Step::Rest,
+        let Some(oldest) = oldest.map(|oldest| &oldest.acquisition) else { return Step::Rest };
+        let for_all = is_shared(oldest.kind());
+        queue.oldest_listens = outlook.foreign && !for_all;
+        let listens = match &queue.listening {
+            Some(former) => for_all || former == oldest.owner(),
+            None => false,
+        };
+        if !outlook.foreign || round.listened || listens {
+            return Step::Rest;
         }
+        round.listened = true;
+        let owner = oldest.owner().clone();
+        let former = queue.listening.replace(owner.clone());
+        Step::Listen { owner, former }
     }
 
     /// The reply to a call that [asks](Step::Ask). Returns who has the lock, or a share of it.
@@ -397,9 +396,13 @@ mod tests {
 
     /// The waiters 1 to `count`, in the queue in this order.
     fn queue(count: u64) -> Waiters<u64> {
+        queue_of(Kind::Fair, count)
+    }
+
+    fn queue_of(kind: Kind, count: u64) -> Waiters<u64> {
         let mut waiters = Waiters::default();
         for number in 1..=count {
-            let (kind, mode, request) = (Kind::Fair, Mode::Wait, request(number));
+            let (mode, request) = (Mode::Wait, request(number));
             let acquisition = Acquisition::new(kind, owner(number), mode, 30_000, false, request);
             waiters.enter(job(), acquisition, number);
             let queued = waiters.queued(request, number, Outlook::default(), PERIOD);
@@ -591,6 +594,27 @@ mod tests {
         assert_eq!((left.caller, left.look), (Some(2), Some(job())));
         assert_eq!(waiters.due(&job(), Duration::ZERO, true), Due::Over(Some(second)));
         assert!(!waiters.is_wanted(&job()));
+    }
+
+    /// Java has one channel for all that wait for a read-write lock.
+    #[test]
+    fn beside_java_the_first_waiter_for_a_share_subscribes_for_all() {
+        let mut waiters = queue_of(Kind::ReadWrite, 2);
+        let java = |waiters: &mut Waiters<u64>, foreign| {
+            let asked = asks(waiters).len();
+            let fates = vec![Fate::Queued; asked];
+            let body = Body::Fates { fates, retry_ms: None, foreign };
+            assert_eq!(waiters.beaten(&job(), body), Ok(vec![]));
+        };
+        java(&mut waiters, false);
+        rest(&mut waiters);
+        java(&mut waiters, true);
+        assert_eq!(waiters.step(&job()), Step::Listen { owner: owner(1), former: None });
+        assert_eq!(rest(&mut waiters), (PERIOD / BESIDE_FOREIGN).mul_f64(0.95));
+        let left = waiters.leave(request(1)).expect("it waits");
+        assert_eq!(left.look, None, "nobody else has to listen");
+        java(&mut waiters, true);
+        assert_eq!(waiters.step(&job()), Step::Rest);
     }
 
     /// Whoever subscribed may be gone when that is done. With a hand-over in each subscription, a

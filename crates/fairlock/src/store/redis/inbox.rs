@@ -313,10 +313,7 @@ impl Inbox {
                     return reply::inbox_message(payload, arrived, || None, &self.events);
                 } else {
                     let topic = lock(&self.topics).get(channel).map(|w| w.topic.clone());
-                    match topic {
-                        Some(topic) if payload == b"0" => Event::Wake(topic),
-                        _ => Event::Invalid,
-                    }
+                    topic.map_or(Event::Invalid, |topic| keys::woken(topic, payload))
                 }
             }
             _ => Event::Invalid,

@@ -1,7 +1,7 @@
 //! The only place where a key or a channel gets its name (docs/protocol.md, "Keys and channels").
 
 use super::slots;
-use crate::store::Topic;
+use crate::store::{Event, Topic};
 use fairlock_core::{ClientId, Kind, LockName, Op, OwnerId, RequestId};
 
 /// Prefix of the inbox channels of our clients; the client id follows.
@@ -217,11 +217,22 @@ impl Family {
     }
 }
 
+/// The event of a message on a topic: Java says that somebody let go.
+pub(crate) fn woken(topic: Topic, payload: &[u8]) -> Event {
+    match (&topic, payload) {
+        (_, b"0") => Event::Wake(topic),
+        // A writer has ended, and readers may follow.
+        (Topic::ReadWrite(_), b"1") => Event::Wake(topic),
+        _ => Event::Invalid,
+    }
+}
+
 /// The channel behind a topic.
 pub(crate) fn topic(topic: &Topic) -> Vec<u8> {
     match topic {
         Topic::Base(name) => Keys::new(name).base(),
         Topic::Waiter(name, owner) => Keys::new(name).waiter(owner),
+        Topic::ReadWrite(name) => Keys::new(name).with("redisson_rwlock").concat(),
         // One for all locks; for one per slot, see `sharded_inbox`.
         Topic::Inbox(_) => INBOX_PREFIX.as_bytes().to_vec(),
     }

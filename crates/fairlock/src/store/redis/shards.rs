@@ -255,8 +255,8 @@ impl Shards {
                 let clock = || Some(self.clock_of(from));
                 return reply::inbox_message(payload, arrived, clock, &self.events);
             }
-            Some(Some(topic)) if payload == b"0" => Event::Wake(topic),
-            _ => Event::Invalid,
+            Some(Some(topic)) => keys::woken(topic, payload),
+            None => Event::Invalid,
         };
         (self.events)(event);
     }
