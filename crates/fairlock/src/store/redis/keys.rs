@@ -131,6 +131,14 @@ impl Keys {
         vec![self.with("redisson_lock_queue"), self.with_ours(other[2])]
     }
 
+    /// What tells Redisson how long a reader of ours lives, of an owner that is nobody: to see whether a user may write
+    /// such keys. Scripts make their names themselves.
+    pub(crate) fn reader_timeout(&self) -> Vec<u8> {
+        let [_, _, name, _] = self.with("");
+        let (open, close): (&[u8], &[u8]) = if self.is_wrapped { (b"{", b"}") } else { (b"", b"") };
+        [open, name, close, b":00000000-0000-0000-0000-000000000000:1:rwlock_timeout:1"].concat()
+    }
+
     /// Marks a request that was given up while a copy of it was under way.
     pub(crate) fn buried(&self, request: RequestId) -> Vec<u8> {
         self.buried_parts(&request.to_text()).concat()

@@ -78,8 +78,9 @@ else
     call('HSET', state, 'gather', int(now + HB))
   end
   local given = whole(known[2]) or 0
-  number = returning
-  if returning == 0 then
+  if returning > 0 then
+    number = returning
+  else
     if number then call('ZREM', order, owner) end
     local last = tonumber(call('ZREVRANGE', order, '0', '0', 'WITHSCORES')[2])
     if last and last >= 9007199254740992 then

@@ -3,6 +3,7 @@
 -- ARGV  2 owner   3 token   4 number of this change
 -- Reply held, count | stale | nothold, {holder} if one has all of it
 local owner, token, change = ARGV[2], ARGV[3], ARGV[4]
+call('EXISTS', timeout_of(owner)) -- a right that is missing is found before anything is written
 begin()
 local hold, holder, body, count = hold_of(owner, token), nil, nil, ''
 if not hold then

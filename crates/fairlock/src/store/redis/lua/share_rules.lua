@@ -146,17 +146,26 @@ local function fits(share)
   return used_permits() + n - limit <= 0
 end
 
--- Ends a hold. The next token is larger than its own, whatever became of the token's key. A hold of which the
--- record is lost is one of the field that is there.
+-- Ends a hold, in the lock first, which is the truth: where a slot moves a script may be stopped at a key that it has
+-- just removed. The next token is larger than its own, whatever became of the token's key. A hold of which the record is
+-- lost is one of the field that is there.
 local function end_share(owner)
   local hold = read_hold(call('HGET', holds, owner))
-  call('ZREM', leases, owner)
-  call('HDEL', holds, owner)
   changed = true
   local share = hold and hold.share or rw and call('HEXISTS', lock, owner .. ':write') == 1 and 'w' or nil
   local used = not rw and used_permits()
   local freed = not rw and mode and whole(call('HGET', lock, owner)) or 0
   local was_there = mode and call('HDEL', lock, field_of(owner, share)) == 1
+  if not mode or call('HLEN', lock) <= 1 then
+    call('DEL', lock)
+    mode = false
+  elseif share == 'w' and was_there then
+    call('HSET', lock, 'mode', 'read')
+    mode = 'read'
+  end
+  if rw and share ~= 'w' then call('DEL', timeout_of(owner)) end
+  call('HDEL', holds, owner)
+  call('ZREM', leases, owner)
   if call('EXISTS', leases) == 0 then
     call('DEL', holds)
   elseif not rw then
@@ -165,14 +174,6 @@ local function end_share(owner)
       local _, limit = permits_of(share)
       count_limit(limit, -1)
     end
-  end
-  if rw and share ~= 'w' then call('DEL', timeout_of(owner)) end
-  if not mode or call('HLEN', lock) <= 1 then
-    call('DEL', lock)
-    mode = false
-  elseif share == 'w' and was_there then
-    call('HSET', lock, 'mode', 'read')
-    mode = 'read'
   end
   if hold then raise_token(hold.token) end
 end

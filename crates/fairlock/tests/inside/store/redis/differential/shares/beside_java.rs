@@ -11,31 +11,41 @@ use fairlock_core::{
 use fairlock_testkit::server::Generation;
 
 const JAVA: &str = "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51";
-const LEASE: u64 = 30_000;
+pub(super) const LEASE: u64 = 30_000;
 
-struct Scene {
-    fixture: Fixture,
-    kind: Kind,
-    effects: Vec<Effect>,
-    java: Vec<String>,
+/// A lock of a kind on a server whose clock stands still.
+pub(super) struct Scene {
+    pub(super) fixture: Fixture,
+    pub(super) kind: Kind,
+    /// What ours were told.
+    pub(super) effects: Vec<Effect>,
+    /// What Redisson's waiters were told.
+    pub(super) java: Vec<String>,
+    /// Whether the last reply said MORE.
+    pub(super) more: bool,
 }
 
 impl Scene {
-    fn new(kind: Kind) -> Option<Self> {
-        let mut fixture = Fixture::start(Generation::Redis70)?;
-        fixture.reset(START_US);
-        Some(Self { fixture, kind, effects: Vec::new(), java: Vec::new() })
+    pub(super) fn new(kind: Kind) -> Option<Self> {
+        Self::on(Generation::Redis70, kind)
     }
 
-    fn send(&mut self, op: &Op) -> Result<Answer, String> {
+    pub(super) fn on(generation: Generation, kind: Kind) -> Option<Self> {
+        let mut fixture = Fixture::start(generation)?;
+        fixture.reset(START_US);
+        Some(Self { fixture, kind, effects: Vec::new(), java: Vec::new(), more: false })
+    }
+
+    pub(super) fn send(&mut self, op: &Op) -> Result<Answer, String> {
         let answer = self.fixture.call(&Rules::default(), op);
         let (effects, java) = heard(&mut self.fixture);
         self.effects.extend(effects);
         self.java.extend(java);
+        self.more = answer.as_ref().is_ok_and(|answer| answer.more);
         answer
     }
 
-    fn asks(&self, n: u64, lease_ms: u64, mode: Mode) -> Acquire {
+    pub(super) fn asks(&self, n: u64, lease_ms: u64, mode: Mode) -> Acquire {
         Acquire {
             kind: self.kind,
             owner: owner(n),
@@ -49,29 +59,29 @@ impl Scene {
         }
     }
 
-    fn ask(&mut self, n: u64, share: Share, mode: Mode) -> Body {
+    pub(super) fn ask(&mut self, n: u64, share: Share, mode: Mode) -> Body {
         let acquire = self.asks(n, LEASE, mode);
         self.send(&Op::AcquireShare(Box::new(ShareAcquire { acquire, share }))).expect("fine").body
     }
 
-    fn gets(&mut self, n: u64, share: Share) -> Token {
+    pub(super) fn gets(&mut self, n: u64, share: Share) -> Token {
         match self.ask(n, share, Mode::Try) {
             Body::Granted { token, .. } => token,
             other => panic!("{other:?}"),
         }
     }
 
-    fn release(&mut self, n: u64, token: Token) -> Body {
+    pub(super) fn release(&mut self, n: u64, token: Token) -> Body {
         let (kind, owner) = (self.kind, owner(n));
         self.send(&Op::Release { kind, owner, token, keep: 0, change: 1 }).expect("fine").body
     }
 
-    fn renew(&mut self, n: u64, token: Token) -> Body {
+    pub(super) fn renew(&mut self, n: u64, token: Token) -> Body {
         let (kind, owner) = (self.kind, owner(n));
         self.send(&Op::Renew { kind, owner, token, ttl_ms: LEASE }).expect("fine").body
     }
 
-    fn beat(&mut self, n: u64) -> (Vec<Fate>, Option<u64>, bool) {
+    pub(super) fn beat(&mut self, n: u64) -> (Vec<Fate>, Option<u64>, bool) {
         let client = owner(n).client().expect("ours");
         let op = Op::Beat { client, waiters: vec![owner(n)] }.on(self.kind);
         match self.send(&op).expect("fine").body {
@@ -80,22 +90,22 @@ impl Scene {
         }
     }
 
-    fn pass(&mut self, ms: u64) {
+    pub(super) fn pass(&mut self, ms: u64) {
         let now_us = self.fixture.now_us() + ms * 1_000;
         self.fixture.set_now(now_us);
     }
 
-    fn raw(&mut self, words: &[&str]) -> String {
+    pub(super) fn raw(&mut self, words: &[&str]) -> String {
         let reply = self.fixture.raw.call(words);
         if reply.is_nil() { String::new() } else { reply.text().to_owned() }
     }
 
-    fn number(&mut self, words: &[&str]) -> i64 {
+    pub(super) fn number(&mut self, words: &[&str]) -> i64 {
         self.fixture.raw.call(words).int()
     }
 
     /// Redisson reads; as its script leaves the keys.
-    fn java_reads(&mut self, lease_ms: u64) {
+    pub(super) fn java_reads(&mut self, lease_ms: u64) {
         let lease = lease_ms.to_string();
         self.fixture.raw.call(&["HSET", "job", "mode", "read", JAVA, "1"]);
         self.fixture.raw.call(&[
@@ -112,7 +122,7 @@ impl Scene {
     }
 }
 
-fn timeout_of(n: u64) -> String {
+pub(super) fn timeout_of(n: u64) -> String {
     format!("{{job}}:{}:rwlock_timeout:1", owner(n))
 }
 
