@@ -258,13 +258,24 @@ impl Lock {
         let lately = self.over.iter().rev().take_while(|other| other.until + late > hold.from);
         let overlap = |other: &&Past| other.from < hold.until && hold.from < other.until;
         let others: Vec<_> = lately.filter(overlap).collect();
-        for other in conflicts(&hold, &others) {
-            let (first, second) = (hold.from.min(other.from), hold.from.max(other.from));
+        let conflicts = conflicts(&hold, &others);
+        // Too many permits are too many together: whichever of them was lost explains all of them.
+        let together = matches!(hold.share, Share::Permits { .. }) && !conflicts.is_empty();
+        let sets = if together { vec![&conflicts[..]] } else { conflicts.chunks(1).collect() };
+        for others in sets {
+            let froms = || others.iter().map(|other| other.from).chain([hold.from]);
+            let (first, last) = (froms().min().unwrap_or(0), froms().max().unwrap_or(0));
+            let told = others
+                .iter()
+                .map(|other| format!("{} from {} to {}", other.owner, other.from, other.until));
             let what = format!(
-                "lock {name}: {} held it from {} to {}, and {} from {} to {}",
-                hold.owner, hold.from, hold.until, other.owner, other.from, other.until
+                "lock {name}: {} held it from {} to {}, and {}",
+                hold.owner,
+                hold.from,
+                hold.until,
+                told.collect::<Vec<_>>().join(", ")
             );
-            found.suspect_as(Counts::Overlap, Excuse::StateLoss, first, second, what);
+            found.suspect_as(Counts::Overlap, Excuse::StateLoss, first, last, what);
         }
         self.over.push_back(hold);
     }

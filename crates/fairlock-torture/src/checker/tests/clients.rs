@@ -251,6 +251,8 @@ fn no_more_permits_than_the_limit() {
     let last = [ended(31, "c", End::Released)];
     History::of(&[&fits[..], &next, &last].concat()).finds(&[]);
     let early = [permits(19, "c", 3, 2), ended(30, "b", End::Released)];
-    let found = History::of(&[&fits[..], &early, &last].concat()).checked();
-    assert_eq!(found.violations.len(), 2, "{:?}", found.violations);
+    let too_many = || History::of(&[&fits[..], &early, &last].concat());
+    too_many().finds(&["b from 11000000 to 30000000, a from 10000000 to 20000000"]);
+    // What took the first away explains that the last came, and not only beside the first.
+    too_many().fault(Kind::LockDeleted, 12, 13).finds(&[]);
 }
