@@ -211,10 +211,25 @@ impl Cluster {
             let reply = self.nodes[from].client().call(&command);
             (reply == Value::Simple("OK".into())).then_some(())
         });
-        until("the others know where the slot is", || {
-            let all = self.nodes.iter().all(|node| self.master_seen_by(node, slot) == Some(to));
+        // That includes the old master, which was told who has the slot, but not under which epoch.
+        // If it took the slot back before it knew, it would do so with an older epoch: the others
+        // would take the slot from it, with its keys, and two nodes would name each other for good.
+        // From Redis 7.0 on the new master announces its epoch at once.
+        until("the others know where the slot is, and the new master's epoch", || {
+            let epoch = self.epoch_seen_by(&self.nodes[to], to)?;
+            let all = self.nodes.iter().all(|node| {
+                self.master_seen_by(node, slot) == Some(to)
+                    && self.epoch_seen_by(node, to) == Some(epoch)
+            });
             all.then_some(())
         });
+    }
+
+    /// The configuration epoch under which `master` claims its slots, as far as `node` knows.
+    fn epoch_seen_by(&self, node: &Server, master: usize) -> Option<u64> {
+        let seen = node.try_client().ok()?.try_call(&["CLUSTER", "NODES"]).ok()?;
+        let line = seen.text().lines().find(|line| line.starts_with(&self.ids[master]))?;
+        line.split(' ').nth(6)?.parse().ok()
     }
 
     /// Moves keys of a slot between [`Cluster::begin_move`] and [`Cluster::end_move`]: those of

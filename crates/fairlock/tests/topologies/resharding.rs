@@ -86,6 +86,22 @@ async fn moved_under_load(generation: Generation) {
     history.assert_sound();
 }
 
+/// The test kit moves as a careful operator does. Once it did not: it gave a slot back to a node of
+/// Redis 6.2 that did not know the other's epoch yet. About one in 300 such moves ended with two
+/// nodes that named each other for good, and without the keys.
+#[test]
+fn the_test_kit_leaves_a_moved_slot_in_agreement() {
+    let Some(cluster) = Cluster::start(Generation::Redis62) else { return };
+    let slot = slot(b"hot");
+    let first = cluster.await_master_of(slot);
+    let second = (first + 1) % 3;
+    cluster.raw(first).call(&["SET", "hot", "kept"]);
+    for to in [second, first].into_iter().cycle().take(300) {
+        cluster.move_slot(slot, to);
+        assert_eq!(cluster.raw(to).call(&["GET", "hot"]).text(), "kept");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f48_a_hot_slot_moves_back_and_forth() {
     moved_under_load(Generation::Redis70).await;
