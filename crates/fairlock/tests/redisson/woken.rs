@@ -1,7 +1,7 @@
 //! Read-write locks that Redisson's clients hold.
 
 use super::fixture::tuned;
-use crate::faults::fixture::{Fixture, SLACK, eventually, measured, within};
+use crate::faults::fixture::{Fixture, HB, SLACK, eventually, measured, within};
 use fairlock::{GuardState, Release};
 use std::time::{Duration, Instant};
 
@@ -41,4 +41,21 @@ async fn j8_a_message_of_redissons_wakes_readers_and_writers() {
         assert_eq!(reader.release().await.unwrap(), Release::Released);
         eventually("nobody listens any more", SLACK, || fixture.listeners(channel) == 0);
     }
+}
+
+/// The right to that channel is optional. Without it ours look four times in a heartbeat's time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn j8_without_the_right_to_listen_ours_look() {
+    let Some(fixture) = Fixture::redis70() else { return };
+    fixture.call(&["ACL", "SETUSER", "default", "resetchannels", "&fairlock_inbox:*"]);
+    let client = fixture.client().await;
+    let java = "0b8f6a3e-9d1c-4f57-8a2b-6c3d4e5f6071:31:write";
+    fixture.call(&["HSET", "stock", "mode", "write", java, "1"]);
+    fixture.call(&["PEXPIRE", "stock", "300000"]);
+    let mut reading = client.rw_lock("stock").enqueue_read().await.unwrap();
+    let brief = tokio::time::timeout(4 * HB, reading.wait()).await;
+    assert!(brief.is_err(), "Java writes: {brief:?}");
+    fixture.call(&["DEL", "stock"]);
+    let reader = within("the reader's turn", SLACK, reading.wait()).await.unwrap();
+    assert_eq!(reader.release().await.unwrap(), Release::Released);
 }
