@@ -6,6 +6,7 @@ mod moving;
 mod replicas;
 mod resharding;
 mod sentinel;
+mod shares;
 mod split;
 mod unix;
 
