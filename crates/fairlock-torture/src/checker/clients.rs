@@ -132,8 +132,15 @@ impl Clients {
         // Those who read at the same time have one token.
         if token < largest || (token == largest && share != Share::Read) {
             let what = format!("lock {name}: token {token} of {owner} came after {largest}");
-            // The server's log, where there is one, tells whether tokens were lost as well.
-            found.suspect(Excuse::ClockMoved, asked, at, what);
+            // A failover may bring back a time of reading that was over, and its token for all who join.
+            let minted = lock.tokens.partition_point(|(_, known)| *known < largest);
+            let since = lock.tokens.get(minted).map_or(asked, |(then, _)| *then);
+            let (excuse, from) = match share {
+                Share::Read => (Excuse::TokenReturned, since),
+                // The server's log, where there is one, tells whether tokens were lost as well.
+                _ => (Excuse::ClockMoved, asked),
+            };
+            found.suspect(excuse, from, at, what);
         }
         let largest = lock.tokens.back().map_or(0, |(_, largest)| *largest);
         lock.tokens.push_back((at, largest.max(token)));

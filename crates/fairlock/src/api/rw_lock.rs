@@ -44,8 +44,8 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug)]
 pub struct RwLock {
-    reads: Lock,
-    writes: Lock,
+    pub(crate) reads: Lock,
+    pub(crate) writes: Lock,
 }
 
 impl RwLock {

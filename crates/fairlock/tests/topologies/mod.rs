@@ -7,6 +7,7 @@ mod replicas;
 mod resharding;
 mod sentinel;
 mod shares;
+mod shares_moved;
 mod split;
 mod unix;
 

@@ -1,238 +1,240 @@
-//! Read-write locks and semaphores on replicas, and in slots that move.
+//! Read-write locks and semaphores on more than one server: failovers, slots that move, replicas.
 
 use super::{AGREED, connect, patient};
-use crate::faults::fixture::{eventually, measured, within};
-use fairlock::{Client, Guard, GuardState, Release, Replicas, Share};
+use crate::faults::fixture::{eventually, measured, ms, within};
+use crate::topologies::sentinel::{followed, three, until_state};
+use fairlock::{Client, ErrorKind, Guard, GuardState, Release, Replicas, Turn};
 use fairlock_testkit::server::Generation;
-use fairlock_testkit::topology::{Cluster, Replicated, slot};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use fairlock_testkit::topology::{Cluster, Replicated, SentinelSet, await_acknowledged, slot};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tokio::task::JoinHandle;
 
-const GENERATIONS: [Generation; 3] =
-    [Generation::Redis62, Generation::Redis70, Generation::Valkey91];
+/// Two readers of two clients, a writer behind them, and a reader behind that.
+struct Scene {
+    reads: Vec<Guard>,
+    writer: Turn,
+    behind: Turn,
+}
 
-const LIMIT: u32 = 3;
-
-async fn takes(client: &Client, name: &str, share: Share) -> Result<Guard, fairlock::Error> {
-    match share {
-        Share::Read => Ok(client.rw_lock(name).read().await?.into_guard()),
-        Share::Permits { n, limit } => {
-            Ok(client.semaphore(name, limit).acquire_many(n).await?.into_guard())
+impl Scene {
+    async fn begin(clients: &[Client], name: &str) -> Self {
+        let mut reads = Vec::new();
+        for client in &clients[..2] {
+            reads.push(client.rw_lock(name).read().await.unwrap().into_guard());
         }
-        _ => Ok(client.rw_lock(name).write().await?.into_guard()),
+        let writer = clients[0].rw_lock(name).enqueue_write().await.unwrap();
+        let behind = clients[1].rw_lock(name).enqueue_read().await.unwrap();
+        Self { reads, writer, behind }
+    }
+
+    /// The readers still hold, and release; then all get their turns, with rising tokens.
+    async fn ends(self) {
+        let Self { reads, mut writer, mut behind } = self;
+        let mut token = reads[0].token();
+        for read in reads {
+            let release = within("the release", AGREED, read.release()).await.unwrap();
+            assert_eq!(release, Release::Released);
+        }
+        for turn in [&mut writer, &mut behind] {
+            let guard = within("the turn", AGREED, turn.wait()).await.unwrap();
+            assert!(guard.token() > token, "tokens rise");
+            token = guard.token();
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+        }
     }
 }
 
-/// A task that is in the line when this returns.
-async fn waits(client: &Client, name: &str, share: Share) -> JoinHandle<Guard> {
-    let look = || {
-        let (lock, pool) = (client.rw_lock(name), client.semaphore(name, LIMIT));
-        async move {
-            match share {
-                Share::Permits { .. } => pool.inspect().await.unwrap().queue_len,
-                _ => lock.inspect().await.unwrap().queue_len,
-            }
-        }
-    };
-    let before = look().await;
-    let task = tokio::spawn({
-        let (client, name) = (client.clone(), name.to_owned());
-        async move { takes(&client, &name, share).await.unwrap() }
-    });
-    let began = Instant::now();
-    while look().await == before {
-        assert!(began.elapsed() < AGREED, "it stands in line");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    task
-}
-
-/// Nobody gets a share that the replica does not have, alone or with others by one message, and no release is complete
-/// while the replica still has the hold.
+/// F45: failovers in which the replicas have everything, ordered and after the master's death: all readers stay valid,
+/// the line stands as it stood, and permits in use are counted as before. F40: what the new master never received
+/// is lost: its readers are told, and a writer is let in only then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shares_come_and_go_with_the_replica() {
-    for generation in GENERATIONS {
-        let Some(set) = Replicated::start(generation, 1) else { continue };
-        let strict = || {
-            patient(&set.primary().url())
-                .replicas(Replicas::AtLeast(1))
-                .replicas_timeout(AGREED)
-                .watchdog_lease(4 * AGREED)
-                .response_timeout(AGREED)
+async fn f40_f45_failovers_with_readers() {
+    let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
+    let clients = three(&set.url()).await;
+    for how in ["ordered", "master killed"] {
+        let scene = Scene::begin(&clients, "c").await;
+        let permits = clients[2].semaphore("s", 3).acquire_many(2).await.unwrap();
+        let master = set.master();
+        await_acknowledged(&mut set.raw(master), 2);
+        let began = Instant::now();
+        match how {
+            "ordered" => set.fail_over(),
+            _ => set.kill_master(),
         };
-        let (first, second) = (connect(strict()).await, connect(strict()).await);
-        let permits = |n| Share::Permits { n, limit: LIMIT };
-        for (name, all, one) in
-            [("rw", Share::Whole, Share::Read), ("sem", permits(LIMIT), permits(1))]
-        {
-            let replica = set.replica(0);
-            let held = || replica.client().call(&["HLEN", name]).int();
-            replica.stop();
-            let asked = tokio::spawn({
-                let first = first.clone();
-                async move { takes(&first, name, all).await.unwrap() }
-            });
-            eventually("the primary has it", AGREED, || {
-                set.raw().call(&["EXISTS", name]).int() == 1
-            });
-            assert!(!asked.is_finished(), "{generation:?}: not without the replica");
-            replica.cont();
-            let guard = within("the lock", AGREED, asked).await.unwrap();
-            assert_eq!(held(), 2, "{generation:?}: a mode and one holder");
-
-            let others = [waits(&second, name, one).await, waits(&second, name, one).await];
-            replica.stop();
-            let released = tokio::spawn(guard.release());
-            eventually("the primary has handed it on", AGREED, || {
-                set.raw().call(&["HLEN", name]).int() == 3
-            });
-            assert!(!released.is_finished() && !others.iter().any(JoinHandle::is_finished));
-            replica.cont();
-            let released = within("the release", AGREED, released).await.unwrap().unwrap();
-            assert_eq!(released, Release::Released, "{generation:?} {name}");
-            for other in others {
-                let guard = within("the hand-over", AGREED, other).await.unwrap();
-                assert!(held() >= 2, "{generation:?} {name}: the replica has this hold");
-                assert_eq!(guard.release().await.unwrap(), Release::Released);
-            }
-            assert_eq!(held(), 0, "{generation:?} {name}: the replica has the releases");
+        followed(&set, &clients);
+        measured(&format!("{how}: until all have followed"), began.elapsed());
+        for read in &scene.reads {
+            until_state(read, GuardState::Held).await;
+        }
+        let pool = clients[0].semaphore("s", 3);
+        assert!(pool.try_acquire_many(2).await.unwrap().is_none(), "{how}: two of three are used");
+        assert!(pool.try_acquire().await.unwrap().is_some(), "{how}");
+        assert_eq!(permits.release().await.unwrap(), Release::Released, "{how}");
+        scene.ends().await;
+        if how == "master killed" {
+            set.data()[master].restart();
+            set.await_whole();
         }
     }
+
+    let master = set.master();
+    await_acknowledged(&mut set.raw(master), 2);
+    set.cut_replication();
+    let missed = [
+        clients[0].rw_lock("missed").read().await.unwrap(),
+        clients[1].rw_lock("missed").read().await.unwrap(),
+    ];
+    let token = missed[0].token();
+    let mut writer = clients[2].rw_lock("missed").enqueue_write().await.unwrap();
+    set.kill_master();
+    let writes = within("the writer", 2 * AGREED, writer.wait()).await.unwrap();
+    for read in &missed {
+        assert_eq!(read.state(), GuardState::Lost, "before the writer is let in");
+    }
+    assert!(writes.token() > token, "tokens rise");
+    assert_eq!(writes.release().await.unwrap(), Release::Released);
 }
 
-/// A slot on its way: shares stay held; who waits gets its own when the move is over, all readers with it; and a release
-/// during the move succeeds.
+/// F48: a slot on its way, with readers, a writer and permits: they stay held, and are released; who waits gets its
+/// turn when the move is over. Nobody is let in beside a reader meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f48_shares_in_a_slot_on_its_way() {
-    for generation in GENERATIONS {
+async fn f48_a_lock_that_is_read_in_a_slot_on_its_way() {
+    for generation in [Generation::Redis70, Generation::Redis62, Generation::Valkey91] {
         let Some(cluster) = Cluster::start(generation) else { continue };
-        let (one, two) =
-            (connect(patient(&cluster.url())).await, connect(patient(&cluster.url())).await);
-        let permits = |n| Share::Permits { n, limit: LIMIT };
-        for (name, all, some) in
-            [("rw", Share::Whole, Share::Read), ("sem", permits(LIMIT), permits(1))]
-        {
-            let slot = slot(name.as_bytes());
-            let guard = takes(&one, name, all).await.unwrap();
-            let waiters = [waits(&two, name, some).await, waits(&two, name, some).await];
-            let last = waits(&one, name, all).await;
-            let to = (cluster.master_of(slot).unwrap() + 1) % 3;
-            cluster.begin_move(slot, to);
-            let token = guard.token();
-            let release = tokio::spawn(guard.release());
-            // This test is about time: copies of the release meet the slot on its way.
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            tokio::task::block_in_place(|| cluster.end_move(slot, to));
-            let began = Instant::now();
-            let released = within("the release", AGREED, release).await.unwrap().unwrap();
-            assert_eq!(released, Release::Released, "{generation:?} {name}");
-            let mut guards = Vec::new();
-            for waiter in waiters {
-                guards.push(within("the turn", AGREED, waiter).await.unwrap());
-            }
-            measured(&format!("{generation:?} {name}: moved to granted"), began.elapsed());
-            assert!(guards.iter().all(|it| it.token() > token), "{generation:?} {name}");
-            assert!(!last.is_finished(), "{generation:?} {name}");
-            for guard in guards {
-                assert_eq!(guard.release().await.unwrap(), Release::Released);
-            }
-            drop(within("the last turn", AGREED, last).await.unwrap());
-        }
+        let clients =
+            [connect(patient(&cluster.url())).await, connect(patient(&cluster.url())).await];
+        let name = "c";
+        let slot = slot(name.as_bytes());
+        let Scene { mut reads, mut writer, mut behind } = Scene::begin(&clients, name).await;
+        let to = (cluster.master_of(slot).unwrap() + 1) % 3;
+        cluster.begin_move(slot, to);
+        let token = reads[0].token();
+        // In the background: the replies come when the move is over.
+        let first = tokio::spawn(reads.remove(0).release());
+        let brief = clients[1].rw_lock(name).try_write_for(ms(300)).await;
+        assert!(!matches!(brief, Ok(Some(_))), "{generation:?}: beside a reader");
+        reads[0].ensure_valid().unwrap();
+        tokio::task::block_in_place(|| cluster.end_move(slot, to));
+        let released = within("the release", AGREED, first).await.unwrap().unwrap();
+        assert_eq!(released, Release::Released, "{generation:?}");
+        until_state(&reads[0], GuardState::Held).await;
+        let last = reads.remove(0);
+        assert_eq!(last.release().await.unwrap(), Release::Released, "{generation:?}");
+        let writes = within("the writer", AGREED, writer.wait()).await.unwrap();
+        assert!(writes.token() > token, "{generation:?}");
+        assert_eq!(writes.release().await.unwrap(), Release::Released);
+        let read = within("the reader", AGREED, behind.wait()).await.unwrap();
+        assert_eq!(read.release().await.unwrap(), Release::Released);
     }
 }
 
-/// Who holds which share of the two locks. A guard that is not Lost counts.
-#[derive(Default)]
-struct Room {
-    inside: Mutex<Vec<(Arc<Guard>, Share)>>,
-    turns: AtomicU64,
-}
-
-impl Room {
-    fn enter(&self, guard: &Arc<Guard>, share: Share) {
-        let mut inside = self.inside.lock().unwrap();
-        inside.push((Arc::clone(guard), share));
-        let valid = || {
-            let here = inside.iter().filter(|(guard, _)| guard.state() != GuardState::Lost);
-            here.map(|(_, share)| *share)
-        };
-        let count = |wanted: Share| valid().filter(|share| *share == wanted).count();
-        let (writers, readers) = (count(Share::Whole), count(Share::Read));
-        assert!(writers == 0 || writers + readers == 1, "{writers} writers, {readers} readers");
-        let permits = valid().map(|share| match share {
-            Share::Permits { n, .. } => n,
-            _ => 0,
-        });
-        assert!(permits.sum::<u32>() <= LIMIT);
-        self.turns.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn leave(&self, guard: &Arc<Guard>) {
-        self.inside.lock().unwrap().retain(|(other, _)| !Arc::ptr_eq(other, guard));
-    }
-}
-
-/// B15, F48: a script that is broken off where a slot moves leaves half of what it does. Readers, writers and permits take
-/// turns while their slot goes back and forth; in the end no permit has gone astray.
+/// F48: readers, writers and holders of permits take turns while their slot moves to another node and back, ten times.
+/// A writer is alone, and permits in use are at most the limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b15_no_permit_is_lost_where_a_slot_moves() {
+async fn f48_a_hot_slot_of_readers_and_writers_moves() {
     const MOVES: usize = 10;
-    for generation in GENERATIONS {
-        let Some(cluster) = Cluster::start(generation) else { continue };
-        let (rw, sem) = ("{hot}rw", "{hot}sem");
-        let slot = slot(rw.as_bytes());
-        let mut clients = Vec::new();
-        for _ in 0..3 {
-            clients.push(connect(patient(&cluster.url())).await);
-        }
-        let (room, over) = (Arc::new(Room::default()), Arc::new(AtomicBool::new(false)));
-        let mut tasks = Vec::new();
-        for number in 0..18_usize {
-            let client = clients[number % clients.len()].clone();
-            let (name, share) = match number % 6 {
-                0 => (rw, Share::Whole),
-                1 | 2 => (rw, Share::Read),
-                3 => (sem, Share::Permits { n: 2, limit: LIMIT }),
-                _ => (sem, Share::Permits { n: 1, limit: LIMIT }),
-            };
-            let (room, over) = (Arc::clone(&room), Arc::clone(&over));
-            tasks.push(tokio::spawn(async move {
-                while !over.load(Ordering::Relaxed) {
-                    let guard = Arc::new(takes(&client, name, share).await.unwrap());
-                    room.enter(&guard, share);
-                    tokio::time::sleep(Duration::from_micros(200)).await;
-                    room.leave(&guard);
-                    let guard = Arc::into_inner(guard).expect("nobody else looks at it now");
-                    let release = guard.release().await.unwrap();
-                    assert_eq!(release, Release::Released, "{generation:?} {share:?}");
-                }
-            }));
-        }
-        let turns = || room.turns.load(Ordering::Relaxed);
-        eventually("turns are taken", AGREED, || turns() > 100);
-        let first = cluster.master_of(slot).unwrap();
-        let mut longest = Duration::ZERO;
-        for number in 0..MOVES {
-            let to = if number % 2 == 0 { (first + 1) % 3 } else { first };
-            let began = Instant::now();
-            let before = turns();
-            tokio::task::block_in_place(|| {
-                cluster.move_slot(slot, to);
-                eventually("turns are taken there", AGREED, || turns() > before + 30);
-            });
-            longest = longest.max(began.elapsed());
-        }
-        over.store(true, Ordering::Relaxed);
-        for task in tasks {
-            within("its last turn", AGREED, task).await.unwrap();
-        }
-        measured(&format!("{generation:?}: the longest, until turns go on"), longest);
-        println!("measured: {generation:?}: {} turns", turns());
-        let usage = clients[0].semaphore(sem, LIMIT).usage().await.unwrap();
-        assert_eq!((usage.used, usage.waiting), (0, 0), "{generation:?}");
-        drop(clients[1].semaphore(sem, LIMIT).try_acquire_many(LIMIT).await.unwrap().unwrap());
-        drop(clients[1].rw_lock(rw).try_write().await.unwrap().unwrap());
+    /// What one writer counts for.
+    const WHOLE: i64 = 1_000;
+    const LIMIT: u32 = 3;
+    let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
+    // One slot for both.
+    let (lock, pool) = ("{hot}c", "{hot}s");
+    let slot = slot(b"hot");
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(connect(patient(&cluster.url())).await);
+    }
+    let (inside, used) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
+    let (over, turns) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let mut tasks = Vec::new();
+    for n in 0..18_u32 {
+        let client = clients[n as usize % 3].clone();
+        let (inside, used) = (Arc::clone(&inside), Arc::clone(&used));
+        let (over, turns) = (Arc::clone(&over), Arc::clone(&turns));
+        tasks.push(tokio::spawn(async move {
+            while !over.load(Ordering::Relaxed) {
+                let (guard, counter, weight, most) = match n / 3 {
+                    0 => {
+                        let guard = client.rw_lock(lock).write().await.unwrap().into_guard();
+                        (guard, &inside, WHOLE, WHOLE)
+                    }
+                    1..4 => {
+                        let guard = client.rw_lock(lock).read().await.unwrap().into_guard();
+                        (guard, &inside, 1, WHOLE - 1)
+                    }
+                    _ => {
+                        let wants = 1 + n % 2;
+                        let guard = client.semaphore(pool, LIMIT).acquire_many(wants).await;
+                        (guard.unwrap().into_guard(), &used, i64::from(wants), i64::from(LIMIT))
+                    }
+                };
+                let now = counter.fetch_add(weight, Ordering::SeqCst) + weight;
+                assert!(now <= most, "{now} of {most}");
+                tokio::time::sleep(Duration::from_micros(200)).await;
+                guard.ensure_valid().unwrap();
+                counter.fetch_sub(weight, Ordering::SeqCst);
+                assert_eq!(guard.release().await.unwrap(), Release::Released);
+                turns.fetch_add(1, Ordering::Relaxed);
+            }
+        }));
+    }
+    let enough = |at_least: u64| {
+        eventually("turns are taken", AGREED, || turns.load(Ordering::Relaxed) >= at_least);
+    };
+    tokio::task::block_in_place(|| enough(100));
+    let first = cluster.master_of(slot).unwrap();
+    let began = Instant::now();
+    for number in 0..MOVES {
+        let to = if number % 2 == 0 { (first + 1) % 3 } else { first };
+        tokio::task::block_in_place(|| {
+            cluster.move_slot(slot, to);
+            enough(turns.load(Ordering::Relaxed) + 20);
+        });
+    }
+    measured(&format!("{MOVES} moves"), began.elapsed());
+    over.store(true, Ordering::Relaxed);
+    for task in tasks {
+        within("its last turn", AGREED, task).await.unwrap();
+    }
+}
+
+/// F42: with `replicas`, nobody reads, writes or has a permit before a replica has it. Without one nothing is acquired,
+/// nothing is left, and others are not let in by mistake.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f42_shares_wait_for_replicas() {
+    let Some(set) = Replicated::start(Generation::Redis70, 1) else { return };
+    let url = set.primary().url();
+    let strict = |timeout| patient(&url).replicas(Replicas::AtLeast(1)).replicas_timeout(timeout);
+    let waits = connect(strict(AGREED)).await;
+    let brief = connect(strict(ms(500))).await;
+    let written = waits.rw_lock("c").write().await.unwrap();
+    let mut turns = Vec::new();
+    for _ in 0..3 {
+        turns.push(waits.rw_lock("c").enqueue_read().await.unwrap());
+    }
+    set.replica(0).stop();
+    let released = tokio::spawn(written.release());
+    let count = || set.raw().call(&["HLEN", "c"]).int();
+    eventually("the primary has let them in", AGREED, || count() == 4);
+    for turn in &mut turns {
+        assert!(!released.is_finished());
+        let waits = tokio::time::timeout(ms(50), turn.wait()).await;
+        assert!(waits.is_err(), "not before the replica has it");
+    }
+    for error in [
+        brief.rw_lock("d").read().await.unwrap_err(),
+        brief.rw_lock("d").write().await.unwrap_err(),
+        brief.semaphore("s", 2).acquire().await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}");
+    }
+    eventually("nothing is left", AGREED, || set.raw().call(&["EXISTS", "d", "s"]).int() == 0);
+    set.replica(0).cont();
+    within("the release", AGREED, released).await.unwrap().unwrap();
+    for mut turn in turns {
+        let read = within("a reader", AGREED, turn.wait()).await.unwrap();
+        assert_eq!(set.replica(0).client().call(&["HGET", "c", "mode"]).text(), "read");
+        assert_eq!(read.release().await.unwrap(), Release::Released);
     }
 }

@@ -26,7 +26,7 @@ const FREE: Duration = DEAD_AFTER.saturating_add(HEARTBEAT).saturating_add(SLACK
 const FREE_OF_HUNG: Duration = FREE.saturating_add(STOPPED).saturating_add(DEAD_AFTER);
 
 /// The server's times have millisecond resolution.
-const ROUNDING_US: i64 = 2_000;
+pub(super) const ROUNDING_US: i64 = 2_000;
 
 /// A hold as seen through its renewals.
 #[derive(Debug)]

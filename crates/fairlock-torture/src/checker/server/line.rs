@@ -127,6 +127,7 @@ pub(super) struct Changes {
     pub(super) renewed: Vec<(String, i64)>,
     /// Leases that were taken away, before the fields were.
     removed: Vec<(String, i64)>,
+    pub(super) minted: Option<u64>,
     pub(super) lost_token: bool,
     /// Nothing but keys that went, or whose life or type was changed: by an operator, or because it
     /// was over.
@@ -205,7 +206,11 @@ impl Line {
                     }
                     Key::Timeout(lock, owner) if lock == name => self.timeout(owner, command),
                     Key::Part(super::observer::Part::Token, lock) if lock == name => {
-                        changes.lost_token |= command[0].eq_ignore_ascii_case(b"DEL");
+                        match command[0].to_ascii_uppercase().as_slice() {
+                            b"SET" => changes.minted = number(&text(&command[2])),
+                            b"DEL" | b"UNLINK" => changes.lost_token = true,
+                            _ => {}
+                        }
                     }
                     _ => {}
                 }

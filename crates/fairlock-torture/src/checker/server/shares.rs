@@ -10,7 +10,7 @@
 //!   long as its lease; who holds does not wait; permits in use are counted.
 //! - **L3 to L5, L9**: as of locks, for each hold, and for the first of the line that could be served.
 
-use super::dates::Dates;
+use super::dates::{Dates, ROUNDING_US};
 use super::line::{Ended, Granted, Line};
 use super::{Command, Excuse, Found, Hold, Over, READ_WITHIN, REMEMBERED, ns, on_boot};
 use crate::pace::DEAD_AFTER;
@@ -111,9 +111,13 @@ impl Shares {
             }
             found.result.logged += 1;
             let early = changes.ended.iter().any(|ended| is_early(ended, read_us));
-            if let (Some(ends_ms), Some(_), true) = (granted.ends_ms, granted.number, early) {
-                let ttl_us = ends_ms * 1_000 - read_us;
-                if ttl_us > i64::try_from(DEAD_AFTER.as_micros()).unwrap_or(i64::MAX) {
+            // A token that was minted now is the server's time, or ahead of it.
+            let minted = changes.minted.filter(|token| Some(*token) == granted.token);
+            if let (Some(ends_ms), Some(minted), Some(_), true) =
+                (granted.ends_ms, minted, granted.number, early)
+            {
+                let ttl_us = ends_ms * 1_000 - i64::try_from(minted).unwrap_or(0);
+                if ttl_us > i64::try_from(DEAD_AFTER.as_micros()).unwrap_or(0) + ROUNDING_US {
                     let what = format!(
                         "{} has {} ms to say that it heard of its grant",
                         granted.owner,

@@ -21,6 +21,7 @@ mod oracle;
 mod regression;
 mod run;
 mod server;
+mod shared;
 mod twins;
 mod wire;
 mod world;
