@@ -13,21 +13,21 @@ use fairlock_testkit::server::Generation;
 const JAVA: &str = "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51";
 const LEASE: u64 = 30_000;
 
-struct Scene {
+pub(super) struct Scene {
     fixture: Fixture,
     kind: Kind,
-    effects: Vec<Effect>,
+    pub(super) effects: Vec<Effect>,
     java: Vec<String>,
 }
 
 impl Scene {
-    fn new(kind: Kind) -> Option<Self> {
+    pub(super) fn new(kind: Kind) -> Option<Self> {
         let mut fixture = Fixture::start(Generation::Redis70)?;
         fixture.reset(START_US);
         Some(Self { fixture, kind, effects: Vec::new(), java: Vec::new() })
     }
 
-    fn send(&mut self, op: &Op) -> Result<Answer, String> {
+    pub(super) fn send(&mut self, op: &Op) -> Result<Answer, String> {
         let answer = self.fixture.call(&Rules::default(), op);
         let (effects, java) = heard(&mut self.fixture);
         self.effects.extend(effects);
@@ -49,12 +49,12 @@ impl Scene {
         }
     }
 
-    fn ask(&mut self, n: u64, share: Share, mode: Mode) -> Body {
+    pub(super) fn ask(&mut self, n: u64, share: Share, mode: Mode) -> Body {
         let acquire = self.asks(n, LEASE, mode);
         self.send(&Op::AcquireShare(Box::new(ShareAcquire { acquire, share }))).expect("fine").body
     }
 
-    fn gets(&mut self, n: u64, share: Share) -> Token {
+    pub(super) fn gets(&mut self, n: u64, share: Share) -> Token {
         match self.ask(n, share, Mode::Try) {
             Body::Granted { token, .. } => token,
             other => panic!("{other:?}"),
@@ -190,10 +190,47 @@ fn what_java_cuts_off_the_locks_life_is_given_back() {
     rw.number(&["PEXPIRE", "job", "30000"]);
     assert_eq!(rw.renew(1, short), Body::Renewed);
     assert_eq!(rw.number(&["PTTL", "job"]), 3_600_000);
-    // And its own longer life is left to it.
+    // And its own longer life is left to it, whoever comes or goes.
     rw.number(&["PEXPIRE", "job", "7200000"]);
     rw.release(1, short);
     assert_eq!(rw.number(&["PTTL", "job"]), 7_200_000);
+    let longest = Acquire { lease_ms: 5_400_000, ..rw.asks(2, LEASE, Mode::Try) };
+    let body = rw.send(&Op::AcquireShare(Box::new(ShareAcquire { acquire: longest, share: Read })));
+    let Body::Granted { token, .. } = body.expect("fine").body else { panic!("it reads") };
+    assert_eq!(rw.number(&["PTTL", "job"]), 7_200_000, "with a longer lease than all of ours");
+    assert_eq!(rw.release(2, token), Body::Released);
+    assert_eq!(rw.number(&["PTTL", "job"]), 7_200_000, "the last of ours to end, but not the last");
+}
+
+/// J2: what a reader of Java leaves goes by the timeout keys; with none it takes the lock away from ours.
+#[test]
+fn whoever_of_a_cohort_leaves_java_is_told_of_the_others() {
+    for first in 1..=3 {
+        let Some(mut rw) = Scene::new(Kind::ReadWrite) else { return };
+        let writing = rw.gets(0, Whole);
+        for n in 1..=3 {
+            assert!(matches!(rw.ask(n, Read, Mode::Wait), Body::Queued { .. }));
+        }
+        rw.release(0, writing);
+        let grants = rw.effects.iter().filter_map(|effect| match &effect.payload {
+            Payload::Grant { grant, .. } => Some(grant.clone()),
+            _ => None,
+        });
+        let grants: Vec<_> = grants.collect();
+        assert_eq!(grants.len(), 3);
+        let mut leaves = [first, 1 + first % 3, 1 + (first + 1) % 3].into_iter();
+        for n in leaves.by_ref().take(2) {
+            assert_eq!(rw.release(n, grants[0].token), Body::Released);
+            let keys = (1..=3).map(timeout_of).collect::<Vec<_>>();
+            let ends = keys.iter().map(|key| rw.number(&["PTTL", key])).max();
+            assert_eq!(ends, Some(rw.number(&["PTTL", "job"])), "after {n}, {first} was the first");
+        }
+        rw.release(leaves.next().expect("the last"), grants[0].token);
+        assert_eq!(
+            rw.number(&["EXISTS", "job", &timeout_of(1), &timeout_of(2), &timeout_of(3)]),
+            0
+        );
+    }
 }
 
 /// B20: after Java's readers one of Java's writers may have been there, which mints nothing.

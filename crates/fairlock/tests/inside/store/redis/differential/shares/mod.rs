@@ -5,11 +5,13 @@
 //!
 //! - `random`: long random histories, with lost keys and a clock that jumps;
 //! - `small_lines`: every small line, with living and dead waiters;
+//! - `cohorts`: readers who are granted together;
 //! - `beside_java`: what Redisson leaves in the lock, and what it does to it.
 //!
 //! The others are shared: `dump` (keys to a state and back), `run` (both sides), `step` (what can happen).
 
 mod beside_java;
+mod cohorts;
 mod dump;
 mod random;
 mod run;
