@@ -277,6 +277,51 @@ fn b12_holds_end_with_the_lock() {
     );
 }
 
+/// What is left of a former lock of this name does not stand for the holds of Java in the one that it made since.
+#[test]
+fn holders_of_a_lock_that_java_made_anew_hide_nobody() {
+    for by_beat in [false, true] {
+        let Some(mut rw) = Scene::new(Kind::ReadWrite) else { return };
+        rw.gets(0, Read);
+        rw.gets(1, Read);
+        rw.fixture.raw.call(&["DEL", "job"]);
+        rw.java_reads(600_000);
+        if by_beat {
+            rw.beat(2);
+        } else {
+            rw.gets(2, Read);
+        }
+        assert_eq!(rw.number(&["PTTL", "job"]), 600_000, "Java's hold is not shortened");
+        let body = rw.ask(3, Whole, Mode::Wait);
+        assert!(matches!(body, Body::Queued { foreign: true, .. }), "{body:?}");
+        assert_eq!(rw.number(&["ZCARD", "fairlock_rw_leases:{job}"]), i64::from(!by_beat));
+    }
+}
+
+/// A fair lock does not see who waits for a read-write lock of its name. While somebody waits there for a lock that was
+/// taken away, it may be taken; then nobody of the line gets anything until it is released.
+#[test]
+fn a_fair_lock_taken_before_a_line_of_readers_and_writers_excludes_them() {
+    let Some(mut rw) = Scene::new(Kind::ReadWrite) else { return };
+    rw.gets(0, Whole);
+    rw.ask(1, Whole, Mode::Wait);
+    rw.fixture.raw.call(&["DEL", "job"]);
+    let fair = Acquire { kind: Kind::Fair, ..rw.asks(2, LEASE, Mode::Wait) };
+    let Body::Granted { token, .. } = rw.send(&Op::Acquire(fair)).expect("free").body else {
+        panic!("nobody holds it")
+    };
+    let client = owner(1).client().expect("ours");
+    let beat = Op::Beat { client, waiters: vec![owner(1)] }.on(Kind::ReadWrite);
+    for op in [beat, Op::Nudge.on(Kind::ReadWrite)] {
+        assert!(rw.send(&op).expect_err("in use").contains("FAIRLOCK_KIND"), "{op:?}");
+    }
+    let release = Op::Release { kind: Kind::Fair, owner: owner(2), token, keep: 0, change: 1 };
+    assert_eq!(rw.send(&release).expect("fine").body, Body::Released);
+    let (fates, ..) = rw.beat(1);
+    let [Fate::Granted(grant)] = &fates[..] else { panic!("{fates:?}") };
+    assert!(grant.token > token);
+}
+
 /// B13: the leases are lost, and the holds are not.
 #[test]
 fn b13_a_hold_that_lost_its_lease_gets_one() {

@@ -6,6 +6,7 @@
 //! - `random`: long random histories, with lost keys and a clock that jumps;
 //! - `small_lines`: every small line, with living and dead waiters;
 //! - `cohorts`: readers who are granted together;
+//! - `pressure`: servers without free memory, and keys of wrong types;
 //! - `beside_java`: what Redisson leaves in the lock, and what it does to it.
 //!
 //! The others are shared: `dump` (keys to a state and back), `run` (both sides), `step` (what can happen).
@@ -13,6 +14,7 @@
 mod beside_java;
 mod cohorts;
 mod dump;
+mod pressure;
 mod random;
 mod run;
 mod small_lines;
