@@ -203,11 +203,14 @@ def turns(session, workload, window_s, result):
     answers = tell(drivers, "stop", "rows", STOP_S)
     begin, end = before["at_ns"], after["at_ns"]
     rows = [row for answer in answers for row in figures.rows_of(answer["rows"])]
+    # A lock for one is held as a whole, whatever several may do. The control does what it likes.
+    shares = session.rival.shares or session.rival.control
+    readers, permits = (workload.readers, workload.permits) if shares else (0, 1)
     gave_up = [took for answer in answers for took in answer["gave_up"]]
     grants = sum(begin <= row[figures.ACQUIRED] < end for row in rows)
     seconds = used["seconds"]
     result.update(
-        grants=grants, rate=grants / seconds, overlaps=figures.overlaps(rows, locks, workload.readers, workload.permits),
+        grants=grants, rate=grants / seconds, overlaps=figures.overlaps(rows, locks, readers, permits),
         errors=sum(answer["errors"] for answer in answers), gave_up=len(gave_up),
         others=used["others"], steal=used["steal"],
     )  # fmt: skip
@@ -228,7 +231,7 @@ def turns(session, workload, window_s, result):
     else:
         # Who has been handed what by whom cannot be told where readers come and go together.
         if not workload.readers:
-            handovers = figures.handovers_ns(rows, begin, end, workload.permits)
+            handovers = figures.handovers_ns(rows, begin, end, permits)
             result["handovers_per_s"] = len(handovers) / seconds
             note_percentiles(result, "handover", handovers)
         result.update(figures.fairness(rows, workload.tasks, started, begin, end, workload.readers) or {})

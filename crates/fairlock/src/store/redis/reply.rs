@@ -455,6 +455,20 @@ mod tests {
     }
 
     #[test]
+    fn each_of_a_cohort_is_told() {
+        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let seen = Arc::clone(&told);
+        let events: Events = Arc::new(move |event| match event {
+            Event::Granted { grant, at_ms, .. } => seen.lock().unwrap().push((grant.ttl_ms, at_ms)),
+            _ => panic!("a grant"),
+        });
+        let id = "0123456789abcdef0123456789abcdef";
+        let text = format!("g2 1000 {id} 5 6000 {id} 5 7000 {id} 5 8000");
+        inbox_message(text.as_bytes(), Moment::now(), || None, &events);
+        assert_eq!(*told.lock().unwrap(), [(6_000, 1_000), (7_000, 1_000), (8_000, 1_000)]);
+    }
+
+    #[test]
     fn forged_messages_of_force_are_nothing() {
         let owner = "01234567-89ab-8def-8123-456789abcdef:7";
         let said = forced_message(format!("f1 {owner} 5").as_bytes());

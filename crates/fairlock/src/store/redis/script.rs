@@ -101,30 +101,50 @@ static SIMPLE_RELEASE: Script = script!(
 );
 static SIMPLE_RENEW: Script = script!(simple_own simple_renew simple simple_other);
 
-/// A script of the kinds that several may hold at once.
+/// A script of the kinds that several may hold at once: what all know, what the operation does, and, where it serves the
+/// line, what it does after that.
 macro_rules! share_script {
     ($($slices:ident)*) => {
-        script!(settings share_facts rare {
-            owner fn write_token(minted) { write_token } fn mint() { mint write_token } share_rules $($slices)*
+        script!(settings share_keys share_kept rare {
+            share_facts fn write_token(minted) { write_token } share_holds share_line $($slices)*
+        })
+    };
+    ($($before:ident)* ; $($after:ident)*) => {
+        script!(settings share_keys share_kept rare {
+            share_facts fn write_token(minted) { write_token } share_holds share_line $($before)*
+            if serving { share_over if crowded { share_serve } } share_write share_tidy $($after)* share_end
         })
     };
 }
 
 static SHARE_ACQUIRE: Script = script!(
-    settings share_facts ask rare {
-        owner fn write_token(minted) { write_token } fn mint() { mint write_token } share_rules share_acquire
+    settings share_keys share_kept ask share_ask common share_free
+    if taking { mint if minting { write_token } share_take } common share_enter rare {
+        share_facts fn write_token(minted) { write_token } share_holds share_line share_heard share_retry share_acquire
+        if serving { share_over if crowded { share_serve } } share_acquired share_write share_answer share_end
     }
 );
-static SHARE_BEAT: Script = share_script!(share_mend share_beat);
-static SHARE_DOWNGRADE: Script = share_script!(share_downgrade);
-static SHARE_FORCE: Script = share_script!(share_holders share_force);
-static SHARE_INSPECT: Script = share_script!(share_holders share_inspect);
-static SHARE_LEAVE: Script = share_script!(share_leave);
-static SHARE_NUDGE: Script = share_script!(share_nudge);
-static SHARE_PLACE: Script = script!(share_facts share_place);
-static SHARE_REENTER: Script = share_script!(share_count share_reenter);
-static SHARE_RELEASE: Script = share_script!(share_count share_release);
-static SHARE_RENEW: Script = share_script!(share_renew);
+static SHARE_BEAT: Script = share_script!(
+    owner share_heard share_retry share_mend share_beat ; share_fates
+);
+static SHARE_DOWNGRADE: Script = share_script!(share_hold_of share_downgrade ; share_reply);
+static SHARE_FORCE: Script = share_script!(owner share_holders share_force ; share_reply);
+static SHARE_INSPECT: Script = share_script!(share_inspect);
+static SHARE_LEAVE: Script = share_script!(share_leave ; share_reply);
+static SHARE_NUDGE: Script = share_script!(share_nudge ; share_reply);
+static SHARE_PLACE: Script = script!(settings share_keys rare { share_facts share_place });
+static SHARE_REENTER: Script =
+    share_script!(share_hold_of share_count share_reenter share_reply share_end);
+static SHARE_RELEASE: Script = script!(
+    settings share_keys share_kept share_heirs common share_release_alone common share_heir
+    if heir { mint write_token share_grant share_handed } rare {
+        share_facts fn write_token(minted) { write_token } share_holds share_line share_hold_of share_count share_release
+        if serving { share_over if crowded { share_serve } } share_write share_tidy share_reply share_end
+    }
+);
+static SHARE_RENEW: Script = share_script!(
+    share_hold_of share_renew ; share_renewed share_reply
+);
 
 /// How a call names its script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,21 +6,7 @@
 if exhausted then return redis.error_reply(NO_TOKEN_LEFT) end
 calling = ARGV[2]
 begin()
+touch_state()
 note_beat(calling)
 keep_registry()
 mend()
-pass_shares_on()
-local words = {}
-for at = 3, #ARGV do
-  local waiter = ARGV[at]
-  local fate = '0'
-  if call('ZSCORE', order, waiter) and read_record(call('HGET', state, waiter)) then
-    fate = '1'
-  else
-    local hold = held_share(waiter)
-    if hold then fate = hold.request .. ' ' .. hold.token .. ' ' .. int(hold.ends - now) end
-  end
-  words[#words + 1] = ' ' .. fate
-end
-return finish(now_ms .. ' ' .. more .. ' fates ' .. word(retry_shares_ms()) .. ' ' .. (has_foreign() and 1 or 0)
-  .. table.concat(words))

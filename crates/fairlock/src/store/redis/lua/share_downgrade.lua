@@ -5,23 +5,21 @@
 local owner, token, change = ARGV[2], ARGV[3], ARGV[4]
 call('EXISTS', timeout_of(owner)) -- a right that is missing is found before anything is written
 begin()
-local hold, holder, body, count = hold_of(owner, token), nil, nil, ''
+local hold, holder, body = hold_of(owner, token), nil, nil
 if not hold then
   holder, body = whole_holder(), 'nothold'
 elseif change - hold.change < 0 then
   body = 'stale'
 else
+  touch_state()
   hold.change = change
   if hold.share == 'w' then
     call('HDEL', lock, owner .. ':write')
     call('HSET', lock, 'mode', 'read', owner, hold.count)
-    call('SET', timeout_of(owner), '1', 'PXAT', int(hold.ends))
     call('HSET', holds, 'phase', token)
-    mode, hold.share, changed = 'read', 'r', true
+    mode, mine[3], hold.share, changed = 'read', token, 'r', true
   end
   write_hold(owner, hold)
   body = 'held'
-  count = ' ' .. hold.count
+  words = ' ' .. hold.count
 end
-pass_shares_on()
-return naming(finish(now_ms .. ' ' .. more .. ' ' .. body .. count), holder)

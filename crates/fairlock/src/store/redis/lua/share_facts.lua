@@ -1,27 +1,16 @@
--- What the scripts of read-write locks and semaphores know beside head.lua: the keys, and how the lock is held.
---
--- KEYS  1 lock hash      mode, and {owner -> count or permits}       shared with Redisson for a read-write lock
---       2 leases zset    our holders -> end of the lease, epoch ms   ours
---       3 holds hash     records of our holders                      ours
---       4 token string   last token                                  shared
---       5 order zset     our waiters -> order number: the line       ours
---       6 state hash     records of our waiters and the lock         ours
---       7 beats zset     our clients -> epoch ms of last beat        ours
---       8 buried string  only where an operation names a request     ours
---       9, 10            what waiters of other kinds stand in, only where one may enter the line
--- ARGV  as in head.lua
+-- How the lock is held, and who waits: what the operations on shares know before they write.
+-- KEYS as in share_keys.lua
+-- ARGV 2 whose hold is looked at, where an operation is about one
 -- Reply as in head.lua
-local leases, holds, order, state, beats = KEYS[2], KEYS[3], KEYS[5], KEYS[6], KEYS[7]
--- The one of the two kinds; the name of its line tells: fairlock_rw_order or fairlock_sem_order.
-local rw = sub(order, 10, 11) == 'rw'
 -- read or write, or permits of a semaphore; false while nobody holds anything.
-local mode = call('HGET', lock, 'mode')
-local former_mode = mode
+local me = ARGV[2] or ''
+local known = call('HMGET', lock, 'mode', me, me .. ':write')
+local mode, former_mode, fields = known[1], known[1], call('HLEN', lock)
 
 -- Nothing of another kind is changed, by any operation.
 local others = false
 if not mode then
-  others = call('EXISTS', lock) == 1 and 'fair'
+  others = fields > 0 and 'fair'
 elseif mode == 'permits' then
   others = rw and 'semaphore'
 elseif mode == 'read' or mode == 'write' then
@@ -37,8 +26,16 @@ end
 
 -- Keys of a wrong type are found here, before anything is written.
 local waiting = call('ZCARD', order)
-call('ZCARD', leases)
-call('HLEN', holds)
-call('HLEN', state)
+local ends = call('ZRANGE', leases, '0', '0', 'WITHSCORES')
+-- Our leases: how many, the first and the last to end, and who has that one.
+local leased, first_end, last_end, last_owner = 0, tonumber(ends[2]), nil, nil
+if first_end then
+  local last = call('ZREVRANGE', leases, '0', '0', 'WITHSCORES')
+  last_owner, last_end = last[1], tonumber(last[2])
+  leased = last_owner == ends[1] and 1 or call('ZCARD', leases)
+end
+local former_last, former_end = last_owner, last_end
+local mine = call('HMGET', holds, me, 'used', 'phase')
+local notes = call('HMGET', state, 'gather', 'amnesty', 'silence', 'removed', 'given', me)
 call('ZCARD', beats)
 

@@ -3,15 +3,15 @@
 -- ARGV  1
 -- Reply ended, how many others held a share, {first of the former holders} if there was one
 begin()
-local mine, foreign_ones, records = holders()
-for _, owner in ipairs(mine) do
-  taken[#taken + 1] = { inbox_prefix .. client_of(owner), 'f1 ' .. owner .. ' ' .. records[owner].token }
-  end_share(owner)
+local mine_all, foreign_ones, tokens_of = holders()
+for _, one in ipairs(mine_all) do
+  taken[#taken + 1] = { inbox_prefix .. sub(one, 1, 36), 'f1 ' .. one .. ' ' .. tokens_of[one] }
 end
-if #foreign_ones > 0 then
+for at = 1, #mine_all, 1000 do end_shares({ unpack(mine_all, at, math.min(at + 999, #mine_all)) }) end
+if foreign_ones[1] then
   call('DEL', lock)
-  mode = false
+  mode, fields = false, 0
 end
-pass_shares_on()
-local text = now_ms .. ' ' .. more .. ' ended ' .. max(0, #mine + #foreign_ones - 1)
-return naming(finish(text), mine[1] or foreign_ones[1])
+local holder = mine_all[1] or foreign_ones[1]
+local body = 'ended'
+words = ' ' .. max(0, #mine_all + #foreign_ones - 1)

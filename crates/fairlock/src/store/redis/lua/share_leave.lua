@@ -4,18 +4,18 @@
 -- Reply left | freed | nothing
 local owner, request, bury = ARGV[2], ARGV[3], ARGV[4]
 begin()
-local body = 'nothing'
-local stands = read_record(call('HGET', state, owner))
+touch_state()
+local holder, body = nil, 'nothing'
+local stands = read_record(notes[6])
 if stands == request or not stands and call('ZSCORE', order, owner) then
-  leave_line(owner)
+  waiting = waiting - call('ZREM', order, owner)
+  call('HDEL', state, owner)
   body = 'left'
 end
-local hold = held_share(owner)
+local hold = held_share()
 if hold and hold.request == request then
-  end_share(owner)
+  end_shares({ owner }, true)
   body = 'freed'
 end
-if bury ~= '0' then call('SET', KEYS[8], '1', 'PXAT', int(now + bury)) end
--- Also if nothing was freed: those behind may want less than whoever left.
-pass_shares_on()
-return finish(now_ms .. ' ' .. more .. ' ' .. body)
+if bury ~= '0' then call('SET', KEYS[8], '1', 'PXAT', now + bury) end
+-- The line is served also if nothing was freed: those behind may want less than whoever left.

@@ -2,6 +2,5 @@
 -- KEYS 1..7
 -- ARGV  1
 -- Reply nudged
+local holder, body = nil, 'nudged'
 begin()
-pass_shares_on()
-return finish(now_ms .. ' ' .. more .. ' nudged')

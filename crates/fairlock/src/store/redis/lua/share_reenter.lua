@@ -3,7 +3,9 @@
 -- ARGV  2 owner   3 token   4 count afterwards   5 number of this change
 -- Reply held, count | stale | nothold, {holder} if one has all of it
 begin()
-local hold = hold_of(ARGV[2], ARGV[3])
-if not hold then return naming(finish(now_ms .. ' ' .. more .. ' nothold'), whole_holder()) end
-local body = set_count(ARGV[2], hold, ARGV[4], ARGV[5])
-return finish(now_ms .. ' ' .. more .. ' ' .. body)
+local hold, holder, body = hold_of(ARGV[2], ARGV[3]), nil, 'nothold'
+if hold then
+  body = set_count(ARGV[2], hold, ARGV[4], ARGV[5])
+else
+  holder = whole_holder()
+end

@@ -2,21 +2,25 @@
 -- KEYS 1..7
 -- ARGV  2 owner   3 token   4 ttl ms
 -- Reply renewed | nothold, {holder} if one has all of it
-local owner, token, ttl = ARGV[2], ARGV[3], ARGV[4]
+local owner, token = ARGV[2], ARGV[3]
 begin()
-local hold = hold_of(owner, token)
+local hold, holder, body = hold_of(owner, token), nil, 'renewed'
+serving = not hold
 if not hold then
-  pass_shares_on()
-  return naming(finish(now_ms .. ' ' .. more .. ' nothold'), whole_holder())
+  holder, body = nil, 'nothold'
+else
+  touch_state()
+  hold.ends = now + ARGV[4]
+  call('ZADD', leases, hold.ends, owner)
+  local last = call('ZREVRANGE', leases, '0', '0', 'WITHSCORES')
+  last_owner, last_end = last[1], tonumber(last[2])
+  former_last = nil
+  if hold.share == 'r' and owner ~= last_owner then call('DEL', timeout_of(owner)) end
+  changed = true
+  raise_token(token)
+  -- The series outlives a hold that is renewed for days: who looks for locks finds them by it.
+  if now * 1000 - last_token > TOKEN_TTL * 500 then
+    local left = call('PTTL', tokens)
+    if left >= 0 and left < TOKEN_TTL / 2 then call('PEXPIREAT', tokens, now + TOKEN_TTL) end
+  end
 end
-local ends = int(now + ttl)
-call('ZADD', leases, ends, owner)
-if hold.share == 'r' then call('SET', timeout_of(owner), '1', 'PXAT', ends) end
-changed = true
-raise_token(token)
--- The series outlives a hold that is renewed for days: who looks for locks finds them by it.
-if now * 1000 - last_token > TOKEN_TTL * 500 then
-  local kept = call('PTTL', tokens)
-  if kept >= 0 and kept < TOKEN_TTL / 2 then call('PEXPIREAT', tokens, int(now + TOKEN_TTL)) end
-end
-return finish(now_ms .. ' ' .. more .. ' renewed')

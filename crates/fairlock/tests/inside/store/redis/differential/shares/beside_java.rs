@@ -200,10 +200,47 @@ fn what_java_cuts_off_the_locks_life_is_given_back() {
     rw.number(&["PEXPIRE", "job", "30000"]);
     assert_eq!(rw.renew(1, short), Body::Renewed);
     assert_eq!(rw.number(&["PTTL", "job"]), 3_600_000);
-    // And its own longer life is left to it.
+    // And its own longer life is left to it, whoever comes or goes.
     rw.number(&["PEXPIRE", "job", "7200000"]);
     rw.release(1, short);
     assert_eq!(rw.number(&["PTTL", "job"]), 7_200_000);
+    let longest = Acquire { lease_ms: 5_400_000, ..rw.asks(2, LEASE, Mode::Try) };
+    let body = rw.send(&Op::AcquireShare(Box::new(ShareAcquire { acquire: longest, share: Read })));
+    let Body::Granted { token, .. } = body.expect("fine").body else { panic!("it reads") };
+    assert_eq!(rw.number(&["PTTL", "job"]), 7_200_000, "with a longer lease than all of ours");
+    assert_eq!(rw.release(2, token), Body::Released);
+    assert_eq!(rw.number(&["PTTL", "job"]), 7_200_000, "the last of ours to end, but not the last");
+}
+
+/// J2: what a reader of Java leaves goes by the timeout keys; with none it takes the lock away from ours.
+#[test]
+fn whoever_of_a_cohort_leaves_java_is_told_of_the_others() {
+    for first in 1..=3 {
+        let Some(mut rw) = Scene::new(Kind::ReadWrite) else { return };
+        let writing = rw.gets(0, Whole);
+        for n in 1..=3 {
+            assert!(matches!(rw.ask(n, Read, Mode::Wait), Body::Queued { .. }));
+        }
+        rw.release(0, writing);
+        let grants = rw.effects.iter().filter_map(|effect| match &effect.payload {
+            Payload::Grant { grant, .. } => Some(grant.clone()),
+            _ => None,
+        });
+        let grants: Vec<_> = grants.collect();
+        assert_eq!(grants.len(), 3);
+        let mut leaves = [first, 1 + first % 3, 1 + (first + 1) % 3].into_iter();
+        for n in leaves.by_ref().take(2) {
+            assert_eq!(rw.release(n, grants[0].token), Body::Released);
+            let keys = (1..=3).map(timeout_of).collect::<Vec<_>>();
+            let ends = keys.iter().map(|key| rw.number(&["PTTL", key])).max();
+            assert_eq!(ends, Some(rw.number(&["PTTL", "job"])), "after {n}, {first} was the first");
+        }
+        rw.release(leaves.next().expect("the last"), grants[0].token);
+        assert_eq!(
+            rw.number(&["EXISTS", "job", &timeout_of(1), &timeout_of(2), &timeout_of(3)]),
+            0
+        );
+    }
 }
 
 /// B20: after Java's readers one of Java's writers may have been there, which mints nothing.
@@ -248,6 +285,51 @@ fn b12_holds_end_with_the_lock() {
         0,
         "the ghost ends with its lease"
     );
+}
+
+/// What is left of a former lock of this name does not stand for the holds of Java in the one that it made since.
+#[test]
+fn holders_of_a_lock_that_java_made_anew_hide_nobody() {
+    for by_beat in [false, true] {
+        let Some(mut rw) = Scene::new(Kind::ReadWrite) else { return };
+        rw.gets(0, Read);
+        rw.gets(1, Read);
+        rw.fixture.raw.call(&["DEL", "job"]);
+        rw.java_reads(600_000);
+        if by_beat {
+            rw.beat(2);
+        } else {
+            rw.gets(2, Read);
+        }
+        assert_eq!(rw.number(&["PTTL", "job"]), 600_000, "Java's hold is not shortened");
+        let body = rw.ask(3, Whole, Mode::Wait);
+        assert!(matches!(body, Body::Queued { foreign: true, .. }), "{body:?}");
+        assert_eq!(rw.number(&["ZCARD", "fairlock_rw_leases:{job}"]), i64::from(!by_beat));
+    }
+}
+
+/// A fair lock does not see who waits for a read-write lock of its name. While somebody waits there for a lock that was
+/// taken away, it may be taken; then nobody of the line gets anything until it is released.
+#[test]
+fn a_fair_lock_taken_before_a_line_of_readers_and_writers_excludes_them() {
+    let Some(mut rw) = Scene::new(Kind::ReadWrite) else { return };
+    rw.gets(0, Whole);
+    rw.ask(1, Whole, Mode::Wait);
+    rw.fixture.raw.call(&["DEL", "job"]);
+    let fair = Acquire { kind: Kind::Fair, ..rw.asks(2, LEASE, Mode::Wait) };
+    let Body::Granted { token, .. } = rw.send(&Op::Acquire(fair)).expect("free").body else {
+        panic!("nobody holds it")
+    };
+    let client = owner(1).client().expect("ours");
+    let beat = Op::Beat { client, waiters: vec![owner(1)] }.on(Kind::ReadWrite);
+    for op in [beat, Op::Nudge.on(Kind::ReadWrite)] {
+        assert!(rw.send(&op).expect_err("in use").contains("FAIRLOCK_KIND"), "{op:?}");
+    }
+    let release = Op::Release { kind: Kind::Fair, owner: owner(2), token, keep: 0, change: 1 };
+    assert_eq!(rw.send(&release).expect("fine").body, Body::Released);
+    let (fates, ..) = rw.beat(1);
+    let [Fate::Granted(grant)] = &fates[..] else { panic!("{fates:?}") };
+    assert!(grant.token > token);
 }
 
 /// B13: the leases are lost, and the holds are not.

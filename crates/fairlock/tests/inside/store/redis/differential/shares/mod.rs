@@ -6,13 +6,17 @@
 //! - `random`: long random histories, with lost keys and a clock that jumps;
 //! - `small_lines`: every small line, with living and dead waiters;
 //! - `cases`: what breaks such locks elsewhere, one test each;
+//! - `cohorts`: readers who are granted together;
+//! - `pressure`: servers without free memory, and keys of wrong types;
 //! - `beside_java`: what Redisson leaves in the lock, and what it does to it.
 //!
 //! The others are shared: `dump` (keys to a state and back), `run` (both sides), `step` (what can happen).
 
 mod beside_java;
 mod cases;
+mod cohorts;
 mod dump;
+mod pressure;
 mod random;
 mod run;
 mod small_lines;

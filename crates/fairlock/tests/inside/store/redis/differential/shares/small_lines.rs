@@ -14,9 +14,8 @@ use fairlock_core::{
 use fairlock_testkit::server::Generation;
 use std::collections::BTreeMap;
 
-/// Waiters of the longest line; and where only the server differs.
+/// Waiters of the longest line.
 const WAITERS: usize = 4;
-const WAITERS_ELSEWHERE: usize = 2;
 
 const START_MS: u64 = START_US / 1_000;
 
@@ -145,11 +144,11 @@ fn first(kind: Kind, first: First, line: &[(Share, bool)]) -> Option<Op> {
     })
 }
 
-fn every_line(generation: Generation, longest: usize) {
+fn every_line(generation: Generation) {
     let Some(mut fixture) = Fixture::start(generation) else { return };
     let mut played = 0;
     for kind in [Kind::ReadWrite, Kind::Semaphore] {
-        for line in lines(kind, longest) {
+        for line in lines(kind, WAITERS) {
             for held in wishes(kind).1 {
                 for op in [First::Beat, First::Nudge, First::Release, First::Try, First::LeaveHead]
                 {
@@ -177,15 +176,15 @@ fn every_line(generation: Generation, longest: usize) {
 
 #[test]
 fn every_small_line_agrees_on_redis_7_0() {
-    every_line(Generation::Redis70, WAITERS);
+    every_line(Generation::Redis70);
 }
 
 #[test]
 fn every_small_line_agrees_on_redis_6_2() {
-    every_line(Generation::Redis62, WAITERS_ELSEWHERE);
+    every_line(Generation::Redis62);
 }
 
 #[test]
 fn every_small_line_agrees_on_valkey_9_1() {
-    every_line(Generation::Valkey91, WAITERS_ELSEWHERE);
+    every_line(Generation::Valkey91);
 }

@@ -1,0 +1,36 @@
+-- Writes what the line's service has decided: who leaves the line, and who holds from now on.
+-- KEYS as in share_keys.lua
+-- ARGV as in head.lua
+-- Reply as in head.lua
+if out[1] then
+  -- Works without free memory, and so does everything after it.
+  call('ZREM', order, unpack(out))
+  call('HDEL', state, unpack(out))
+  waiting = waiting - #out
+end
+if granted > 0 then
+  if minting then write_token(last_minted) end
+  if mode == 'read' then
+    records[#records + 1] = 'phase'
+    records[#records + 1] = mine[3]
+  elseif not rw then
+    records[#records + 1] = 'used'
+    records[#records + 1] = used
+    for limit, by in pairs(named) do
+      if by > 0 then
+        records[#records + 1] = 'limit:' .. limit
+        records[#records + 1] = by
+      end
+    end
+  end
+  lock_fields[2] = mode
+  fields = fields + call('HSET', lock, unpack(lock_fields))
+  call('HSET', holds, unpack(records))
+  -- The last first: in a small set with equal scores each is then put before the others, and not behind all of them.
+  local pairs_of = {}
+  for at = 1, 2 * granted, 2 do
+    pairs_of[2 * granted - at], pairs_of[2 * granted - at + 1] = ends_of[at], ends_of[at + 1]
+  end
+  leased = leased + call('ZADD', leases, unpack(pairs_of))
+  changed = true
+end
