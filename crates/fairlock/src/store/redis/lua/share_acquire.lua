@@ -103,5 +103,5 @@ hold = held_share(owner)
 if hold then return granted(hold.token, lease) end
 local foreign_near = has_foreign() and 1 or 0
 more = more + other_limit()
-return finish(now_ms .. ' ' .. more .. ' queued ' .. word(score_of(order, owner) or 0) .. ' ' .. word(retry_shares_ms())
+return finish(now_ms .. ' ' .. more .. ' queued ' .. int(number) .. ' ' .. word(retry_shares_ms())
   .. ' ' .. foreign_near .. ' ' .. length)
