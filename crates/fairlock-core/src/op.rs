@@ -207,7 +207,7 @@ pub enum Op {
     },
     /// An operation that does not itself say what kind of lock it is for, and the kind, if several may hold such a lock
     /// at once. For a store that keeps each of these kinds under keys of its own; see [`Op::on`].
-    OfShares(Box<(Kind, Op)>),
+    OfShares(Box<(Kind, Self)>),
 }
 
 // No operation is larger because several may hold a lock.

@@ -479,7 +479,7 @@ fn f35_each_key_of_a_lock_that_is_read_is_deleted() {
         let began = Instant::now();
         // A renewal of each, and a heartbeat.
         tokio::time::sleep(LEASE / 2).await;
-        for (name, prefix, reads, mut writer) in locks {
+        for (_, prefix, reads, mut writer) in locks {
             let states = reads.each_ref().map(|read| read.state());
             println!("measured: f35 without `{prefix}`: {states:?}");
             let wanted = match prefix {
@@ -578,8 +578,8 @@ fn f53_replies_to_readers_and_holders_of_permits_are_lost() {
             let client = Client::with_config(config).await.unwrap();
             let (lock, pool) = (client.rw_lock("c"), client.semaphore("s", 2));
             // From here on the server knows the scripts, so the next reply is that of the request.
-            drop(lock.read().await.unwrap().release().await.unwrap());
-            drop(pool.acquire().await.unwrap().release().await.unwrap());
+            assert_eq!(lock.read().await.unwrap().release().await.unwrap(), Release::Released);
+            assert_eq!(pool.acquire().await.unwrap().release().await.unwrap(), Release::Released);
             let fields = |name| fixture.call(&["HLEN", name]).int();
             proxy.drop_replies(1);
             let read = within("a reader", 5 * SLACK, lock.read()).await.unwrap();

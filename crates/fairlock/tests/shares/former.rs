@@ -90,6 +90,36 @@ fn a_former_version_waits_for_shares_and_leaves_them_alone() {
     });
 }
 
+/// One of the former version waits in the queue of a fair lock while ours read. Ours that would have to wait are refused
+/// from then on; it gets the lock when all have released.
+#[test]
+fn one_of_a_former_version_that_waits_is_served_when_nobody_reads() {
+    let (Some(program), Some(server)) = (former(), Server::start(Generation::Redis70)) else {
+        return;
+    };
+    let former = Former { program, url: server.url() };
+    runtime().block_on(async {
+        let client = Client::connect(&server.url()).await.unwrap();
+        let read = client.rw_lock("rw").read().await.unwrap();
+        let mut waits = former.command(&["run", "--wait", "30s", "rw", "--", "true"]);
+        let mut waits = waits.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut raw = server.client();
+        crate::support::until("it waits", async || {
+            raw.call(&["LLEN", "redisson_lock_queue:{rw}"]).int() == 1
+        })
+        .await;
+        let error = client.rw_lock("rw").write().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+        let joins = client.rw_lock("rw").read().await.unwrap();
+        assert!(waits.try_wait().unwrap().is_none(), "ours read");
+        assert_eq!(read.release().await.unwrap(), Release::Released);
+        assert_eq!(joins.release().await.unwrap(), Release::Released);
+        crate::support::until("it had its turn", async || waits.try_wait().unwrap().is_some())
+            .await;
+        assert!(waits.wait().unwrap().success());
+    });
+}
+
 /// The other way round: what the former version holds is refused as a lock of another kind, and stays.
 #[test]
 fn what_a_former_version_holds_is_refused() {

@@ -16,6 +16,7 @@
 
 mod actors;
 mod codec;
+mod cohort;
 mod faults;
 mod oracle;
 mod regression;
