@@ -27,7 +27,7 @@ elseif trying then
   words = ' ' .. word(left)
 else
   body = 'queued'
-  words = ' ' .. string.format('%.0f', number) .. ' ' .. word(retry_shares_ms()) .. (has_foreign() and ' 1 ' or ' 0 ') .. length
+  words = string.format(' %.0f ', number) .. word(retry_shares_ms()) .. (has_foreign() and ' 1 ' or ' 0 ') .. length
 end
 -- Whether permits are held under another limit than the one that the caller was admitted with.
 if limit and mode and body ~= 'self' and body ~= 'busy' then

@@ -37,8 +37,8 @@ if ends and ends[2] and ends[2] - now >= 0 and call('EXISTS', KEYS[8], KEYS[9], 
     if tail < 9007199254740992 and number < 9007199254740992 then
       number = string.format('%.0f', number)
       if call('ZADD', order, 'NX', number, owner) == 1 then
-        call('HSET', state, owner, request .. ' ' .. lease .. (string.find(how, 's', 1, true) and ' 1 ' or ' 0 ') .. share,
-          'given', number)
+        local is_sure = string.find(how, 's', 1, true) and ' 1 ' or ' 0 '
+        call('HSET', state, owner, request .. ' ' .. lease .. is_sure .. share, 'given', number)
         if not fresh then
           call('ZREMRANGEBYSCORE', beats, '-inf', '(' .. now - max(BEATS_KEPT, 2 * D))
           call('ZADD', beats, now_ms, client)

@@ -28,7 +28,7 @@ end
 local waiting = call('ZCARD', order)
 local ends = call('ZRANGE', leases, '0', '0', 'WITHSCORES')
 -- Our leases: how many, the first and the last to end, and who has that one.
-local leased, first_end, last_end, last_owner = 0, tonumber(ends[2]), nil, nil
+local first_end, leased, last_end, last_owner = tonumber(ends[2]), 0, nil, nil
 if first_end then
   local last = call('ZREVRANGE', leases, '0', '0', 'WITHSCORES')
   last_owner, last_end = last[1], tonumber(last[2])

@@ -1,5 +1,5 @@
--- The common case of a hand-over: all of the lock, or permits under the same limit, go to the head of the line, which is
--- alive; and whoever is behind it gets nothing. Whatever is not plainly that case is left to share_serve.lua.
+-- The common case of a hand-over: all of the lock, or permits under the same limit, go to the head of the line, which
+-- is alive; and whoever is behind it gets nothing. Whatever is not plainly that case is left to share_serve.lua.
 -- KEYS as in share_release.lua
 -- ARGV as in share_release.lua
 -- Reply as in share_release.lua

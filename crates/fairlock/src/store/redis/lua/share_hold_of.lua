@@ -18,7 +18,8 @@ local function hold_of(owner, token)
     call('HSET', holds, 'limit:' .. string.format('%.0f', count), named[string.format('%.0f', count)], 'used', used)
     count = 1
   end
-  hold = { request = string.rep('0', 32), token = token, change = '0', count = string.format('%.0f', count), share = share }
+  count = string.format('%.0f', count)
+  hold = { request = string.rep('0', 32), token = token, change = '0', count = count, share = share }
   hold.ends = now + max(MENDED_HOLD, call('PTTL', lock))
   write_hold(owner, hold)
   leased = leased + call('ZADD', leases, hold.ends, owner)

@@ -1,10 +1,10 @@
 -- Look, change nothing. O(listed).
 -- KEYS 1..7
 -- ARGV  2 how many waiters to list
--- Reply shares, token or none, how many hold, permits in use, smallest and largest limit of those listed or none, length
---       of the line, how many holders are listed, count of a foreign holder and ttl ms of the lock where none of ours
---       holds or none; for each holder listed its count, share, token, ttl ms; for each listed waiter beat age ms or
---       none, order number or none, share; {the holders listed, the waiters listed, the foreign holder}
+-- Reply shares, token or none, how many hold, permits in use, smallest and largest limit of those listed or none,
+--       length of the line, how many holders are listed, count of a foreign holder and ttl ms of the lock where none
+--       of ours holds or none; for each holder listed its count, share, token, ttl ms; for each listed waiter beat age
+--       ms or none, order number or none, share; {the holders listed, the waiters listed, the foreign holder}
 local HOLDERS_MIN = 64              -- holders that are listed where fewer waiters are asked for
 local HOLDERS_MAX = 1000            -- holders that are listed at most
 local MAX = 9007199254740991

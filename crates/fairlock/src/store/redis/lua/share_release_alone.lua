@@ -5,7 +5,8 @@
 -- Reply as in share_release.lua
 local owner, text = ARGV[2], not ARGV[4] and call('HGET', holds, ARGV[2])
 local has, share = string.match(text or '', '^%x+ (%d+) %d+ %d+ (%S+)$')
--- sole: the caller's is the only hold. beside: the other one that ends last, and by when. former_end: with the caller's.
+-- sole: the caller's is the only hold. beside: the other one that ends last, and by when. former_end: the same with
+-- the caller's.
 local sole, beside, beside_end, former_end, waits, field, n, limit = false, nil, nil, nil, 0, owner, nil, nil
 if has == ARGV[3] and last_token and last_token - has >= 0 then
   n, limit = string.match(share, '^([1-9]%d*)/([1-9]%d*)$')
