@@ -257,6 +257,50 @@ fn b20_javas_readers_alone_are_no_phase() {
     assert!(rw.gets(2, Read) > first);
 }
 
+/// B20: nor where the note of a phase is all that is left of it.
+#[test]
+fn b20_a_phase_of_nobody_is_none() {
+    let Some(mut rw) = Scene::new(Kind::ReadWrite) else { return };
+    let first = rw.gets(0, Read);
+    rw.java_reads(LEASE);
+    rw.fixture.raw.call(&["HDEL", "job", &owner(0).to_string()]);
+    rw.fixture.raw.call(&["DEL", "fairlock_rw_leases:{job}"]);
+    assert_eq!(rw.raw(&["HGET", "fairlock_rw_holds:{job}", "phase"]), first.get().to_string());
+    assert!(rw.gets(1, Read) > first);
+}
+
+/// The series of tokens goes on above what is held, whatever became of its key.
+#[test]
+fn a_renewal_brings_a_lost_token_back() {
+    for kind in [Kind::ReadWrite, Kind::Semaphore] {
+        let Some(mut scene) = Scene::new(kind) else { return };
+        let [share, ..] = shares(kind);
+        let token = scene.gets(0, share);
+        scene.fixture.raw.call(&["DEL", "redisson_lock_token:{job}"]);
+        assert_eq!(scene.renew(0, token), Body::Renewed);
+        assert_eq!(
+            scene.raw(&["GET", "redisson_lock_token:{job}"]),
+            token.get().to_string(),
+            "{kind:?}"
+        );
+    }
+}
+
+/// The lock tells who holds it.
+#[test]
+fn a_hold_that_was_taken_out_of_the_lock_has_no_lease() {
+    let Some(mut rw) = Scene::new(Kind::ReadWrite) else { return };
+    let token = rw.gets(0, Read);
+    rw.pass(1_000);
+    rw.gets(1, Read);
+    rw.fixture.raw.call(&["HDEL", "job", &owner(0).to_string()]);
+    assert!(matches!(rw.ask(2, Whole, Mode::Wait), Body::Queued { .. }));
+    assert_eq!(rw.beat(2).0, [Fate::Queued], "one reads");
+    assert_eq!(rw.number(&["ZCARD", "fairlock_rw_leases:{job}"]), 1);
+    assert_eq!(rw.number(&["EXISTS", &timeout_of(0)]), 0);
+    assert_eq!(rw.renew(0, token), Body::NotHeld { holder: None });
+}
+
 /// B12: what we know of holders goes with the lock, also if Java has made it anew.
 #[test]
 fn b12_holds_end_with_the_lock() {
