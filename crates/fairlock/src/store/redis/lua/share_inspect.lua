@@ -4,7 +4,7 @@
 -- Reply shares, token or none, how many hold, permits in use, smallest and largest limit or none, length of the line,
 --       how many holders are listed, count of a foreign holder and ttl ms of the lock where none of ours holds or none;
 --       for each holder listed its count, share, token, ttl ms; for each listed waiter beat age ms or none, order number
---       or none, share; {the holders listed, the waiters listed, the foreign holder}
+--       or none, share; {the holders listed, the waiters listed, the field of the foreign holder}
 local HOLDERS_MAX = 64              -- holders that are listed where fewer waiters are asked for
 local MAX = 9007199254740991
 local asked = ARGV[2] + 0
@@ -51,7 +51,7 @@ end
 local stranger = not mine[1] and foreign_ones[1]
 local count, left = '-', '-'
 if stranger then
-  reply[#reply + 1] = stranger
+  reply[#reply + 1] = rw and field_of(stranger, records[stranger].share) or stranger
   count = word(whole(records[stranger].count) or 1)
   local ttl = call('PTTL', lock)
   left = word(ttl >= 0 and ttl)
