@@ -448,6 +448,8 @@ pub struct SharesView {
     pub limits: Option<(u32, u32)>,
     /// What the listed waiters want, in their order.
     pub wants: Vec<Share>,
+    /// The holder that is named beside these, because none of ours holds, is a reader.
+    pub stranger_reads: bool,
 }
 
 /// A waiter, as inspection shows it.

@@ -65,6 +65,7 @@ impl LockState {
             used: held().map(|(_, hold)| u64::from(hold.share.permits())).sum(),
             limits,
             wants: listed.iter().map(|waiter| want(waiter).unwrap_or_default()).collect(),
+            stranger_reads: false,
         };
         let first = seen.holders.first();
         Inspection {

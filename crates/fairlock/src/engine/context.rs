@@ -154,8 +154,7 @@ impl Context {
         if !is_shared(kind) || self.store.has_shares() {
             return Ok(());
         }
-        let message = "read-write locks and semaphores exist only in `memory:` and `sqlite:` in this \
-                       version; use a fair lock on this store";
+        let message = "this store has no read-write locks and semaphores; use a fair lock there";
         Err(Error::new(ErrorKind::Unsupported, message))
     }
 

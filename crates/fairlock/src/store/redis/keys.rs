@@ -192,6 +192,12 @@ pub(crate) fn client(client: ClientId) -> Vec<u8> {
     format!("fairlock_client:{client}").into_bytes()
 }
 
+/// The line of those who wait for a share of the lock, as a read-write lock or as a semaphore.
+pub(crate) fn line(name: &LockName, kind: Kind) -> Vec<u8> {
+    let prefixes = if kind == Kind::Semaphore { SEMAPHORE } else { READ_WRITE };
+    Keys::new(name).with_ours(prefixes[2]).concat()
+}
+
 /// Matches every key that [`locks_of`] turns into a name, in the server's pattern language.
 pub(crate) const LISTED: &str = "redisson_lock_*";
 

@@ -150,7 +150,13 @@ fn shares<'a>(r: &mut Reader<'a, impl Iterator<Item = &'a [u8]>>) -> Option<Insp
             let holder = HeldBy { owner: first.owner.clone(), count: first.count.into() };
             (Some(holder), Some(first.ttl_ms))
         }
-        (None, Some(count)) => (Some(HeldBy { owner: r.maybe_owner()??, count }), strange_ttl_ms),
+        (None, Some(count)) => {
+            let field = r.maybe_owner()??.to_bytes();
+            let writer = field.strip_suffix(b":write");
+            seen.stranger_reads = writer.is_none();
+            let owner = OwnerId::parse(writer.unwrap_or(&field));
+            (Some(HeldBy { owner, count }), strange_ttl_ms)
+        }
         (None, None) => (None, None),
         _ => return None,
     };

@@ -4,7 +4,8 @@
 -- Reply shares, token or none, how many hold, permits in use, smallest and largest limit of those listed or none,
 --       length of the line, how many holders are listed, count of a foreign holder and ttl ms of the lock where none
 --       of ours holds or none; for each holder listed its count, share, token, ttl ms; for each listed waiter beat age
---       ms or none, order number or none, share; {the holders listed, the waiters listed, the foreign holder}
+--       ms or none, order number or none, share; {the holders listed, the waiters listed, the field of the
+--       foreign holder}
 local HOLDERS_MIN = 64              -- holders that are listed where fewer waiters are asked for
 local HOLDERS_MAX = 1000            -- holders that are listed at most
 local MAX = 9007199254740991
@@ -71,7 +72,6 @@ if leased == 0 and holding > 0 and fields <= MENDED_MAX then
     local one = all[at]
     if one ~= 'mode' and not (stranger and stranger < one) then stranger, value = one, all[at + 1] end
   end
-  if rw and sub(stranger, -6) == ':write' then stranger = sub(stranger, 1, -7) end
   reply[#reply + 1] = stranger
   count = word(whole(value) or 1)
   local ttl = call('PTTL', lock)
