@@ -187,7 +187,8 @@ async fn nothing_is_missing() {
         operate(&server).await.unwrap();
         // A listing also looks for the twin `{x}` of each lock `x`: see operate.acl.
         let mut denied = denied(&mut raw);
-        let of_shares = |key: &str| key.starts_with("fairlock_rw_") || key.starts_with("fairlock_sem_");
+        let of_shares =
+            |key: &str| key.starts_with("fairlock_rw_") || key.starts_with("fairlock_sem_");
         denied.retain(|key| !key.starts_with("{billing:") && !of_shares(key));
         assert_eq!(denied, [""; 0], "{}", generation.name());
     }

@@ -98,7 +98,7 @@ macro_rules! on {
                 release_after_force_is_lost, inspection, looks_at_the_holder, guards_name_what_they_hold,
             ];
             listing: [
-                held_waited_for_and_free, each_once, odd_names, foreign_ones, only_what_may_be_seen,
+                shares, held_waited_for_and_free, each_once, odd_names, foreign_ones, only_what_may_be_seen,
                 the_pace_is_kept, a_bad_pace_is_refused, without_the_store,
             ];
             forced: [d15_the_holder_is_told];
