@@ -7,7 +7,7 @@ use fairlock::{Client, RwLock};
 use fairlock_testkit::processes::Owned;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::ops::Range;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -194,5 +194,5 @@ pub(crate) fn process(url: &str, first: &str, end: &str) {
     });
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
     let (served, longest) = runtime.block_on(inside.stop());
-    writeln!(std::io::stdout(), "{served} {}", longest.as_nanos()).unwrap();
+    println!("{served} {}", longest.as_nanos());
 }
