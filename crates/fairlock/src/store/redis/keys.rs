@@ -88,6 +88,7 @@ impl Keys {
         }
     }
 
+    #[cfg(any(test, feature = "yardstick"))]
     pub(crate) fn all(&self) -> [Vec<u8>; 7] {
         self.all_parts().map(|parts| parts.concat())
     }

@@ -452,7 +452,7 @@ fn other_kinds_are_refused_in_the_lock_and_in_the_line() {
             match own {
                 true => drop(waits.expect("its own line")),
                 false => {
-                    assert!(waits.expect_err("another line").contains("FAIRLOCK_KIND"), "{line}")
+                    assert!(waits.expect_err("another line").contains("FAIRLOCK_KIND"), "{line}");
                 }
             }
         }
