@@ -155,9 +155,9 @@ pub(crate) async fn force_as(client: &Client, name: &[u8], kinds: &[Kind]) -> Re
     Err(refusal.expect("at least one kind"))
 }
 
-/// Whether the name is in use as another kind, or this store has no locks of the kind.
+/// Whether the name is in use as another kind.
 fn is_of_another_kind(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::WrongType | ErrorKind::Unsupported)
+    error.kind() == ErrorKind::WrongType
 }
 
 /// The kind of a lock, as far as it can be determined. `known`: what it was before.

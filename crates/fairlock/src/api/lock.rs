@@ -357,7 +357,6 @@ impl Lock {
     }
 
     fn check_share(&self) -> Result<(), Error> {
-        self.session.context().serves(self.kind).map_err(|error| self.about(error))?;
         if is_share_of(self.kind, self.share) {
             return Ok(());
         }
@@ -505,7 +504,6 @@ impl Lock {
         let name = self.name()?.clone();
         let context = Arc::clone(self.session.context());
         context.usable().map_err(|error| error.on(&name))?;
-        context.serves(self.kind).map_err(|error| error.on(&name))?;
         let lock = name.clone();
         let reply = self.session.on_background(async move {
             let until = context.store_deadline();

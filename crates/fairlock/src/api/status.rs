@@ -120,7 +120,6 @@ pub(crate) async fn look(
 ) -> Result<LockStatus, Error> {
     let context = Arc::clone(session.context());
     context.usable().map_err(|error| error.on(&name))?;
-    context.serves(kind).map_err(|error| error.on(&name))?;
     let rules = context.rules.clone();
     let lock = name.clone();
     let answer = session.on_background(async move {

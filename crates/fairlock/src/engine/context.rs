@@ -1,7 +1,7 @@
 //! What the tasks, handles and guards of a client share.
 
 use crate::base::clock::{Jump, Moment, ServerClock, lock};
-use crate::base::error::{Error, ErrorKind};
+use crate::base::error::Error;
 use crate::base::process::Origin;
 use crate::base::random::Requests;
 use crate::observe;
@@ -14,7 +14,7 @@ use crate::state::seat::Owners;
 use crate::state::waiters::Waiters;
 use crate::store::{Reply, Scope, Store};
 use fairlock_core::client::RecentReleases;
-use fairlock_core::{ClientId, Kind, LockName, Op, OwnerId, RequestId, Rules, is_shared};
+use fairlock_core::{ClientId, Kind, LockName, Op, OwnerId, RequestId, Rules};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -144,18 +144,6 @@ impl Context {
             return Err(Error::closed());
         }
         Ok(())
-    }
-
-    /// Checks that the store has locks of this kind.
-    ///
-    /// # Errors
-    /// If it has not.
-    pub(crate) fn serves(&self, kind: Kind) -> Result<(), Error> {
-        if !is_shared(kind) || self.store.has_shares() {
-            return Ok(());
-        }
-        let message = "this store has no read-write locks and semaphores; use a fair lock there";
-        Err(Error::new(ErrorKind::Unsupported, message))
     }
 
     pub(crate) fn is_closed(&self) -> bool {

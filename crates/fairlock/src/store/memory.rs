@@ -256,10 +256,6 @@ impl Store for MemoryStore {
         true
     }
 
-    fn has_shares(&self) -> bool {
-        true
-    }
-
     fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
         lock(&self.state).listened.insert(topic);
         Box::pin(async { Ok(()) })

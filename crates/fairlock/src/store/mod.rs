@@ -191,11 +191,6 @@ pub(crate) trait Store: Send + Sync + 'static {
         false
     }
 
-    /// Whether it has locks that several may hold at once.
-    fn has_shares(&self) -> bool {
-        false
-    }
-
     /// Whether Redisson's clients may hold the same read-write locks.
     fn has_redisson(&self) -> bool {
         false

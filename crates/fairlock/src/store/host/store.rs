@@ -573,10 +573,6 @@ impl Store for HostStore {
         self.0.deadlines.sleep(pause)
     }
 
-    fn has_shares(&self) -> bool {
-        true
-    }
-
     fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
         if let Topic::Base(name) = topic {
             let mut listened = lock(&self.0.listened);

@@ -300,10 +300,6 @@ impl Store for RedisStore {
         }
     }
 
-    fn has_shares(&self) -> bool {
-        true
-    }
-
     fn has_redisson(&self) -> bool {
         true
     }
