@@ -30,7 +30,14 @@ if waits > 0 and (sole or beside and n) and not exhausted then
     heir, heir_beat, heir_request, heir_lease, heir_share = head, beat, request, lease, wish
     if n then used = (sole and 0 or used) + heir_n end
     -- Works without free memory, and so does everything after it.
-    call('ZREM', order, heir)
-    call('HDEL', state, heir)
+    if sole and share == 'r' then
+      call('DEL', lock, leases, holds, tagged .. ':' .. owner .. ':rwlock_timeout:1')
+    elseif sole then
+      call('DEL', lock, leases, holds)
+    else
+      call('ZREM', leases, owner)
+      call('HDEL', holds, owner)
+      call('HDEL', lock, owner)
+    end
   end
 end

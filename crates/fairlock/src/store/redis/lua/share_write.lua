@@ -2,13 +2,9 @@
 -- KEYS as in share_keys.lua
 -- ARGV as in head.lua
 -- Reply as in head.lua
-if out[1] then
-  -- Works without free memory, and so does everything after it.
-  call('ZREM', order, unpack(out))
-  call('HDEL', state, unpack(out))
-  waiting = waiting - #out
-end
 if granted > 0 then
+  -- Works without free memory, and so does everything after it: the line is served. An acquisition of its own is not.
+  if out[1] then touch_state() end
   if minting then write_token(last_minted) end
   if mode == 'read' then
     records[#records + 1] = 'phase'
@@ -33,4 +29,10 @@ if granted > 0 then
   end
   leased = leased + call('ZADD', leases, unpack(pairs_of))
   changed = true
+end
+-- Last: where a slot moves, a script is stopped at a key that it has just removed, and who waits must keep its place then.
+if out[1] then
+  call('ZREM', order, unpack(out))
+  call('HDEL', state, unpack(out))
+  waiting = waiting - #out
 end
