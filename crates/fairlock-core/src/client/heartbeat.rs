@@ -192,9 +192,9 @@ impl<T> Waiters<T> {
         let Some(outlook) = round.outlook else { return Step::Rest };
         let Some(queue) = self.queues.get_mut(name) else { return Step::Rest };
         let oldest = queue.by_order.first().and_then(|(_, waiter)| self.waiters.get(waiter));
-        let Some(oldest) = oldest.map(|oldest| &oldest.acquisition) else { return Step::Rest };
-        let for_all = is_shared(oldest.kind());
+        let for_all = oldest.is_some_and(|oldest| is_shared(oldest.acquisition.kind()));
         queue.oldest_listens = outlook.foreign && !for_all;
+        let Some(oldest) = oldest.map(|oldest| &oldest.acquisition) else { return Step::Rest };
         let listens = match &queue.listening {
             Some(former) => for_all || former == oldest.owner(),
             None => false,
