@@ -17,6 +17,7 @@ else
     call('HDEL', lock, owner .. ':write')
     call('HSET', lock, 'mode', 'read', owner, hold.count)
     call('HSET', holds, 'phase', token)
+    keep_for_java(owner, hold.ends)
     mode, mine[3], hold.share, changed = 'read', token, 'r', true
   end
   write_hold(owner, hold)

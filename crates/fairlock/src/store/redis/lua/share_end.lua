@@ -7,10 +7,6 @@
 if changed and leased > 0 and mode then
   local till = max(last_end, now + 1)
   if not (has_foreign() and call('PTTL', lock) >= till - now) then call('PEXPIREAT', lock, till) end
-  -- Of our readers one tells Java until when the lock is read: whoever reads longest. Java takes the longest of all.
-  if mode == 'read' and (former_mode ~= 'read' or last_owner ~= former_last or last_end ~= former_end) then
-    call('SET', timeout_of(last_owner), '1', 'PXAT', last_end)
-  end
   if kept_until(last_end) ~= kept then
     call('PEXPIREAT', leases, kept_until(last_end))
     call('PEXPIREAT', holds, kept_until(last_end))

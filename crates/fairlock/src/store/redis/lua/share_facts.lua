@@ -34,7 +34,6 @@ if first_end then
   last_owner, last_end = last[1], tonumber(last[2])
   leased = last_owner == ends[1] and 1 or call('ZCARD', leases)
 end
-local former_last, former_end = last_owner, last_end
 local mine = call('HMGET', holds, me, 'used', 'phase')
 local notes = call('HMGET', state, 'gather', 'amnesty', 'silence', 'removed', 'given', me)
 call('ZCARD', beats)

@@ -25,7 +25,8 @@ local function hold_of(owner, token)
   leased = leased + call('ZADD', leases, hold.ends, owner)
   first_end, last_end = math.min(first_end or hold.ends, hold.ends), max(last_end or 0, hold.ends)
   if last_end == hold.ends then last_owner = owner end
-  changed, kept, former_last = true, nil, nil
+  if share == 'r' then keep_for_java(owner, hold.ends) end
+  changed, kept = true, nil
   return hold
 end
 

@@ -48,6 +48,11 @@ local function timeout_of(owner)
   return tagged .. ':' .. owner .. ':rwlock_timeout:1'
 end
 
+-- Java takes a reader for alive as long as this key is there.
+local function keep_for_java(owner, ends)
+  call('SET', timeout_of(owner), '1', 'PXAT', ends)
+end
+
 local function count_limit(limit, by)
   if not named[limit] then named[limit] = whole(call('HGET', holds, 'limit:' .. limit)) or 0 end
   named[limit] = max(0, named[limit] + by)
@@ -123,7 +128,7 @@ local function end_shares(owners, in_lock)
     call('HDEL', holds, unpack(gone))
     first_end = tonumber(call('ZRANGE', leases, '0', '0', 'WITHSCORES')[2])
     local last = call('ZREVRANGE', leases, '0', '0', 'WITHSCORES')
-    last_owner, last_end, former_last = last[1], tonumber(last[2]), nil
+    last_owner, last_end = last[1], tonumber(last[2])
   end
   if #timeouts > 0 then call('DEL', unpack(timeouts)) end
   if is_last then mode, fields = false, 0 end

@@ -14,7 +14,7 @@ local function mend()
     return
   end
   if fields - 1 == leased or max(fields - 1, leased) > MENDED_MAX then return end
-  changed, kept, former_last = true, nil, nil
+  changed, kept = true, nil
   local all = call('HGETALL', lock)
   if not rw then
     -- It is counted anew.
@@ -26,7 +26,10 @@ local function mend()
     local holder = all[at]
     if rw and sub(holder, -6) == ':write' then holder = sub(holder, 1, -7) end
     there[holder] = true
-    if ours(holder) then leased = leased + call('ZADD', leases, 'NX', till, holder) end
+    if ours(holder) and call('ZADD', leases, 'NX', till, holder) == 1 then
+      leased = leased + 1
+      if mode == 'read' then keep_for_java(holder, till) end
+    end
   end
   local lost = {}
   local found = call('ZRANGE', leases, '0', '-1', 'WITHSCORES')

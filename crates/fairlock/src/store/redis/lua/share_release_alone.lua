@@ -22,7 +22,7 @@ if has == ARGV[3] and last_token and last_token - has >= 0 then
       beside, beside_end = last[1], last[2]
       if beside == owner then beside, beside_end = last[3], last[4] end
       local known = mine and call('HMGET', lock, 'mode', owner, beside)
-      -- Java is told by whoever reads longest, and may keep the lock longer.
+      -- When whoever reads longest leaves, the lock ends sooner, unless Java keeps it longer.
       if not known or not known[2] or not known[3] or n and known[2] ~= n or rw and mine - beside_end >= 0
         or known[1] ~= (rw and 'read' or 'permits') then
         beside = nil

@@ -14,8 +14,7 @@ else
   call('ZADD', leases, hold.ends, owner)
   local last = call('ZREVRANGE', leases, '0', '0', 'WITHSCORES')
   last_owner, last_end = last[1], tonumber(last[2])
-  former_last = nil
-  if hold.share == 'r' and owner ~= last_owner then call('DEL', timeout_of(owner)) end
+  if hold.share == 'r' then keep_for_java(owner, hold.ends) end
   changed = true
   raise_token(token)
   -- The series outlives a hold that is renewed for days: who looks for locks finds them by it.

@@ -15,8 +15,7 @@ elseif share == 'r' then
     call('HSET', lock, owner, '1')
     call('HSET', holds, owner, record)
   end
-  -- Java believes in the longest of all readers.
-  if not last_end or ends >= last_end then call('SET', timeout, '1', 'PXAT', ends) end
+  call('SET', timeout, '1', 'PXAT', ends) -- by which Java takes a reader for alive
 else
   call('HSET', lock, 'mode', 'permits', owner, n)
   call('HSET', holds, owner, record, 'used', used + n, 'limit:' .. limit, named + 1)

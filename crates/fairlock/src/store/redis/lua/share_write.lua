@@ -28,6 +28,9 @@ if granted > 0 then
     pairs_of[2 * granted - at], pairs_of[2 * granted - at + 1] = ends_of[at], ends_of[at + 1]
   end
   leased = leased + call('ZADD', leases, unpack(pairs_of))
+  if mode == 'read' then
+    for at = 1, 2 * granted, 2 do keep_for_java(ends_of[at + 1], ends_of[at]) end
+  end
   changed = true
 end
 -- Last: where a slot moves, a script is stopped at a key that it has just removed, and who waits must keep its place then.
