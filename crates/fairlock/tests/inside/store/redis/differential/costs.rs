@@ -92,7 +92,7 @@ const SHARE_PATHS: [SharePath; 20] = [
     ("release, a writer", &[(Share::Whole, 1)], release_read, 10),
     ("release, a writer waits", &[(Share::Whole, 2)], release_read, 26),
     ("release, a reader waits", &[(Share::Whole, 1), (Share::Read, 1)], release_read, 40),
-    ("release, 100 readers wait", &[(Share::Whole, 1), (Share::Read, 100)], release_read, 50),
+    ("release, 100 readers wait", &[(Share::Whole, 1), (Share::Read, 100)], release_read, 150),
     ("renew, one of 10 readers", &[(Share::Read, 10)], |token| renew(Kind::ReadWrite, token), 22),
     ("permit, free", &[], |_| share(ONE, 1), 13),
     ("permit, beside 9", &[(ONE, 9)], |_| share(ONE, 101), 16),
