@@ -2,6 +2,7 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -14,16 +15,20 @@ import java.util.concurrent.locks.LockSupport;
 import org.redisson.Redisson;
 import org.redisson.api.RBucket;
 import org.redisson.api.RLock;
+import org.redisson.api.RPermitExpirableSemaphore;
+import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.LongCodec;
 import org.redisson.config.Config;
 
 /**
- * {@code Driver fair|plain URL}: Redisson's locks, a thread for each task, as its users write them. The
- * protocol is in ../README.md.
+ * {@code Driver fair|plain|rw|semaphore|permits URL}: Redisson's locks, a thread for each task, as its users
+ * write them. The protocol is in ../README.md.
  */
 public final class Driver {
     private static final int AT_ONCE = 64;
+    /** Of a permit that ends; what renews itself has the same by default. */
+    private static final long LEASE_MS = 30_000;
     private static final long AFTER_ERROR_NS = 10_000_000;
     /** Fair waiters have a channel each; with the default of 5 they run out of places beyond 250. */
     private static final int SUBSCRIPTIONS_PER_CONNECTION = 500;
@@ -34,11 +39,11 @@ public final class Driver {
     private static final AtomicLong LEFT = new AtomicLong();
 
     private final RedissonClient redisson;
-    private final boolean fair;
+    private final String kind;
     private Run current;
 
     private Driver(String kind, String url) {
-        fair = kind.equals("fair");
+        this.kind = kind;
         var config = new Config();
         config.useSingleServer()
                 .setAddress(url.replaceAll("/$", ""))
@@ -52,7 +57,7 @@ public final class Driver {
         String file = Redisson.class.getProtectionDomain().getCodeSource().getLocation().getPath();
         String version = file.replaceAll(".*redisson-|\\.jar$", "");
         say("{\"hello\":{\"version\":\"" + version + "\",\"runs_on\":\"Java "
-                + System.getProperty("java.version") + "\",\"renews\":true}}");
+                + System.getProperty("java.version") + "\",\"renews\":" + driver.renews() + "}}");
         var in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             driver.obey(line.split(" "));
@@ -65,8 +70,92 @@ public final class Driver {
         OUT.flush();
     }
 
-    private RLock lock(String name) {
-        return fair ? redisson.getFairLock(name) : redisson.getLock(name);
+    /** What one task takes, turn after turn. */
+    private interface Wanted {
+        /** Waits, for at most {@code waitMs} unless that is 0. Returns whether it is had. */
+        boolean acquire(long waitMs) throws InterruptedException;
+
+        void release();
+    }
+
+    private Wanted wanted(String name, boolean reads, int permits) {
+        switch (kind) {
+            case "fair":
+                return wanted(redisson.getFairLock(name));
+            case "plain":
+                return wanted(redisson.getLock(name));
+            case "rw":
+                var both = redisson.getReadWriteLock(name);
+                return wanted(reads ? both.readLock() : both.writeLock());
+            case "semaphore":
+                return wanted(redisson.getSemaphore(name), permits);
+            case "permits":
+                return wanted(redisson.getPermitExpirableSemaphore(name), permits);
+            default:
+                throw new IllegalArgumentException(kind);
+        }
+    }
+
+    private static Wanted wanted(RLock lock) {
+        return new Wanted() {
+            @Override
+            public boolean acquire(long waitMs) throws InterruptedException {
+                if (waitMs > 0) {
+                    return lock.tryLock(waitMs, TimeUnit.MILLISECONDS);
+                }
+                lock.lock();
+                return true;
+            }
+
+            @Override
+            public void release() {
+                lock.unlock();
+            }
+        };
+    }
+
+    /** The first to set the permits does so; it has no lease. */
+    private static Wanted wanted(RSemaphore semaphore, int permits) {
+        semaphore.trySetPermits(permits);
+        return new Wanted() {
+            @Override
+            public boolean acquire(long waitMs) throws InterruptedException {
+                if (waitMs > 0) {
+                    return semaphore.tryAcquire(Duration.ofMillis(waitMs));
+                }
+                semaphore.acquire();
+                return true;
+            }
+
+            @Override
+            public void release() {
+                semaphore.release();
+            }
+        };
+    }
+
+    private static Wanted wanted(RPermitExpirableSemaphore semaphore, int permits) {
+        semaphore.trySetPermits(permits);
+        return new Wanted() {
+            private String id;
+
+            @Override
+            public boolean acquire(long waitMs) throws InterruptedException {
+                id = waitMs > 0
+                        ? semaphore.tryAcquire(waitMs, LEASE_MS, TimeUnit.MILLISECONDS)
+                        : semaphore.acquire(LEASE_MS, TimeUnit.MILLISECONDS);
+                return id != null;
+            }
+
+            @Override
+            public void release() {
+                semaphore.release(id);
+            }
+        };
+    }
+
+    private boolean renews() {
+        return !kind.equals("semaphore") && !kind.equals("permits");
     }
 
     private void obey(String[] line) throws Exception {
@@ -100,8 +189,8 @@ public final class Driver {
         var threads = Executors.newFixedThreadPool(AT_ONCE);
         List<Future<?>> all = new ArrayList<>();
         for (int number = 0; number < locks; number++) {
-            RLock one = lock(name + ":" + number);
-            all.add(threads.submit(() -> one.lock()));
+            String own = name + ":" + number;
+            all.add(threads.submit(() -> wanted(own, false, 1).acquire(0)));
         }
         int held = 0;
         String error = "";
@@ -152,7 +241,9 @@ public final class Driver {
         }
 
         private void turns(long task) {
-            RLock lock = lock(words.get("name") + ":" + task % Math.max(1, number("locks")));
+            String name = words.get("name") + ":" + task % Math.max(1, number("locks"));
+            boolean reads = task % 100 < number("readers");
+            Wanted wanted = wanted(name, reads, (int) Math.max(1, number("permits")));
             long waitMs = number("wait_ms");
             long holdMs = number("hold_ms");
             RBucket<Long> counter = words.get("counter").equals("-")
@@ -161,9 +252,7 @@ public final class Driver {
             while (!over) {
                 try {
                     long asked = System.nanoTime();
-                    if (waitMs == 0) {
-                        lock.lock();
-                    } else if (!lock.tryLock(waitMs, TimeUnit.MILLISECONDS)) {
+                    if (!wanted.acquire(waitMs)) {
                         append(gaveUp, System.nanoTime() - asked);
                         continue;
                     }
@@ -176,7 +265,7 @@ public final class Driver {
                         Thread.sleep(holdMs);
                     }
                     long releasing = System.nanoTime();
-                    lock.unlock();
+                    wanted.release();
                     append(rows, task, asked, acquired, releasing, System.nanoTime());
                 } catch (Exception failure) {
                     synchronized (this) {

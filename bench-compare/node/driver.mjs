@@ -1,10 +1,11 @@
-// `driver.mjs URL`: node-redlock on ioredis. The protocol is in ../README.md.
+// `driver.mjs redlock|semaphore URL`: node-redlock and redis-semaphore on ioredis. The protocol is in ../README.md.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Redis } from "ioredis";
+import { Semaphore } from "redis-semaphore";
 
 // Its entry for `import` says nothing of the types of its files; this one is what its users end up with.
 const require = createRequire(import.meta.url);
@@ -15,7 +16,8 @@ const AT_ONCE = 64;
 // Errors in a circle would be all that is measured.
 const AFTER_ERROR_MS = 10;
 
-const client = new Redis(process.argv[2]);
+const [kind, url] = process.argv.slice(2);
+const client = new Redis(url);
 // Its own pause between tries (200 ms and up to 100 ms more or less), but as many as it takes.
 const redlock = new Redlock([client], { retryCount: -1 });
 // A refusal comes as an error and as an event; nobody listens to the event.
@@ -32,26 +34,46 @@ function newRun(words) {
   return { words, over: false, rows: [], gaveUp: [], errors: 0, error: "" };
 }
 
-// How it bounds a wait: by tries. One more after a pause of up to the wait.
-function bounded(waitMs) {
-  return waitMs ? { retryCount: 1, retryDelay: waitMs / 2, retryJitter: waitMs / 2 } : {};
-}
+// What a task takes, turn after turn: `acquire` resolves to false if it is refused.
+const wanted = {
+  redlock(name, waitMs) {
+    // How it bounds a wait: by tries. One more after a pause of up to the wait.
+    const settings = waitMs ? { retryCount: 1, retryDelay: waitMs / 2, retryJitter: waitMs / 2 } : {};
+    let lock;
+    return {
+      acquire: async () => {
+        try {
+          lock = await redlock.acquire([name], LEASE_MS, settings);
+          return true;
+        } catch (error) {
+          if (waitMs && error.name === "ExecutionError") return false;
+          throw error;
+        }
+      },
+      release: () => lock.release(),
+    };
+  },
+  semaphore(name, waitMs, permits) {
+    // Its own pause between tries, 10 ms, but as many as it takes.
+    const settings = { lockTimeout: LEASE_MS, acquireTimeout: waitMs || Infinity };
+    const semaphore = new Semaphore(client, name, permits, settings);
+    return { acquire: () => semaphore.tryAcquire(), release: () => semaphore.release() };
+  },
+}[kind];
 
 async function turns(run, task) {
   const { name, locks, wait_ms: wait, hold_ms: hold, counter } = run.words;
-  const resource = [`${name}:${task % Math.max(1, locks)}`];
-  const settings = bounded(Number(wait));
+  const own = wanted(`${name}:${task % Math.max(1, locks)}`, Number(wait), Number(run.words.permits ?? 1));
   while (!run.over) {
     const asked = now();
-    let lock;
     try {
-      lock = await redlock.acquire(resource, LEASE_MS, settings);
-    } catch (error) {
-      if (Number(wait) && error.name === "ExecutionError") run.gaveUp.push(now() - asked);
-      else {
-        failed(run, error);
-        await sleep(AFTER_ERROR_MS);
+      if (!(await own.acquire())) {
+        run.gaveUp.push(now() - asked);
+        continue;
       }
+    } catch (error) {
+      failed(run, error);
+      await sleep(AFTER_ERROR_MS);
       continue;
     }
     const acquired = now();
@@ -63,7 +85,7 @@ async function turns(run, task) {
     }
     const releasing = now();
     try {
-      await lock.release();
+      await own.release();
     } catch (error) {
       failed(run, error);
     }
@@ -76,24 +98,31 @@ function failed(run, error) {
   run.error ||= String(error);
 }
 
-// Kept by an auto-extending `using` each, which is how it renews.
+// How each keeps what it has taken: redlock by an auto-extending `using`, a semaphore by itself.
+const keep = {
+  redlock: (name) =>
+    new Promise((taken, failed) => {
+      const routine = () => {
+        taken();
+        return new Promise(() => {});
+      };
+      redlock.using([name], LEASE_MS, routine).catch(failed);
+    }),
+  semaphore: (name) => wanted(name, 0, 1).acquire(),
+}[kind];
+
 async function hold({ name, locks }) {
   let next = 0;
   let error = "";
   const one = async () => {
     while (next < locks && !error) {
-      const resource = [`${name}:${next++}`];
-      await new Promise((taken) => {
-        const routine = () => {
-          kept.push(resource);
-          taken();
-          return new Promise(() => {});
-        };
-        redlock.using(resource, LEASE_MS, routine).catch((reason) => {
-          error ||= String(reason);
-          taken();
-        });
-      });
+      const own = `${name}:${next++}`;
+      try {
+        await keep(own);
+        kept.push(own);
+      } catch (reason) {
+        error ||= String(reason);
+      }
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, one));
@@ -126,7 +155,8 @@ const version = (name) =>
 
 await client.ping();
 const runsOn = `Node ${process.versions.node}, ioredis ${version("ioredis")}`;
-say(JSON.stringify({ hello: { version: version("redlock"), runs_on: runsOn, renews: true } }));
+const used = { redlock: "redlock", semaphore: "redis-semaphore" }[kind];
+say(JSON.stringify({ hello: { version: version(used), runs_on: runsOn, renews: true } }));
 const lines = createInterface({ input: process.stdin });
 lines.on("line", obey);
 lines.on("close", () => process.exit(0));

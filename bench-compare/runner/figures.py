@@ -1,5 +1,6 @@
 """The arithmetic: computes figures from rows, without processes, servers or clocks."""
 
+import heapq
 import math
 import statistics
 from collections import Counter, defaultdict
@@ -27,15 +28,26 @@ def by_lock(rows, locks):
     return grouped
 
 
-def overlaps(rows, locks):
-    """Counts the holds that began before an earlier hold of the same lock started its release."""
+def reads(task, readers):
+    """Whether a task reads, if so many of 100 do."""
+    return task % 100 < readers
+
+
+def overlaps(rows, locks, readers=0, permits=1):
+    """Counts the holds that began where those of the same lock that had not started their release left no room: a
+    writer beside anybody, anybody beside a writer, or one more than there are permits."""
+    # A reader takes one of as many as there can be, a writer all of them.
+    limit = len(rows) if readers else permits
     found = 0
     for group in by_lock(rows, locks).values():
-        until = 0
+        present, used = [], 0
         for row in sorted(group, key=lambda row: row[ACQUIRED]):
-            if row[ACQUIRED] < until:
-                found += 1
-            until = max(until, row[RELEASING])
+            while present and present[0][0] <= row[ACQUIRED]:
+                used -= heapq.heappop(present)[1]
+            takes = limit if readers and not reads(row[TASK], readers) else 1
+            found += used + takes > limit
+            used += takes
+            heapq.heappush(present, (row[RELEASING], takes))
     return found
 
 
@@ -44,13 +56,15 @@ def lost_updates(rows, counter):
     return max(0, len(rows) - counter)
 
 
-def handovers_ns(rows, begin, end):
+def handovers_ns(rows, begin, end, permits=1):
     """Times from the start of a release to the next acquisition by another task, for one lock, in a window. A
-    task that reacquires the lock it has just released is not a hand-over."""
-    ordered = sorted(rows, key=lambda row: row[ACQUIRED])
+    task that reacquires the lock it has just released is not a hand-over. With several permits, the n-th release
+    makes room for the acquisition that is as many after the n-th as there are permits."""
+    released = sorted(rows, key=lambda row: row[RELEASING])
+    acquired = sorted(rows, key=lambda row: row[ACQUIRED])
     return [
         max(0, later[ACQUIRED] - earlier[RELEASING])
-        for earlier, later in zip(ordered, ordered[1:])
+        for earlier, later in zip(released, acquired[permits:])
         if begin <= later[ACQUIRED] < end and later[TASK] != earlier[TASK]
     ]
 
@@ -64,20 +78,20 @@ def pairs_ns(rows, begin, end):
     ]
 
 
-def fairness(rows, tasks, started, begin, end):
+def fairness(rows, tasks, started, begin, end, readers=0):
     """How grants and waits are distributed. A task still waiting at the end of the window counts with its time
-    since its last release, or since the run began."""
+    since its last release, or since the run began. Beside readers, the longest wait is that of a writer."""
     granted = [row for row in rows if begin <= row[ACQUIRED] < end]
     if not granted:
         return None
     counts = Counter(row[TASK] for row in granted)
     grants = sorted(counts.get(task, 0) for task in range(tasks))
-    waits = [row[ACQUIRED] - row[ASKED] for row in granted]
+    waits = [row[ACQUIRED] - row[ASKED] for row in granted if not reads(row[TASK], readers)]
     last = {}
     for row in rows:
         if row[ACQUIRED] < end:
             last[row[TASK]] = max(last.get(row[TASK], 0), row[RELEASED])
-    waiting = [end - last.get(task, started) for task in range(tasks)]
+    waiting = [end - last.get(task, started) for task in range(tasks) if not reads(task, readers)]
     expected = tasks * (end - begin) / len(granted)
     mean = statistics.fmean(grants)
     return {

@@ -49,6 +49,9 @@ GOALS = (
     Goal("N17", "a fair lock's pair takes at most 1.25 x redis-lock's (1 task, p50)", "of-redis-lock-1", 1.25),
     Goal("N18", "beside the rivals, release to next takes at most 1.9 x PING (p50)", "pings-beside-rivals", 1.9, explained=2.3),
     Goal("N19", "plain and simple locks: a hand-over within a client takes at most 2.1 script calls", "scripts-each-unordered", 2.1),
+    Goal("N20", "100 writers of a read-write lock reach at least 0.85 of the fair lock's hand-overs", "writers-of-fair", 0.85, at_most=False),
+    Goal("N21", "a semaphore of 1, 10 and 1 000 permits reaches at least 0.85 of them", "permits-of-fair", 0.85, at_most=False),
+    Goal("N22", "100 tasks in eight processes, 90 of them readers: a writer waits at most 1.5 x the expected time", "writer-waits", 1.5),
 )
 
 
@@ -78,6 +81,7 @@ def found(everything):
                 scripts[f"{tasks} in {processes}"] = each
     yield worst("scripts-each", scripts, "waiters in processes", max)
     yield from beside_simple_rivals(everything)
+    yield from of_shares(everything)
     waits, calls = {}, {}
     for tasks in grow.WAITERS:
         of = grow.contended(everything, tasks)
@@ -119,6 +123,19 @@ def beside_simple_rivals(everything):
         yield f"simple-of-rslock-{tasks}", beside, "pairs a second, medians of the rounds' ratios"
     yield "of-redis-lock-64", of("uncontended-64", "redis-lock", "rate", report.OURS), "the same"
     yield "of-redis-lock-1", of("uncontended-1", "redis-lock", "pair_p50_us", report.OURS), "p50, the same"
+
+
+def of_shares(everything):
+    """Yields the figures of locks that several may hold, beside the fair lock's of the same round."""
+
+    def beside(part, workload):
+        return report.ratio_to(everything, part, workload, report.OURS, ours=report.OURS_SHARED[plan.part(part).shares])
+
+    yield "writers-of-fair", beside("read-write", "writers-100"), "hand-overs a second, medians of the rounds' ratios"
+    each = {str(of.permits): beside("semaphore", of.name) for of in plan.part("semaphore").workloads}
+    yield worst("permits-of-fair", each, "permits; the same", min)
+    mixed = report.medians(everything, "read-write", "readers-90-in-8").get("fairlock-rw", {})
+    yield "writer-waits", mixed.get("wait_max_over_expected"), "median of the rounds"
 
 
 def of_own(bench):

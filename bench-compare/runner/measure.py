@@ -170,11 +170,12 @@ def tell(drivers, words, wanted, seconds):
 def run_line(name, first, tasks, locks, workload, counter="-"):
     return (
         f"run name={name} first={first} tasks={tasks} locks={locks} "
-        f"wait_ms={workload.wait_ms} hold_ms={workload.hold_ms} counter={counter}"
+        f"wait_ms={workload.wait_ms} hold_ms={workload.hold_ms} counter={counter} "
+        f"readers={workload.readers} permits={workload.permits}"
     )
 
 
-def shares(tasks, processes):
+def divided(tasks, processes):
     """Returns each process's first task number and its number of tasks."""
     each = [tasks // processes + (at < tasks % processes) for at in range(processes)]
     firsts = [0, *itertools.accumulate(each)][:-1]
@@ -194,7 +195,7 @@ def turns(session, workload, window_s, result):
     server, drivers = session.server, session.drivers
     name, locks = f"bench-{next(names)}", workload.locks or workload.tasks
     counter = f"counter-{name}" if workload.counter else "-"
-    places = shares(workload.tasks, len(drivers))
+    places = divided(workload.tasks, len(drivers))
     started = time.monotonic_ns()
     tell(drivers, lambda at: run_line(name, *places[at], locks, workload, counter), "running", BEGIN_S)
     time.sleep(0.2 if session.smoke else workload.settle_s)
@@ -202,11 +203,14 @@ def turns(session, workload, window_s, result):
     answers = tell(drivers, "stop", "rows", STOP_S)
     begin, end = before["at_ns"], after["at_ns"]
     rows = [row for answer in answers for row in figures.rows_of(answer["rows"])]
+    # A lock for one is held as a whole, whatever several may do. The control does what it likes.
+    shares = session.rival.shares or session.rival.control
+    readers, permits = (workload.readers, workload.permits) if shares else (0, 1)
     gave_up = [took for answer in answers for took in answer["gave_up"]]
     grants = sum(begin <= row[figures.ACQUIRED] < end for row in rows)
     seconds = used["seconds"]
     result.update(
-        grants=grants, rate=grants / seconds, overlaps=figures.overlaps(rows, locks),
+        grants=grants, rate=grants / seconds, overlaps=figures.overlaps(rows, locks, readers, permits),
         errors=sum(answer["errors"] for answer in answers), gave_up=len(gave_up),
         others=used["others"], steal=used["steal"],
     )  # fmt: skip
@@ -225,10 +229,12 @@ def turns(session, workload, window_s, result):
     if workload.is_pairs:
         note_percentiles(result, "pair", figures.pairs_ns(rows, begin, end))
     else:
-        handovers = figures.handovers_ns(rows, begin, end)
-        result["handovers_per_s"] = len(handovers) / seconds
-        note_percentiles(result, "handover", handovers)
-        result.update(figures.fairness(rows, workload.tasks, started, begin, end) or {})
+        # Who has been handed what by whom cannot be told where readers come and go together.
+        if not workload.readers:
+            handovers = figures.handovers_ns(rows, begin, end, permits)
+            result["handovers_per_s"] = len(handovers) / seconds
+            note_percentiles(result, "handover", handovers)
+        result.update(figures.fairness(rows, workload.tasks, started, begin, end, workload.readers) or {})
     result["client_cpu_of_a_core"] = used["client_cpu_s"] / seconds
     result["server_cpu_of_a_core"] = used["server_cpu_s"] / seconds
     if "scripts" in used and used["scripts"]:

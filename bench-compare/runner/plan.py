@@ -19,6 +19,8 @@ class Rival:
     reason: str = ""
     # Where its locks are stored: "redis", "etcd", or the files of the "host".
     store: str = "redis"
+    # What it shares: "" (a lock for one), "readers" (a read-write lock) or "permits" (a semaphore).
+    shares: str = ""
     # A control that must be found guilty; it is in no table.
     control: bool = False
 
@@ -55,13 +57,21 @@ RIVALS = [
         start_s=0.6,
         **A_CONNECTION_EACH,
     ),
-    Rival("node-redlock", ("node", "{node}/driver.mjs"), warm_s=2, start_s=0.6),
+    Rival("node-redlock", ("node", "{node}/driver.mjs", "redlock"), warm_s=2, start_s=0.6),
     # Another kind of server, for a comparison beyond Redis; each task needs its own lease there.
     Rival("etcd", ("{go}/driver", "etcd"), store="etcd", tasks_max=1_000, reason="each waiter keeps a lease alive"),
     # Host locks: in the library, and around shell commands.
     Rival("fairlock-host", rust("ours", "fair"), store="host"),
     Rival("fairlock-run", rust("commands", "{program}"), store="host"),
     Rival("flock", rust("commands", "flock"), store="host"),
+    # What several may hold at a time.
+    Rival("fairlock-rw", rust("ours", "rw"), shares="readers"),
+    Rival("redisson-rw", java("rw"), warm_s=6, start_s=2.5, shares="readers"),
+    Rival("distkit-rw", rust("distkit_rw"), shares="readers"),
+    Rival("fairlock-semaphore", rust("ours", "semaphore"), shares="permits"),
+    Rival("redisson-semaphore", java("semaphore"), warm_s=6, start_s=2.5, shares="permits"),
+    Rival("redisson-permits", java("permits"), warm_s=6, start_s=2.5, shares="permits"),
+    Rival("redis-semaphore", ("node", "{node}/driver.mjs", "semaphore"), warm_s=2, start_s=0.6, shares="permits"),
     Rival("nolock", rust("nolock"), control=True),
 ]
 
@@ -78,6 +88,10 @@ class Workload:
     wait_ms: int = 0
     hold_ms: int = 0
     counter: bool = False
+    # Of 100 tasks, so many read.
+    readers: int = 0
+    # So many tasks may have it at a time.
+    permits: int = 1
     # The length of the window, if not the default.
     window_s: float | None = None
     # Whether to run thousands of short turns first: always before turns, else only where that is under test.
@@ -119,10 +133,13 @@ class Part:
     rounds: int = 5
     store: str = ""
     about: str = ""
+    # What its workloads share, as of a rival. A lock for one can run them too: it holds it as a whole.
+    shares: str = ""
 
     def has(self, rival):
         stores = (self.store,) if self.store else ("redis", "etcd")
-        return rival.store in stores and any(fnmatch(rival.name, pattern) for pattern in self.rivals)
+        fits = rival.store in stores and rival.shares in ("", self.shares)
+        return fits and any(fnmatch(rival.name, pattern) for pattern in self.rivals)
 
 
 # Rivals that renew their holds by themselves, so that holding has a cost.
@@ -180,6 +197,23 @@ PARTS = [
         about="10 000 waiters in eight processes",
     ),
     Part(
+        "read-write",
+        (
+            Workload("writers-100", tasks=100),
+            Workload("readers-90-in-8", tasks=100, processes=8, readers=90, hold_ms=1, window_s=2),
+        ),
+        ("fairlock", "*-rw"),
+        about="a read-write lock: 100 tasks that only write, and 100 in eight processes of which 90 read for 1 ms",
+        shares="readers",
+    ),
+    Part(
+        "semaphore",
+        tuple(Workload(f"permits-{n}", tasks=tasks, permits=n) for n, tasks in ((1, 100), (10, 100), (1_000, 2_000))),
+        ("fairlock", "*-semaphore", "*-permits"),
+        about="a semaphore of 1, 10 and 1 000 permits, with more tasks than permits",
+        shares="permits",
+    ),
+    Part(
         "distance",
         tuple(far(one, rtt) for rtt in (0, 1, 5, 50) for one in (Workload("uncontended-1"), contended(10))),
         ("fairlock", "redisson-fair", "rslock", "redis-py"),
@@ -230,7 +264,33 @@ SMOKE = [
         ),
     ),
     Part("smoke-host", (Workload("host-2", tasks=2),), store="host"),
+    Part(
+        "smoke-read-write",
+        (
+            Workload("writers-2", tasks=2),
+            Workload("readers-2-in-2", tasks=4, processes=2, readers=2, hold_ms=5),
+            Workload("writers-that-give-up", tasks=2, wait_ms=20, hold_ms=50),
+            Workload("held-10", "held", locks=10),
+        ),
+        ("*-rw", "nolock"),
+        shares="readers",
+    ),
+    Part(
+        "smoke-semaphore",
+        (
+            Workload("permits-1", tasks=2),
+            Workload("permits-2-in-2", tasks=6, processes=2, permits=2, hold_ms=5),
+            Workload("permits-2-that-give-up", tasks=4, permits=2, wait_ms=20, hold_ms=50),
+            Workload("held-10", "held", locks=10),
+        ),
+        ("*-semaphore", "*-permits", "nolock"),
+        shares="permits",
+    ),
 ]
+
+
+def part(name):
+    return next(part for part in PARTS if part.name == name)
 
 
 def workloads():

@@ -13,6 +13,9 @@ OURS = "fairlock"
 # On host files, compare the commands, since flock is a command.
 OURS_ON_HOST = "fairlock-run"
 
+# What several may hold is compared with what they may.
+OURS_SHARED = {"readers": "fairlock-rw", "permits": "fairlock-semaphore"}
+
 # Heading, key, and format.
 PAIRS = [
     ("pairs/s", "rate", "{:.0f}"),
@@ -33,6 +36,8 @@ TURNS = [
     ("spread", "grants_spread", "{:.2f}"),
     ("longest wait / expected", "wait_max_over_expected", "{:.1f}"),
 ]
+# Beside readers: who was handed what by whom cannot be told, and the wait is a writer's.
+MIXED = [column for column in TURNS if "handover" not in column[1]]
 COSTS = [
     ("scripts", "scripts_each", "{:.2f}"),
     ("commands", "commands_each", "{:.2f}"),
@@ -70,7 +75,7 @@ def columns(part, workload, rivals):
     # Columns that are empty for all rivals are left out.
     extra = extra + [column for column in BROKEN + ERRORS if has(column[1])]
     costs = [column for column in COSTS if column[1] == "client_cpu_us_each"] if part.store == "host" else COSTS
-    return (PAIRS if workload.is_pairs else TURNS) + costs + extra
+    return (PAIRS if workload.is_pairs else MIXED if workload.readers else TURNS) + costs + extra
 
 
 def write_json(path, data):
@@ -137,12 +142,12 @@ def grid(headings, rows):
 
 def table(part, workload, rivals):
     wanted = columns(part, workload, rivals)
-    key = "rate" if workload.is_pairs else "handovers_per_s"
+    key = "rate" if workload.is_pairs or workload.readers else "handovers_per_s"
     headings = ["rival", *(heading for heading, _, _ in wanted)]
     if workload.shape == "turns":
-        headings.insert(1, "fairlock's is x times")
+        headings.insert(1, f"{OURS_SHARED.get(part.shares, OURS)}'s is x times")
     rows, told = [], defaultdict(list)
-    ours = rivals.get(OURS_ON_HOST if part.store == "host" else OURS, [])
+    ours = rivals.get(OURS_SHARED.get(part.shares, OURS_ON_HOST if part.store == "host" else OURS), [])
     for rival in plan.RIVALS:
         runs = rivals.get(rival.name)
         if not runs:

@@ -17,6 +17,38 @@ class Figures(unittest.TestCase):
         rows = [(0, 0, 10, 100, 101), (1, 0, 20, 30, 31), (2, 0, 40, 50, 51)]
         self.assertEqual(figures.overlaps(rows, 1), 2)
 
+    def test_readers_overlap_but_with_no_writer(self):
+        # Of 100 tasks 10 read: task 10 writes.
+        readers = [(0, 0, 10, 40, 41), (1, 0, 20, 30, 31), (109, 0, 25, 50, 51)]
+        self.assertEqual(figures.overlaps(readers, 1, readers=10), 0)
+        self.assertEqual(figures.overlaps(readers, 1), 2, "as holds of one at a time")
+        after = (10, 0, 50, 60, 61)
+        self.assertEqual(figures.overlaps([*readers, after], 1, readers=10), 0)
+        for writer in ((10, 0, 49, 60, 61), (10, 0, 5, 11, 12), (110, 0, 22, 24, 25)):
+            self.assertGreater(figures.overlaps([*readers, writer], 1, readers=10), 0, writer)
+        self.assertEqual(figures.overlaps([(10, 0, 1, 9, 9), (11, 0, 8, 12, 12)], 1, readers=10), 1, "two writers")
+        self.assertEqual(figures.overlaps([(10, 0, 1, 9, 9)], 1, readers=10), 0, "a writer alone")
+
+    def test_never_more_than_there_are_permits(self):
+        rows = [(0, 0, 10, 40, 41), (1, 0, 20, 30, 31), (2, 0, 30, 50, 51), (3, 0, 40, 60, 61)]
+        self.assertEqual(figures.overlaps(rows, 1, permits=2), 0)
+        self.assertEqual(figures.overlaps(rows, 1, permits=1), 3)
+        self.assertEqual(figures.overlaps([*rows, (4, 0, 35, 36, 37)], 1, permits=2), 1)
+        self.assertEqual(figures.overlaps([*rows, (4, 0, 35, 36, 37)], 1, permits=3), 0)
+
+    def test_handovers_of_permits(self):
+        # Two permits: the release at 20 serves task 2, which has it 3 later; that at 25 serves task 3.
+        rows = [(0, 0, 1, 20, 21), (1, 0, 2, 25, 26), (2, 0, 23, 40, 41), (3, 0, 30, 41, 42)]
+        self.assertEqual(figures.handovers_ns(rows, 0, 100, permits=2), [3, 5])
+        self.assertEqual(figures.handovers_ns(rows, 0, 100, permits=4), [])
+
+    def test_beside_readers_the_longest_wait_is_a_writers(self):
+        # Task 0 reads and waits for ever; task 1 writes, waits 10 each time, and both count as expected.
+        rows = [(1, at * 20, at * 20 + 10, at * 20 + 20, at * 20 + 20) for at in range(10)]
+        seen = figures.fairness(rows, 2, 0, 0, 200, readers=1)
+        self.assertEqual(seen["wait_max_over_expected"], 10 / 40)
+        self.assertEqual(figures.fairness(rows, 2, 0, 0, 200)["wait_max_over_expected"], 200 / 40)
+
     def test_lost_updates(self):
         rows = [(0, 0, 1, 2, 3)] * 5
         self.assertEqual(figures.lost_updates(rows, 4), 1)

@@ -81,6 +81,14 @@ class Tables(unittest.TestCase):
         for workload in plan.workloads():
             self.assertIn(f"### {workload.name}\n", text)
 
+    def test_beside_readers_no_hand_over_is_told_and_shares_are_the_measure(self):
+        text = report.tables(everything())
+        of = lambda name: text.split(f"### {name}\n")[1].split("\n###")[0]  # noqa: E731
+        self.assertNotIn("hand-overs", of("readers-90-in-8"))
+        self.assertIn("fairlock-rw's is x times", of("readers-90-in-8"))
+        self.assertIn("fairlock-semaphore's is x times", of("permits-10"))
+        self.assertNotIn("rw", of("contended-100"), "a part of locks for one has no others")
+
     def test_plots_have_a_line_for_each_rival(self):
         drawn = publish.plots(everything())
         self.assertEqual(drawn["handovers-in-1.svg"].count("<polyline"), 16)
@@ -95,6 +103,8 @@ class Tables(unittest.TestCase):
         self.assertEqual([found[name] for name in names], [1, 1, 1, 1], "as fast as each other, also in the slow round")
         self.assertEqual(found["pings-beside-rivals"], 1.8)
         self.assertEqual(found["scripts-each-unordered"], 2)
+        self.assertEqual([found["writers-of-fair"], found["permits-of-fair"]], [1, 1], "as fast as the fair lock")
+        self.assertEqual(found["writer-waits"], 1)
 
     def test_goals_are_reached_explained_or_missed(self):
         by_id = {goal.id: goal for goal in goals.GOALS}

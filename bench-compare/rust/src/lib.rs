@@ -26,6 +26,18 @@ const AFTER_ERROR: Duration = Duration::from_millis(10);
 /// Tasks that have not come to their end, of all runs of this process.
 static LEFT: AtomicU64 = AtomicU64::new(0);
 
+/// What a task wants of a lock that several may hold.
+#[derive(Clone, Copy)]
+pub struct Share {
+    /// Of a read-write lock: whether it reads. The others write.
+    pub reads: bool,
+    /// Of a semaphore: how many permits there are. Each task takes one.
+    pub permits: u32,
+}
+
+/// What one at a time has: a writer, or who takes the only permit.
+const WHOLE: Share = Share { reads: false, permits: 1 };
+
 /// One kind of lock, as its users would use it.
 pub trait Rival: Clone + Send + Sync + 'static {
     /// What a task keeps between its turns.
@@ -33,8 +45,8 @@ pub trait Rival: Clone + Send + Sync + 'static {
     /// What says that it is held.
     type Guard: Send + 'static;
 
-    /// The lock called `name`, for one task.
-    fn lock(&self, name: &str) -> Self::Lock;
+    /// The lock called `name`, for one task. One that knows no shares is held as a whole.
+    fn lock(&self, name: &str, share: Share) -> Self::Lock;
 
     /// Waits for a turn, at most `wait`; `None` is an ordinary refusal.
     fn acquire(
@@ -105,6 +117,9 @@ struct Run {
     name: String,
     wait: Option<Duration>,
     hold: Duration,
+    /// Of 100 tasks, so many read.
+    readers: u64,
+    permits: u32,
     counter: Option<(String, MultiplexedConnection)>,
     over: AtomicBool,
     seen: Mutex<Seen>,
@@ -130,7 +145,8 @@ impl Run {
     }
 
     async fn turns<R: Rival>(self: Arc<Self>, rival: R, task: u64) {
-        let mut lock = rival.lock(&format!("{}:{}", self.name, task % self.locks));
+        let share = Share { reads: task % 100 < self.readers, permits: self.permits };
+        let mut lock = rival.lock(&format!("{}:{}", self.name, task % self.locks), share);
         while !self.over.load(Ordering::Relaxed) {
             let asked = now_ns();
             let guard = match R::acquire(&mut lock, self.wait).await {
@@ -234,6 +250,8 @@ async fn begin(words: &HashMap<&str, &str>, url: &str) -> Run {
         name: words["name"].to_owned(),
         wait: (wait > 0).then(|| Duration::from_millis(wait)),
         hold: Duration::from_millis(number(words, "hold_ms")),
+        readers: number(words, "readers"),
+        permits: u32::try_from(number(words, "permits").max(1)).expect("a limit"),
         counter,
         over: AtomicBool::new(false),
         seen: Mutex::default(),
@@ -252,7 +270,7 @@ async fn hold<R: Rival>(
     let mut next = 0;
     loop {
         while next < locks && tasks.len() < AT_ONCE && error.is_empty() {
-            let mut lock = rival.lock(&format!("{name}:{next}"));
+            let mut lock = rival.lock(&format!("{name}:{next}"), WHOLE);
             next += 1;
             tasks.spawn(async move {
                 let guard = R::acquire(&mut lock, None).await;

@@ -1,6 +1,7 @@
 //! `memory`: the store inside the process. `host`: the host store, compared with `flock`. `soak`:
-//! what many cycles of lock and release leave behind. `mix`: readers and writers. `placement`: the
-//! cost of the background thread.
+//! what many cycles of lock and release leave behind. `mix`: readers and writers. `shares`:
+//! read-write locks and semaphores on a server, beside the fair lock. `placement`: the cost of the
+//! background thread.
 //!
 //! `cargo run --release -p fairlock-bench [SECONDS]`: hand-over and uncontended cost of fair locks
 //! on a private server, compared with the server's PING in the same run. Only ratios are
@@ -13,6 +14,7 @@ mod host;
 mod memory;
 mod mix;
 mod placement;
+mod shares;
 mod soak;
 mod stats;
 mod uncontended;
@@ -28,7 +30,10 @@ fn main() {
         ["soak"] => soak(1_000_000),
         ["soak", cycles] => soak(cycles.parse().expect("CYCLES")),
         ["mix"] => mix::report(Duration::from_secs(9)),
+        ["mix", "process", url, first, end] => mix::process(url, first, end),
         ["mix", seconds] => mix::report(span(seconds)),
+        ["shares"] => shares(Duration::from_secs(2)),
+        ["shares", seconds] => shares(span(seconds)),
         ["memory"] => memory::report(Duration::from_secs(5)),
         ["memory", seconds] => memory::report(span(seconds)),
         ["host"] => host::report(Duration::from_secs(2)),
@@ -40,7 +45,7 @@ fn main() {
         [seconds] => costs(span(seconds)),
         _ => panic!(
             "fairlock-bench [SECONDS] | memory [SECONDS] | host [SECONDS] | host shares | mix [SECONDS] | \
-             soak [CYCLES] | placement [SECONDS]"
+             shares [SECONDS] | soak [CYCLES] | placement [SECONDS]"
         ),
     }
 }
@@ -55,12 +60,21 @@ fn soak(cycles: u64) {
     }
 }
 
-fn costs(span: Duration) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
-        .expect("a runtime");
+        .expect("a runtime")
+}
+
+fn shares(span: Duration) {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    runtime().block_on(shares::report(&server, span));
+}
+
+fn costs(span: Duration) {
+    let runtime = runtime();
     memory::report(span);
     let Some(server) = Server::start(Generation::Redis70) else { return };
     runtime.block_on(async {

@@ -181,7 +181,7 @@ fn every_message_of_the_command_line() {
     let urls = Urls { server: server.url(), closed: closed.url(), web, dead };
     servers(&mut transcript, &urls, &dir);
     locks(&mut transcript, &server);
-    shares(&mut transcript, &server);
+    shares(&mut transcript);
     if !notices(&mut transcript, &dir, &urls.server) {
         return;
     }
@@ -344,12 +344,10 @@ fn servers(transcript: &mut Transcript, urls: &Urls, dir: &TempDir) {
     ]);
 }
 
-fn shares(transcript: &mut Transcript, server: &Server) {
+fn shares(transcript: &mut Transcript) {
     transcript.part("Read-write locks and semaphores");
     let url = alone();
     let run = |url: &str, options: &[&str], command: &str| run_script(url, options, "job", command);
-    let at_server = run(&server.url(), &["--shared"], "true");
-    transcript.about("job", "--shared at a server", &finish(at_server));
     let holds = |options: &[&str]| {
         let all = [options, &["--label", "nightly"]].concat();
         let mut holder = Running::start(run(&url, &all, "echo held; exec sleep 60"));

@@ -92,7 +92,7 @@ impl LockState {
             }
             Op::Inspect { limit, .. } => Body::Inspected(Box::new(self.inspect(*limit, cx))),
             // Carried out by `apply_to_shares`.
-            Op::AcquireShare(_) | Op::Downgrade { .. } => Body::Nothing,
+            Op::AcquireShare(_) | Op::Downgrade { .. } | Op::OfShares(_) => Body::Nothing,
         }
     }
 

@@ -205,6 +205,9 @@ pub enum Op {
         /// How many waiters to list.
         limit: u32,
     },
+    /// An operation that does not itself say what kind of lock it is for, and the kind, if several may hold such a lock
+    /// at once. For a store that keeps each of these kinds under keys of its own; see [`Op::on`].
+    OfShares(Box<(Kind, Self)>),
 }
 
 // No operation is larger because several may hold a lock.
@@ -219,12 +222,30 @@ impl Op {
         }
     }
 
+    /// This operation on a lock of this kind.
+    #[must_use]
+    pub fn on(self, kind: Kind) -> Self {
+        match is_shared(kind) && self.kind().is_none() {
+            true => Self::OfShares(Box::new((kind, self))),
+            false => self,
+        }
+    }
+
+    /// The operation without what [`on`](Self::on) added.
+    pub fn bare(&self) -> &Self {
+        match self {
+            Self::OfShares(of) => &of.1,
+            op => op,
+        }
+    }
+
     /// The kind of the lock that it is for, if it says.
     pub fn kind(&self) -> Option<Kind> {
         match self {
             Self::Acquire(acquire) => Some(acquire.kind),
             Self::AcquireShare(ask) => Some(ask.acquire.kind),
             Self::Downgrade { .. } => Some(Kind::ReadWrite),
+            Self::OfShares(of) => Some(of.0),
             Self::Release { kind, .. }
             | Self::Renew { kind, .. }
             | Self::Leave { kind, .. }
@@ -241,7 +262,11 @@ impl Op {
 
     /// Whether it says that it is for a lock that several may hold at once.
     pub fn is_shared(&self) -> bool {
-        matches!(self, Self::AcquireShare(_)) || self.kind().is_some_and(is_shared)
+        match self {
+            Self::AcquireShare(_) => true,
+            Self::Acquire(acquire) => is_shared(acquire.kind),
+            op => op.kind().is_some_and(is_shared),
+        }
     }
 }
 
@@ -342,6 +367,8 @@ pub enum Body {
         fates: Vec<Fate>,
         /// As in [`Body::Queued`].
         retry_ms: Option<u64>,
+        /// As in [`Body::Queued`].
+        foreign: bool,
     },
     /// Reply to [`Op::Nudge`].
     Nudged,
@@ -421,6 +448,8 @@ pub struct SharesView {
     pub limits: Option<(u32, u32)>,
     /// What the listed waiters want, in their order.
     pub wants: Vec<Share>,
+    /// The holder that is named beside these, because none of ours holds, is a reader.
+    pub stranger_reads: bool,
 }
 
 /// A waiter, as inspection shows it.

@@ -18,9 +18,9 @@ pub(crate) enum Wanted {
 }
 
 impl Wanted {
-    /// The kind is the first word of the name.
+    /// The kind is the first word of the name, but for `kept`.
     pub(crate) fn new(client: &Client, name: &str, rng: &mut Rng) -> Self {
-        match name.split('-').next() {
+        match kind(name).split('-').next() {
             Some("plain") => Self::Whole(client.plain_lock(name)),
             Some("simple") => Self::Whole(client.simple_lock(name)),
             Some("rw") if rng.chance(30) => Self::Write(client.rw_lock(name)),
@@ -81,9 +81,19 @@ impl Wanted {
     }
 }
 
+fn kind(name: &str) -> &str {
+    name.strip_prefix("kept-").unwrap_or(name)
+}
+
+/// Whether several may have a share of it.
+pub(crate) fn has_shares(name: &str) -> bool {
+    ["rw", "sem"].iter().any(|shares| kind(name).starts_with(shares))
+}
+
 /// Whether those who wait for a lock of this name have places.
 pub(crate) fn is_in_order(name: &str) -> bool {
-    ["fair", "kept", "rw"].iter().any(|kind| name.starts_with(kind))
+    let kind = kind(name);
+    !["plain", "simple", "sem"].iter().any(|without| kind.starts_with(without))
 }
 
 /// Whether such a lock is handed from one to the next without a pause.

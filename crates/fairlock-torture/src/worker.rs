@@ -31,7 +31,9 @@ const PLAIN: u64 = 2;
 const SIMPLE: u64 = 1;
 const READ_WRITE: u64 = 2;
 const SEMAPHORE: u64 = 1;
-const KEPT: u64 = 2;
+
+/// The locks that are kept for long.
+const KEPT: [&str; 4] = ["kept-0", "kept-1", "kept-rw", "kept-sem"];
 
 /// The role of a task.
 #[derive(Clone, Copy, Debug)]
@@ -49,11 +51,15 @@ fn of_each_client(contended: usize) -> impl Iterator<Item = Task> {
     homes.chain(std::iter::repeat_n(Task::Rover, ROVERS)).chain([Task::Keeper])
 }
 
-/// The names of the contended locks. Servers have no locks with shares yet.
-fn contended(url: &str) -> Arc<[String]> {
-    let shared = if url.starts_with("sqlite:") { (READ_WRITE, SEMAPHORE) } else { (0, 0) };
-    let kinds =
-        [("fair", FAIR), ("plain", PLAIN), ("simple", SIMPLE), ("rw", shared.0), ("sem", shared.1)];
+/// The names of the contended locks.
+fn contended() -> Arc<[String]> {
+    let kinds = [
+        ("fair", FAIR),
+        ("plain", PLAIN),
+        ("simple", SIMPLE),
+        ("rw", READ_WRITE),
+        ("sem", SEMAPHORE),
+    ];
     let names =
         kinds.iter().flat_map(|(kind, count)| (0..*count).map(move |at| format!("{kind}-{at}")));
     names.collect()
@@ -93,7 +99,7 @@ pub(crate) fn run(args: &[&str]) {
             stop.store(true, Ordering::SeqCst);
         }
     });
-    runtime.block_on(take_turns(&config(url, lease), &contended(url), resource, rng, stop));
+    runtime.block_on(take_turns(&config(url, lease), &contended(), resource, rng, stop));
     tell(&Note::Done);
 }
 
@@ -224,7 +230,7 @@ impl Player {
 
     fn choose(&mut self) -> (Wanted, String) {
         let name = match self.task {
-            Task::Keeper => format!("kept-{}", self.rng.below(KEPT)),
+            Task::Keeper => self.rng.pick(&KEPT).to_owned(),
             _ if self.rng.chance(5) => format!("fair-cold-{}", self.rng.below(COLD)),
             Task::Home(number) => self.contended[number].clone(),
             Task::Rover => {

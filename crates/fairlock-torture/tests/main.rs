@@ -35,8 +35,8 @@ fn a_short_run_on_each_topology() {
     }
 }
 
-/// Locks deleted behind the clients' backs get two holders. The checker was not told, and finds it.
-/// Its inputs are kept for diagnosis.
+/// Locks deleted behind the clients' backs get two holders. The checker was not told, and finds it, whatever
+/// the kind of the lock. Its inputs are kept for diagnosis.
 #[test]
 fn what_the_checker_is_not_told_is_found() {
     if !is_installed() {
@@ -54,6 +54,10 @@ fn what_the_checker_is_not_told_is_found() {
     assert!(told.contains(left.to_str().expect("a name in UTF-8")), "{told}");
     let read = |file: &str| std::fs::read_to_string(left.join(file)).expect("notes");
     let (heard, violations) = (read("heard"), read("violations"));
+    for kind in ["fair", "rw", "sem"] {
+        let of_kind = |line: &str| line.contains(&format!("lock {kind}-"));
+        assert!(violations.lines().any(of_kind), "{kind}: {violations}");
+    }
     let lock = violations.split([' ', ',', ':']).nth(1).expect("the name of a lock");
     for wanted in [&format!(" {lock} ")[..], "\nfault 0 ", "\nnote 1 granted ", " DEL "] {
         assert!(heard.contains(wanted), "{wanted}: {heard:.2000}");

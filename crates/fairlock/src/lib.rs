@@ -62,10 +62,8 @@
 //! | [fair](Client::fair_lock) | first in, first out | hash, queue | Redisson's `RFairLock` | counted on the server |
 //! | [plain](Client::plain_lock) | none | hash | Redisson's `RLock` and `RFencedLock` | counted on the server |
 //! | [simple](Client::simple_lock) | none | string | every client that locks with `SET name value NX PX`: redis-py, rslock, node redlock on one server | counted in the client |
-//! | [read-write](Client::rw_lock) | first in, first out; neighbours read together | not yet | | counted in the store |
-//! | [semaphore](Client::semaphore) | first in, first out | not yet | | counted in the store |
-//!
-//! The last two exist on `memory:` and `sqlite:` so far.
+//! | [read-write](Client::rw_lock) | first in, first out; neighbours read together | hash, line | Redisson's `RReadWriteLock`, which stands in no line | counted in the store |
+//! | [semaphore](Client::semaphore) | first in, first out | hash, line | | counted in the store |
 //!
 //! Guards, tokens and loss signals are the same for all of them. While a foreign client holds a
 //! simple lock, waiters ask every 25 to 270 ms, because that client notifies nobody when it
@@ -135,8 +133,7 @@
 //!    until the first answered renewal, at most for a lease, though the lock may have been granted
 //!    to others. Tokens are for this case too.
 //!
-//! Locks on a majority of independent servers (RedLock) are not part of this crate. Read-write locks
-//! and semaphores exist inside one process (`memory:`), not yet on servers and on the host store.
+//! Locks on a majority of independent servers (RedLock) are not part of this crate.
 //!
 //! # Features
 //! With its default features the library needs tokio, and no C compiler.

@@ -32,7 +32,7 @@ fn scripts() -> BTreeMap<String, String> {
 const ALONE: [&str; 4] = ["client", "record", "replicated", "rights"];
 
 /// Slices of several scripts, and the common cases of one.
-const SLICES: [&str; 32] = [
+const SLICES: [&str; 62] = [
     "head",
     "token",
     "hash",
@@ -65,6 +65,36 @@ const SLICES: [&str; 32] = [
     "simple_own",
     "simple_released",
     "simple_other",
+    "share_keys",
+    "share_kept",
+    "share_ask",
+    "share_free",
+    "share_take",
+    "share_enter",
+    "share_heirs",
+    "share_release_alone",
+    "share_heir",
+    "share_grant",
+    "share_handed",
+    "share_facts",
+    "share_holds",
+    "share_line",
+    "share_hold_of",
+    "share_over",
+    "share_serve",
+    "share_write",
+    "share_tidy",
+    "share_reply",
+    "share_end",
+    "share_heard",
+    "share_retry",
+    "share_acquired",
+    "share_answer",
+    "share_fates",
+    "share_renewed",
+    "share_count",
+    "share_mend",
+    "share_holders",
 ];
 
 /// Whether the script is an operation: not a slice, and not one of [`ALONE`].
@@ -266,7 +296,7 @@ fn whole_numbers(text: &str) -> BTreeSet<u32> {
 
 /// The numbers of an operation's own arguments; the first is the client's.
 fn own_arguments(text: &str) -> BTreeSet<u32> {
-    whole_numbers(text).into_iter().filter(|n| (2..=6).contains(n)).collect()
+    whole_numbers(text).into_iter().filter(|n| (2..=7).contains(n)).collect()
 }
 
 /// A part of the comment at the head of a script: `KEYS`, `ARGV` or `Reply`.
@@ -361,6 +391,10 @@ fn replies_have_the_tags_that_the_page_says() {
         ("simple_release", &["simple_released", "simple_other"]),
         ("renew", &["renew_held"]),
         ("simple_renew", &["simple_other"]),
+        ("share_acquire", &["ask", "share_take", "share_enter", "share_answer"]),
+        ("share_release", &["share_count", "share_release_alone", "share_handed"]),
+        ("share_reenter", &["share_count"]),
+        ("share_beat", &["share_fates"]),
     ]);
     for (name, text) in scripts.iter().filter(|(name, _)| is_operation(name)) {
         let mut all = tags(text);

@@ -2,7 +2,7 @@
 //! `fairlock`; PROGRAM is where that one is. A turn is a process that is started under the lock, says so, and
 //! ends when it is told to.
 
-use bench_compare::{Rival, locked_version, obey};
+use bench_compare::{Rival, Share, locked_version, obey};
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -26,7 +26,7 @@ impl Rival for Commands {
     type Lock = (Self, String);
     type Guard = Child;
 
-    fn lock(&self, name: &str) -> Self::Lock {
+    fn lock(&self, name: &str, _: Share) -> Self::Lock {
         (self.clone(), name.replace(':', "_"))
     }
 

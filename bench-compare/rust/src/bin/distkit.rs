@@ -1,6 +1,6 @@
 //! `distkit URL`: the mutex of the crate distkit, with its own polling interval.
 
-use bench_compare::{LEASE, Rival, locked_version, obey};
+use bench_compare::{LEASE, Rival, Share, locked_version, obey};
 use distkit::lock::{LockError, LockOptions, Mutex, MutexGuard};
 use distkit::{DistkitError, DistkitRedisKey};
 use redis::aio::ConnectionManager;
@@ -14,7 +14,7 @@ impl Rival for Theirs {
     type Lock = Arc<Mutex>;
     type Guard = MutexGuard;
 
-    fn lock(&self, name: &str) -> Arc<Mutex> {
+    fn lock(&self, name: &str, _: Share) -> Arc<Mutex> {
         let key = DistkitRedisKey::try_from(name.replace(':', "_")).expect("a legal key");
         // One for each task: the owner is the mutex.
         Mutex::new(LockOptions::builder(key, self.0.clone()).ttl(LEASE).build())

@@ -1,6 +1,6 @@
 //! `nolock URL`: no lock at all. A comparison that does not find it guilty is broken.
 
-use bench_compare::{Rival, obey};
+use bench_compare::{Rival, Share, obey};
 use std::time::Duration;
 
 #[derive(Clone)]
@@ -10,7 +10,7 @@ impl Rival for Nothing {
     type Lock = ();
     type Guard = ();
 
-    fn lock(&self, _: &str) {}
+    fn lock(&self, _: &str, _: Share) {}
 
     async fn acquire((): &mut (), _: Option<Duration>) -> Result<Option<()>, String> {
         tokio::time::sleep(Duration::from_millis(1)).await;

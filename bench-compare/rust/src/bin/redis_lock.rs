@@ -1,6 +1,6 @@
 //! `redis_lock URL`: the crate redis-lock, with its own pause between tries.
 
-use bench_compare::{LEASE, Rival, locked_version, obey};
+use bench_compare::{LEASE, Rival, Share, locked_version, obey};
 use redis_lock::{AcquireLockError, LockAcrossError, LockAcrossOptions, lock_across};
 use redis_of_redis_lock::Client;
 use redis_of_redis_lock::aio::MultiplexedConnection;
@@ -27,7 +27,7 @@ impl Rival for Theirs {
     type Lock = (Arc<Mutex<MultiplexedConnection>>, String);
     type Guard = Held;
 
-    fn lock(&self, name: &str) -> Self::Lock {
+    fn lock(&self, name: &str, _: Share) -> Self::Lock {
         (Arc::new(Mutex::new(self.0.clone())), name.to_owned())
     }
 

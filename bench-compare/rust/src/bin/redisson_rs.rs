@@ -1,6 +1,6 @@
 //! `redisson_rs fair|plain URL`: the crate redisson, which has nothing to do with Redisson but the name.
 
-use bench_compare::{Rival, locked_version, obey};
+use bench_compare::{Rival, Share, locked_version, obey};
 use redisson::{AsyncRFairLock, AsyncRLock, AsyncRedissonClient, RedissonConfig};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ impl Rival for Theirs {
     type Lock = Lock;
     type Guard = ();
 
-    fn lock(&self, name: &str) -> Lock {
+    fn lock(&self, name: &str, _: Share) -> Lock {
         if self.fair {
             Lock::Fair(self.client.get_fair_lock(name))
         } else {

@@ -1,6 +1,6 @@
 //! `rslock URL`: the crate rslock, with its own retry settings.
 
-use bench_compare::{LEASE, Rival, locked_version, obey};
+use bench_compare::{LEASE, Rival, Share, locked_version, obey};
 use rslock::{Lock, LockError, LockManager};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ impl Rival for Theirs {
     type Lock = (LockManager, String);
     type Guard = Lock;
 
-    fn lock(&self, name: &str) -> Self::Lock {
+    fn lock(&self, name: &str, _: Share) -> Self::Lock {
         (self.0.clone(), name.to_owned())
     }
 

@@ -55,10 +55,7 @@ impl Code {
     /// The code for an error of the library. Decided here and nowhere else.
     pub(crate) fn of(kind: ErrorKind) -> Self {
         match kind {
-            ErrorKind::Misuse
-            | ErrorKind::LeaseTooShort
-            | ErrorKind::WrongType
-            | ErrorKind::Unsupported => Self::USAGE,
+            ErrorKind::Misuse | ErrorKind::LeaseTooShort | ErrorKind::WrongType => Self::USAGE,
             ErrorKind::Denied | ErrorKind::Tls => Self::DENIED,
             ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::NotReplicated => {
                 Self::UNAVAILABLE
@@ -183,7 +180,6 @@ mod tests {
             (ErrorKind::Misuse, Code::USAGE),
             (ErrorKind::LeaseTooShort, Code::USAGE),
             (ErrorKind::WrongType, Code::USAGE),
-            (ErrorKind::Unsupported, Code::USAGE),
             (ErrorKind::Denied, Code::DENIED),
             (ErrorKind::Tls, Code::DENIED),
             (ErrorKind::Unavailable, Code::UNAVAILABLE),

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use serde_json::json;
 
 use crate::base::exit::{Code, Failure};
+use crate::base::message;
 use crate::base::output;
 use crate::base::style::Style;
 use crate::locks::form;
@@ -148,7 +149,21 @@ async fn ask(store: Store, quiet: bool, kind: Option<Kind>, name: &OsStr) -> Res
     let client = store.connect(quiet).await?;
     let kind = kind.map(fairlock::Kind::from);
     let target = Target { name: Name::new(name.as_bytes()), kind };
-    let seen = look::look_as(&client, target, &look::kinds(kind), ALL).await;
+    let name = target.name.clone();
+    let mut seen = look::look_as(&client, target, &look::kinds(kind), ALL).await;
+    if kind.is_none()
+        && let Ok(free) = &mut seen
+        && free.status.holder.is_none()
+    {
+        let lines = look::lines(&client, &name, ALL).await;
+        if lines.len() > 1 {
+            let kinds: Vec<_> = lines.iter().filter_map(|line| line.kind).collect();
+            message::report(&look::kinds_meet(&name, None, &kinds));
+        }
+        if let Some(first) = lines.into_iter().next() {
+            *free = first;
+        }
+    }
     store::shutdown(client).await;
     Ok(seen?)
 }

@@ -102,6 +102,44 @@ pub(crate) async fn look_as(
     Err(refusal.expect("at least one kind"))
 }
 
+/// Looks at a lock that nobody holds as each kind that somebody waits for it as. On a server that may be several: kinds
+/// have lines of their own. What cannot be looked at is left out.
+pub(crate) async fn lines(client: &Client, name: &Name, waiters: usize) -> Vec<Seen> {
+    let mut lines = Vec::new();
+    for kind in HASHES {
+        let handle = Handle::of_kind(client, kind, name.as_bytes());
+        if let Ok(status) = handle.inspect_first(waiters).await
+            && status.queue_len > 0
+        {
+            lines.push(Seen { name: name.clone(), kind: Some(kind), status });
+        }
+    }
+    lines
+}
+
+/// The warning about a name that is used for several kinds. `held`: as what it is held, if that is known.
+pub(crate) fn kinds_meet(name: &Name, held: Option<Kind>, waited_for: &[Kind]) -> String {
+    let nouns: Vec<_> = waited_for.iter().map(|kind| format!("as {}", noun(*kind))).collect();
+    let (nouns, name) = (nouns.join(" and "), name.printable());
+    let advice = "use one kind for a name";
+    match held {
+        Some(kind) => {
+            format!("{name}: in use as {}, and waited for {nouns} too: {advice}", noun(kind))
+        }
+        None => format!("{name}: waited for {nouns}: {advice}"),
+    }
+}
+
+fn noun(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Plain => "a plain lock",
+        Kind::Simple => "a simple lock",
+        Kind::ReadWrite => "a read-write lock",
+        Kind::Semaphore => "a semaphore",
+        _ => "a fair lock",
+    }
+}
+
 /// Takes a lock away from all who hold it, as the first of these kinds that is in use under the name; returns how many
 /// that were. A refusal changes nothing.
 pub(crate) async fn force_as(client: &Client, name: &[u8], kinds: &[Kind]) -> Result<usize, Error> {
@@ -117,9 +155,9 @@ pub(crate) async fn force_as(client: &Client, name: &[u8], kinds: &[Kind]) -> Re
     Err(refusal.expect("at least one kind"))
 }
 
-/// Whether the name is in use as another kind, or this store has no locks of the kind.
+/// Whether the name is in use as another kind.
 fn is_of_another_kind(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::WrongType | ErrorKind::Unsupported)
+    error.kind() == ErrorKind::WrongType
 }
 
 /// The kind of a lock, as far as it can be determined. `known`: what it was before.

@@ -8,7 +8,7 @@
 use super::replies::{Acquired, Mismatch, Refused};
 use super::waiters::{Granted, Waiters};
 use crate::id::{LockName, OwnerId, RequestId};
-use crate::op::{Body, Fate};
+use crate::op::{Body, Fate, is_shared};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -100,7 +100,8 @@ pub enum Step {
     /// the reply.
     Return(RequestId),
     /// `owner` subscribes to its own channel, `former` no longer. Java wakes the head of the queue
-    /// on that waiter's own channel. A heartbeat after the subscription catches up on earlier
+    /// on that waiter's own channel; for a read-write lock it has one channel, to which the first
+    /// subscribes for all of them. A heartbeat after the subscription catches up on earlier
     /// messages.
     Listen {
         /// The oldest waiter.
@@ -190,20 +191,21 @@ impl<T> Waiters<T> {
         round.everyone = false;
         let Some(outlook) = round.outlook else { return Step::Rest };
         let Some(queue) = self.queues.get_mut(name) else { return Step::Rest };
-        queue.oldest_listens = outlook.foreign;
         let oldest = queue.by_order.first().and_then(|(_, waiter)| self.waiters.get(waiter));
-        match oldest.map(|oldest| oldest.acquisition.owner().clone()) {
-            Some(owner)
-                if outlook.foreign
-                    && !round.listened
-                    && queue.listening.as_ref() != Some(&owner) =>
-            {
-                round.listened = true;
-                let former = queue.listening.replace(owner.clone());
-                Step::Listen { owner, former }
-            }
-            _ => Step::Rest,
+        let for_all = oldest.is_some_and(|oldest| is_shared(oldest.acquisition.kind()));
+        queue.oldest_listens = outlook.foreign && !for_all;
+        let Some(oldest) = oldest.map(|oldest| &oldest.acquisition) else { return Step::Rest };
+        let listens = match &queue.listening {
+            Some(former) => for_all || former == oldest.owner(),
+            None => false,
+        };
+        if !outlook.foreign || round.listened || listens {
+            return Step::Rest;
         }
+        round.listened = true;
+        let owner = oldest.owner().clone();
+        let former = queue.listening.replace(owner.clone());
+        Step::Listen { owner, former }
     }
 
     /// The reply to a call that [asks](Step::Ask). Returns who has the lock, or a share of it.
@@ -215,13 +217,13 @@ impl<T> Waiters<T> {
             Body::Beaten { held, queued, retry_ms, foreign } => {
                 (Vec::from_iter(held), queued, retry_ms, foreign)
             }
-            Body::Fates { fates, retry_ms } => {
+            Body::Fates { fates, retry_ms, foreign } => {
                 let queued = fates.iter().map(|fate| *fate == Fate::Queued).collect();
                 let granted = fates.into_iter().filter_map(|fate| match fate {
                     Fate::Granted(grant) => Some(grant),
                     Fate::Queued | Fate::Unknown => None,
                 });
-                (granted.collect(), queued, retry_ms, false)
+                (granted.collect(), queued, retry_ms, foreign)
             }
             _ => return Err(Mismatch),
         };
@@ -394,9 +396,13 @@ mod tests {
 
     /// The waiters 1 to `count`, in the queue in this order.
     fn queue(count: u64) -> Waiters<u64> {
+        queue_of(Kind::Fair, count)
+    }
+
+    fn queue_of(kind: Kind, count: u64) -> Waiters<u64> {
         let mut waiters = Waiters::default();
         for number in 1..=count {
-            let (kind, mode, request) = (Kind::Fair, Mode::Wait, request(number));
+            let (mode, request) = (Mode::Wait, request(number));
             let acquisition = Acquisition::new(kind, owner(number), mode, 30_000, false, request);
             waiters.enter(job(), acquisition, number);
             let queued = waiters.queued(request, number, Outlook::default(), PERIOD);
@@ -588,6 +594,27 @@ mod tests {
         assert_eq!((left.caller, left.look), (Some(2), Some(job())));
         assert_eq!(waiters.due(&job(), Duration::ZERO, true), Due::Over(Some(second)));
         assert!(!waiters.is_wanted(&job()));
+    }
+
+    /// Java has one channel for all that wait for a read-write lock.
+    #[test]
+    fn beside_java_the_first_waiter_for_a_share_subscribes_for_all() {
+        let mut waiters = queue_of(Kind::ReadWrite, 2);
+        let java = |waiters: &mut Waiters<u64>, foreign| {
+            let asked = asks(waiters).len();
+            let fates = vec![Fate::Queued; asked];
+            let body = Body::Fates { fates, retry_ms: None, foreign };
+            assert_eq!(waiters.beaten(&job(), body), Ok(vec![]));
+        };
+        java(&mut waiters, false);
+        rest(&mut waiters);
+        java(&mut waiters, true);
+        assert_eq!(waiters.step(&job()), Step::Listen { owner: owner(1), former: None });
+        assert_eq!(rest(&mut waiters), (PERIOD / BESIDE_FOREIGN).mul_f64(0.95));
+        let left = waiters.leave(request(1)).expect("it waits");
+        assert_eq!(left.look, None, "nobody else has to listen");
+        java(&mut waiters, true);
+        assert_eq!(waiters.step(&job()), Step::Rest);
     }
 
     /// Whoever subscribed may be gone when that is done. With a hand-over in each subscription, a

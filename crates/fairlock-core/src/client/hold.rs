@@ -12,6 +12,12 @@ const RETRY_MS: u64 = 500;
 /// shorter than this needs no renewal at all.
 const CONFIRM_AFTER_MS: u64 = 100;
 
+/// How often a hold is kept up that is not renewed, and for as long as it has this much left: the
+/// lease of Redisson's watchdog. A reader's renewal there gives the whole lock no more than that,
+/// whatever others hold.
+const KEPT_UP_EVERY_MS: u64 = 10_000;
+const CUT_TO_MS: u64 = 30_000;
+
 /// Whether a hold still protects. Held and Suspect ones are valid until their validity runs out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
@@ -102,6 +108,12 @@ impl Hold {
         }
     }
 
+    /// What is left of an explicit lease is repeated in the store now and then.
+    fn is_kept_up(&self, now_ns: u64) -> bool {
+        self.lease.may_be_cut
+            && self.lease.end_ns.is_some_and(|end| end.saturating_sub(now_ns) > ns(CUT_TO_MS))
+    }
+
     /// How long it is to last.
     pub fn lease(&self) -> Lease {
         self.lease
@@ -168,7 +180,7 @@ impl Hold {
     pub fn look(&mut self, now_ns: u64) -> Option<Look> {
         self.input(0, |hold| {
             // Of an explicit lease, only the end remains.
-            let renew = hold.lease.renewed || !hold.whole_lease;
+            let renew = hold.lease.renewed || !hold.whole_lease || hold.is_kept_up(now_ns);
             let valid_until_ns = hold.valid_until_ns;
             hold.pass(now_ns).then_some(Look { valid_until_ns, renew })
         })
@@ -392,7 +404,11 @@ impl Hold {
 
     /// When to look at it after it got its whole lease at `sent_ns`.
     fn next_look(&self, sent_ns: u64) -> u64 {
-        if self.lease.renewed { self.soon(sent_ns, self.lease.ms / 3) } else { self.valid_until_ns }
+        match self.lease.renewed {
+            true => self.soon(sent_ns, self.lease.ms / 3),
+            false if self.is_kept_up(sent_ns) => self.soon(sent_ns, KEPT_UP_EVERY_MS),
+            false => self.valid_until_ns,
+        }
     }
 
     fn soon(&self, from_ns: u64, pause_ms: u64) -> u64 {
@@ -443,7 +459,13 @@ mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
-    const LEASE: Lease = Lease { ms: 30_000, renewed: true, end_ns: None, ends_by_max_hold: false };
+    const LEASE: Lease = Lease {
+        ms: 30_000,
+        renewed: true,
+        end_ns: None,
+        ends_by_max_hold: false,
+        may_be_cut: false,
+    };
     /// For how long a TTL of 30 s counts, and a guard of [`LEASE`] is valid.
     const VALID: u64 = 29_700_000_000;
 
@@ -508,6 +530,23 @@ mod tests {
         assert!(hold.renewed(20 * SECOND, 20 * SECOND, 10_000).is_some());
         assert_eq!(hold.standing(), Standing::Held);
         assert!(hold.look(21 * SECOND).is_some_and(|look| !look.renew));
+    }
+
+    /// J7: where Redisson's readers cut the lock's life, a longer lease of ours would end with it,
+    /// unnoticed.
+    #[test]
+    fn a_long_lease_is_kept_up_until_nobody_can_cut_it() {
+        let end_ns = Some(60 * SECOND);
+        let mut hold = Hold::new(
+            Lease { ms: 60_000, renewed: false, end_ns, may_be_cut: true, ..LEASE },
+            valid_until_ns(0, 60_000),
+        );
+        assert_eq!(hold.watched(0, true), 10 * SECOND);
+        assert!(hold.look(10 * SECOND).is_some_and(|look| look.renew));
+        assert_eq!(hold.begin_renewal(10 * SECOND), Some(50_000), "no longer than it was");
+        assert_eq!(hold.renewed(10 * SECOND, 10 * SECOND, 50_000), Some(20 * SECOND));
+        assert_eq!(hold.renewed(31 * SECOND, 31 * SECOND, 29_000), Some(hold.valid_until_ns()));
+        assert!(hold.look(31 * SECOND).is_some_and(|look| !look.renew));
     }
 
     #[test]

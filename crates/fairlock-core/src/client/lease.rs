@@ -33,6 +33,8 @@ pub struct Lease {
     pub end_ns: Option<u64>,
     /// Whether `end_ns` is the end of the longest hold.
     pub ends_by_max_hold: bool,
+    /// Others may shorten its life in the store.
+    pub may_be_cut: bool,
 }
 
 impl Lease {

@@ -85,7 +85,13 @@ mod tests {
 
     /// A hold after the release of one of `guards` guards.
     fn hold(guards: u32) -> (Hold, Released) {
-        let lease = Lease { ms: 30_000, renewed: true, end_ns: None, ends_by_max_hold: false };
+        let lease = Lease {
+            ms: 30_000,
+            renewed: true,
+            end_ns: None,
+            ends_by_max_hold: false,
+            may_be_cut: false,
+        };
         let mut hold = Hold::new(lease, VALID_UNTIL_NS);
         for _ in 1..guards {
             hold.enter().expect("room for one more");

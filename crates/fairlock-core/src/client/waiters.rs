@@ -225,6 +225,12 @@ impl<T> Waiters<T> {
         self.waiters.get(&waiter).map_or(Share::Whole, |entry| entry.acquisition.share())
     }
 
+    /// The kind of a lock that has waiters: that of the oldest.
+    pub fn kind(&self, name: &LockName) -> Option<Kind> {
+        let (_, oldest) = self.queues.get(name)?.by_order.first()?;
+        Some(self.waiters.get(oldest)?.acquisition.kind())
+    }
+
     /// Whether a lock has heartbeats.
     pub fn is_wanted(&self, name: &LockName) -> bool {
         self.queues.contains_key(name)

@@ -8,8 +8,11 @@ use crate::rules::TOKEN_LIMIT;
 use crate::share::Share;
 use crate::state::{Cx, LockState};
 
-/// How many holders an inspection lists that asks for fewer waiters. More would only load the store and the reader.
-const HOLDERS_MAX: usize = 64;
+/// How many holders an inspection lists that asks for fewer waiters.
+const HOLDERS_MIN: usize = 64;
+
+/// How many it lists at most. More would only load the store and the reader.
+const HOLDERS_MAX: usize = 1_000;
 
 impl LockState {
     pub(super) fn inspect_shares(&mut self, limit: u32, cx: &Cx<'_>) -> Inspection {
@@ -34,14 +37,20 @@ impl LockState {
             hold.ends_ms >= now_ms && !is_over(owner, Some(hold.token), world)
         };
         let held = || shares.holds().iter().filter(lasts);
-        let holder = |(owner, hold): (&OwnerId, &SharedHold)| ShareHolder {
+        // Those that end first, first; as a server with sorted sets has them.
+        let mut first: Vec<_> =
+            held().map(|(owner, hold)| (hold.ends_ms, owner.to_bytes(), owner, hold)).collect();
+        first.sort_unstable_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
+        first.truncate(HOLDERS_MIN.max(limit as usize).min(HOLDERS_MAX));
+        let holder = |&(_, _, owner, hold): &(u64, _, &OwnerId, &SharedHold)| ShareHolder {
             owner: owner.clone(),
             share: hold.share,
             count: hold.count,
             token: hold.token,
             ttl_ms: hold.ends_ms.saturating_sub(now_ms),
         };
-        let all = held().map(|(_, hold)| hold.share).chain(shares.wants.values().copied());
+        let want = |(_, owner): &(u64, OwnerId)| shares.wants.get(owner).copied();
+        let all = first.iter().map(|(.., hold)| hold.share).chain(listed.iter().filter_map(want));
         let limits = all.filter_map(|share| match share {
             Share::Permits { limit, .. } => Some(limit),
             Share::Whole | Share::Read => None,
@@ -50,13 +59,13 @@ impl LockState {
             let (least, most) = known.unwrap_or((limit, limit));
             Some((least.min(limit), most.max(limit)))
         });
-        let want = |(_, owner): &(u64, OwnerId)| shares.wants.get(owner).copied();
         let seen = SharesView {
-            holders: held().take(HOLDERS_MAX.max(limit as usize)).map(holder).collect(),
+            holders: first.iter().map(holder).collect(),
             holding: held().count() as u64,
             used: held().map(|(_, hold)| u64::from(hold.share.permits())).sum(),
             limits,
             wants: listed.iter().map(|waiter| want(waiter).unwrap_or_default()).collect(),
+            stranger_reads: false,
         };
         let first = seen.holders.first();
         Inspection {

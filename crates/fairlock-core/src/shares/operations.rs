@@ -24,27 +24,32 @@ impl LockState {
     ) -> Option<Result<(Answer, Vec<Effect>), CoreError>> {
         let now_ms = now_us / 1_000;
         self.expire(now_ms);
+        let (kind, op) = (op.kind(), op.bare());
         let mut cx = Cx::new(now_us, op, rules, world);
         let present = self.shares.as_ref().map(|shares| shares.kind());
-        if op.kind().is_some_and(|kind| present != Some(kind)) {
+        let meets_another = kind.is_some() && kind != present;
+        if meets_another {
             self.forget_gone(&cx);
         }
         if let Some(shares) = &mut self.shares {
             if self.by_order.is_empty() {
                 // The places are gone, in this call or before, and nobody wants anything any more.
                 shares.wants.clear();
-                self.end_leases(&mut cx);
+                // A look changes nothing, unless the name may be free for another kind now.
+                if meets_another || !matches!(op, Op::Inspect { .. } | Op::Place { .. }) {
+                    self.end_leases(&mut cx);
+                }
             }
-            let another = op.kind().is_some_and(|kind| !is_shared(kind));
-            if another && self.has_no_shares() && !op.is_shared() {
+            let another = kind.is_some_and(|kind| !is_shared(kind));
+            if another && self.has_no_shares() && !matches!(op, Op::AcquireShare(_)) {
                 self.shares = None;
                 return None;
             }
         }
-        if let Some(refusal) = self.refusal_of_share(op, now_us) {
+        if let Some(refusal) = self.refusal_of_share(kind, op, now_us) {
             return Some(Err(refusal));
         }
-        match op.kind() {
+        match kind {
             Some(kind) if self.shares.as_ref().is_none_or(|shares| shares.kind() != kind) => {
                 self.shares = Some(Box::new(Shares::new(kind)));
             }
@@ -117,12 +122,12 @@ impl LockState {
     }
 
     /// Why the operation is refused, if it is. Nothing is changed then.
-    fn refusal_of_share(&self, op: &Op, now_us: u64) -> Option<CoreError> {
+    fn refusal_of_share(&self, kind: Option<Kind>, op: &Op, now_us: u64) -> Option<CoreError> {
         let k = &self.keys;
         if k.token.is_some_and(|last| last >= TOKEN_LIMIT) {
             return Some(CoreError::TokenExhausted);
         }
-        let (kind, present) = (op.kind(), self.shares.as_ref().map(|shares| shares.kind()));
+        let present = self.shares.as_ref().map(|shares| shares.kind());
         let others = kind.is_some_and(|kind| !is_shared(kind))
             || (present.zip(kind).is_some_and(|(is, wants)| is != wants) && !self.has_no_shares());
         let of_a_lock = !k.hold.is_empty() || k.value.is_some() || !k.queue.is_empty();
@@ -172,8 +177,8 @@ impl LockState {
             Op::Force { .. } => self.force_shares(cx),
             Op::Place { owner } => Body::Place { ahead: self.place_in_line(owner) },
             Op::Inspect { limit, .. } => Body::Inspected(Box::new(self.inspect_shares(*limit, cx))),
-            // An acquisition of another kind was refused.
-            Op::Nudge | Op::Acquire(_) => {
+            // An acquisition of another kind was refused, and what is for a kind is bare here.
+            Op::Nudge | Op::Acquire(_) | Op::OfShares(_) => {
                 self.end_gone_shares(None, cx);
                 self.pass_shares_on(cx);
                 Body::Nudged
@@ -253,7 +258,7 @@ impl LockState {
         cx: &Cx<'_>,
     ) -> Body {
         let Some(hold) = self.shared().hold_mut(owner, token, cx.now_ms) else {
-            return self.no_share();
+            return self.no_share(cx);
         };
         if change < hold.change {
             return Body::Stale;
@@ -264,7 +269,7 @@ impl LockState {
 
     fn release_share(&mut self, owner: &OwnerId, token: Token, cx: &Cx<'_>) -> Body {
         if self.shared().hold_mut(owner, token, cx.now_ms).is_none() {
-            return self.no_share();
+            return self.no_share(cx);
         }
         self.end_share(owner, cx);
         Body::Released
@@ -272,7 +277,7 @@ impl LockState {
 
     fn downgrade_share(&mut self, owner: &OwnerId, token: Token, change: u64, cx: &Cx<'_>) -> Body {
         let Some(hold) = self.shared().hold_mut(owner, token, cx.now_ms) else {
-            return self.no_share();
+            return self.no_share(cx);
         };
         if change < hold.change {
             return Body::Stale;
@@ -288,7 +293,7 @@ impl LockState {
     fn renew_share(&mut self, owner: &OwnerId, token: Token, ttl_ms: u64, cx: &mut Cx<'_>) -> Body {
         if self.shared().hold_mut(owner, token, cx.now_ms).is_none() {
             self.pass_shares_on(cx);
-            return self.no_share();
+            return self.no_share(cx);
         }
         self.shared().renew(owner, cx.now_ms + ttl_ms);
         self.raise_token(token, false, cx);
@@ -331,7 +336,7 @@ impl LockState {
         self.keep_registry(cx);
         self.pass_shares_on(cx);
         let fates = waiters.iter().map(|waiter| self.fate(waiter, cx.now_ms)).collect();
-        Body::Fates { fates, retry_ms: self.retry_shares_ms(cx) }
+        Body::Fates { fates, retry_ms: self.retry_shares_ms(cx), foreign: false }
     }
 
     fn fate(&self, waiter: &OwnerId, now_ms: u64) -> Fate {
@@ -368,10 +373,11 @@ impl LockState {
     }
 
     /// The caller has no such hold. Whoever has all of the lock has it instead; others would not have been in its way.
-    fn no_share(&mut self) -> Body {
+    fn no_share(&mut self, cx: &Cx<'_>) -> Body {
         let shares = self.shared();
-        let first = shares.holds().keys().next().filter(|_| shares.is_whole());
-        Body::NotHeld { holder: first.cloned() }
+        let first = shares.holds().iter().next().filter(|_| shares.is_whole());
+        let lasting = first.filter(|(_, hold)| hold.ends_ms >= cx.now_ms);
+        Body::NotHeld { holder: lasting.map(|(owner, _)| owner.clone()) }
     }
 
     /// The hold of `owner`, unless its lease is over.

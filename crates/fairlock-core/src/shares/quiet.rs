@@ -40,7 +40,8 @@ impl LockState {
             && !shares.holds().iter().any(|(owner, hold)| is_over(owner, Some(hold.token), world));
         quiet.then(|| {
             let fates = vec![Fate::Queued; waiters.len()];
-            let body = Body::Fates { fates, retry_ms: self.shares_retry_ms(now_ms, rules) };
+            let retry_ms = self.shares_retry_ms(now_ms, rules);
+            let body = Body::Fates { fates, retry_ms, foreign: false };
             Answer { now_ms, more: false, removed: 0, other_limit: false, body }
         })
     }

@@ -89,6 +89,7 @@ fn wanted(how: u16) -> Wanted {
         max_hold: bit(5).then_some(Duration::from_secs(60)),
         until_ns: bit(6).then_some(2_000_000_000),
         shared_owner: bit(7),
+        may_be_cut: false,
         replicas_ms: bit(8).then_some(1_000),
         at_once: bit(9),
         store_timeout_ms: 3_000,

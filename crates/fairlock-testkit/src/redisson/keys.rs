@@ -33,7 +33,7 @@ pub(super) fn latch_key(lock: &str, request_id: &str) -> String {
 }
 
 /// A name that contains a brace already determines its slot in a Cluster.
-fn prefixed(prefix: &str, lock: &str) -> String {
+pub(super) fn prefixed(prefix: &str, lock: &str) -> String {
     if lock.contains('{') { format!("{prefix}:{lock}") } else { format!("{prefix}:{{{lock}}}") }
 }
 

@@ -78,7 +78,7 @@ impl JavaClient {
     }
 
     /// Records the lease if the reply says that the lock was taken.
-    fn took(&mut self, lock: &str, lease_ms: i64, reply: Option<i64>) -> Option<i64> {
+    pub(super) fn took(&mut self, lock: &str, lease_ms: i64, reply: Option<i64>) -> Option<i64> {
         if reply.is_none() {
             self.leases_ms.insert(lock.to_owned(), lease_ms);
         }

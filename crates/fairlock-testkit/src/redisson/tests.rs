@@ -290,3 +290,37 @@ fn a_watchdog_renews_until_nothing_is_held() {
         assert!(!watchdog.renews(LOCK));
     });
 }
+
+/// A read-write lock: readers share, each hold has a key of its own, and an unlock cuts the lock's life to the longest.
+#[test]
+fn readers_share_and_writers_exclude() {
+    Fixture::each(|fixture, [mut a, mut b]| {
+        let mut raw = fixture.server.client();
+        let mut left = |key: &str| raw.call(&["PTTL", key]).int();
+        assert_eq!(a.read_acquire(LOCK, 1, LEASE_MS), None);
+        assert_eq!(b.read_acquire(LOCK, 1, 10_000), None);
+        assert_eq!(a.read_acquire(LOCK, 1, 5_000), None);
+        assert_eq!(left(LOCK), LEASE_MS, "raised, never lowered");
+        let timeouts = [1, 2].map(|hold| left(&reader_timeout_key(LOCK, &a.owner(1), hold)));
+        assert_eq!(timeouts, [LEASE_MS, 5_000]);
+        assert_eq!(b.write_acquire(LOCK, 2, LEASE_MS), Some(LEASE_MS));
+        assert_eq!(a.read_unlock(LOCK, 1), Some(0));
+        assert_eq!(a.read_unlock(LOCK, 1), Some(0));
+        assert_eq!(left(LOCK), 10_000, "what is left of the other");
+        assert_eq!(a.read_unlock(LOCK, 1), None);
+        assert!(b.read_renew(LOCK, 1) && !a.read_renew(LOCK, 1));
+        assert_eq!(left(LOCK), WATCHDOG_LEASE_MS);
+        assert!(!b.write_force_unlock(LOCK));
+        assert_eq!(b.read_unlock(LOCK, 1), Some(1));
+
+        assert_eq!(a.write_acquire(LOCK, 1, LEASE_MS), None);
+        assert_eq!(a.write_acquire(LOCK, 1, LEASE_MS), None);
+        assert_eq!(left(LOCK), 2 * LEASE_MS, "added up");
+        assert_eq!(b.read_acquire(LOCK, 1, LEASE_MS), Some(2 * LEASE_MS));
+        assert_eq!(a.read_acquire(LOCK, 1, LEASE_MS), None, "its writer may read");
+        assert_eq!((a.write_unlock(LOCK, 1), a.write_unlock(LOCK, 1)), (Some(0), Some(1)));
+        assert_eq!(b.read_acquire(LOCK, 1, LEASE_MS), None, "it reads on");
+        assert!(a.read_force_unlock(LOCK) && !a.read_force_unlock(LOCK));
+        assert!(!a.write_renew(LOCK, 1));
+    });
+}

@@ -30,7 +30,7 @@ const NOTICED: Duration = Duration::from_secs(5);
 pub(super) fn look(note: &Note, server: &Server, clients: &Clients, found: &mut Found) {
     match note {
         Note::Granted { at, lock, owner, token, valid_until, .. } => {
-            let Some(hold) = server.hold(lock, *token) else {
+            let Some(hold) = server.hold(lock, owner, *token) else {
                 let what = format!(
                     "lock {lock}: {owner} has a guard since {at} whose token {token} the server never gave"
                 );

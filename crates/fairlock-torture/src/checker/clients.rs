@@ -132,8 +132,15 @@ impl Clients {
         // Those who read at the same time have one token.
         if token < largest || (token == largest && share != Share::Read) {
             let what = format!("lock {name}: token {token} of {owner} came after {largest}");
-            // The server's log, where there is one, tells whether tokens were lost as well.
-            found.suspect(Excuse::ClockMoved, asked, at, what);
+            // A failover may bring back a time of reading that was over, and its token for all who join.
+            let minted = lock.tokens.partition_point(|(_, known)| *known < largest);
+            let since = lock.tokens.get(minted).map_or(asked, |(then, _)| *then);
+            let (excuse, from) = match share {
+                Share::Read => (Excuse::TokenReturned, since),
+                // The server's log, where there is one, tells whether tokens were lost as well.
+                _ => (Excuse::ClockMoved, asked),
+            };
+            found.suspect(excuse, from, at, what);
         }
         let largest = lock.tokens.back().map_or(0, |(_, largest)| *largest);
         lock.tokens.push_back((at, largest.max(token)));
@@ -258,13 +265,24 @@ impl Lock {
         let lately = self.over.iter().rev().take_while(|other| other.until + late > hold.from);
         let overlap = |other: &&Past| other.from < hold.until && hold.from < other.until;
         let others: Vec<_> = lately.filter(overlap).collect();
-        for other in conflicts(&hold, &others) {
-            let (first, second) = (hold.from.min(other.from), hold.from.max(other.from));
+        let conflicts = conflicts(&hold, &others);
+        // Too many permits are too many together: whichever of them was lost explains all of them.
+        let together = matches!(hold.share, Share::Permits { .. }) && !conflicts.is_empty();
+        let sets = if together { vec![&conflicts[..]] } else { conflicts.chunks(1).collect() };
+        for others in sets {
+            let froms = || others.iter().map(|other| other.from).chain([hold.from]);
+            let (first, last) = (froms().min().unwrap_or(0), froms().max().unwrap_or(0));
+            let told = others
+                .iter()
+                .map(|other| format!("{} from {} to {}", other.owner, other.from, other.until));
             let what = format!(
-                "lock {name}: {} held it from {} to {}, and {} from {} to {}",
-                hold.owner, hold.from, hold.until, other.owner, other.from, other.until
+                "lock {name}: {} held it from {} to {}, and {}",
+                hold.owner,
+                hold.from,
+                hold.until,
+                told.collect::<Vec<_>>().join(", ")
             );
-            found.suspect_as(Counts::Overlap, Excuse::StateLoss, first, second, what);
+            found.suspect_as(Counts::Overlap, Excuse::StateLoss, first, last, what);
         }
         self.over.push_back(hold);
     }

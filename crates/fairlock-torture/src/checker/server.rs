@@ -12,19 +12,25 @@
 //! - **I15**: queue and scores have the same members, each once; the holder is not among them;
 //!   fairlock's waiters are in the order of their numbers.
 //!
+//! [`shares`]: the same of read-write locks and semaphores.
+//!
 //! After an operator or a clock jump took away a part of a queue, its order is not checked until it
 //! is restored.
 
 mod dates;
+mod line;
 mod observer;
+mod shares;
 
 use super::both::on_boot;
 use super::window::Excuse;
 use super::{Found, ns};
 use crate::log::effects::Command;
 use crate::pace::DEAD_AFTER;
+use crate::wanted::has_shares;
 use dates::{Dates, Grant};
 use observer::{Key, Observer};
+use shares::Shares;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -41,6 +47,7 @@ const LONGEST_MS: i64 = 30_000;
 pub(super) struct Server {
     observers: HashMap<String, Observer>,
     dates: Dates,
+    shares: Shares,
     /// The token of the last grant, and whether it was lost since. No fault resets it.
     last: HashMap<String, (u64, bool)>,
     holds: HashMap<(String, u64), Hold>,
@@ -72,6 +79,7 @@ impl Server {
         Self {
             observers: HashMap::new(),
             dates: Dates::new(lease),
+            shares: Shares::new(lease),
             last: HashMap::new(),
             holds: HashMap::new(),
             owners: HashMap::new(),
@@ -79,18 +87,26 @@ impl Server {
         }
     }
 
-    pub(super) fn hold(&self, lock: &str, token: u64) -> Option<&Hold> {
+    /// The hold of whoever has this token. Of a lock with shares several may have it.
+    pub(super) fn hold(&self, lock: &str, owner: &str, token: u64) -> Option<&Hold> {
+        if has_shares(lock) {
+            return self.shares.hold(lock, owner, Some(token));
+        }
         self.holds.get(&(lock.to_owned(), token))
     }
 
     pub(super) fn hold_of(&self, lock: &str, owner: &str) -> Option<&Hold> {
+        if has_shares(lock) {
+            return self.shares.hold(lock, owner, None);
+        }
         let token = self.owners.get(&(lock.to_owned(), owner.to_owned()))?;
-        self.hold(lock, *token)
+        self.hold(lock, owner, *token)
     }
 
     /// Whether the owner holds this lock or waits for it.
     pub(super) fn has(&self, lock: &str, owner: &str) -> bool {
         self.observers.get(lock).is_some_and(|observer| observer.has(owner))
+            || self.shares.has(lock, owner)
     }
 
     /// All keys were deleted.
@@ -106,6 +122,7 @@ impl Server {
         }
         self.observers.clear();
         self.dates.clear();
+        self.shares.emptied(now);
         for (_, is_lost) in self.last.values_mut() {
             *is_lost = true;
         }
@@ -120,7 +137,10 @@ impl Server {
         for command in group {
             for key in observer::keys(command) {
                 let name = match &key {
-                    Key::Lock(name) | Key::Part(_, name) => name,
+                    Key::Lock(name)
+                    | Key::Part(_, name)
+                    | Key::OfShares(_, name)
+                    | Key::Timeout(name, _) => name,
                     Key::Other => continue,
                 };
                 if !names.contains(name) {
@@ -129,7 +149,11 @@ impl Server {
             }
         }
         for name in names {
-            self.check(&name, group, read_us, found);
+            if has_shares(&name) {
+                self.shares.check(&name, group, read_us, found);
+            } else {
+                self.check(&name, group, read_us, found);
+            }
         }
     }
 

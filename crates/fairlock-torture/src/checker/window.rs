@@ -51,6 +51,8 @@ pub(super) enum Excuse {
     WrongType,
     /// A server's clock that was set back: if tokens are lost too, they may fall.
     ClockMoved,
+    /// The same, or a failover, which may bring back who read some time before.
+    TokenReturned,
 }
 
 /// All intervals of a run.
@@ -112,6 +114,10 @@ impl Windows {
                 all().filter(meets).any(|window| matches!(window.kind, Some(Kind::LockOverwritten)))
             }
             Excuse::ClockMoved => all().any(|window| window.moves_the_clock(from, until)),
+            Excuse::TokenReturned => {
+                all().any(|window| window.moves_the_clock(from, until))
+                    || all().filter(meets).any(Window::fails_over)
+            }
         }
     }
 
@@ -141,6 +147,10 @@ impl Windows {
 impl Window {
     fn loses_state(&self) -> bool {
         self.kind.is_some_and(|kind| kind.effect() == Effect::StateLoss)
+    }
+
+    fn fails_over(&self) -> bool {
+        self.kind.is_some_and(Kind::is_failover) && self.loses_state()
     }
 
     /// Whether a hold may be lost in this window.

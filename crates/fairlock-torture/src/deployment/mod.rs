@@ -7,7 +7,7 @@ mod single;
 
 use crate::checker::rest::{self, Left};
 use crate::log::Input;
-use crate::nemesis::Kind;
+use crate::nemesis::{Kind, operator};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::rng::Rng;
 use std::path::PathBuf;
@@ -138,7 +138,7 @@ pub(crate) trait Deployment: Send {
     /// Deletes locks without telling the checker, which must find it.
     fn sabotage(&self) {
         let Some(mut raw) = self.raw() else { return };
-        for name in ["fair-0", "fair-1", "fair-2", "kept-0", "kept-1"] {
+        for name in operator::ANY {
             raw.call(&["DEL", name]);
         }
     }

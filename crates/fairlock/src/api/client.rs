@@ -135,17 +135,14 @@ impl Client {
     /// The read-write lock `name`: one writer, or any number of readers, in the order in which they
     /// asked. See [`RwLock`].
     ///
-    /// Only on `memory:` and `sqlite:` in this version; on other stores its calls are
-    /// [`Unsupported`](crate::ErrorKind::Unsupported), before anything is sent.
+    /// On a server, Redisson's `RReadWriteLock` of the same name excludes ours, and ours it. Its
+    /// clients do not stand in our line.
     pub fn rw_lock(&self, name: impl AsRef<[u8]>) -> RwLock {
         RwLock::new(Lock::new(self.session.clone(), name.as_ref(), Kind::ReadWrite))
     }
 
     /// The semaphore `name`, of which at most `limit` permits are in use, in the order in which they
     /// were asked for. See [`Semaphore`].
-    ///
-    /// Only on `memory:` and `sqlite:` in this version; on other stores its calls are
-    /// [`Unsupported`](crate::ErrorKind::Unsupported), before anything is sent.
     pub fn semaphore(&self, name: impl AsRef<[u8]>, limit: u32) -> Semaphore {
         Semaphore::new(Lock::new(self.session.clone(), name.as_ref(), Kind::Semaphore), limit)
     }

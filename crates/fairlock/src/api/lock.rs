@@ -187,9 +187,12 @@ impl Lock {
         let (reporter, signals) = TurnReporter::new();
         let session = self.session.clone();
         match self.request(None, false, Some(reporter))? {
-            Begun::Held(hold) => Ok(Turn::granted(session.clone(), Guard::new(hold, session))),
+            Begun::Held(hold) => {
+                Ok(Turn::granted(session.clone(), self.kind, Guard::new(hold, session)))
+            }
             Begun::Sent(requested) => {
-                Turn::enter(session, self.name()?.clone(), requested, signals).await
+                let name = (self.name()?.clone(), self.kind);
+                Turn::enter(session, name, requested, signals).await
             }
         }
     }
@@ -354,7 +357,6 @@ impl Lock {
     }
 
     fn check_share(&self) -> Result<(), Error> {
-        self.session.context().serves(self.kind).map_err(|error| self.about(error))?;
         if is_share_of(self.kind, self.share) {
             return Ok(());
         }
@@ -502,7 +504,6 @@ impl Lock {
         let name = self.name()?.clone();
         let context = Arc::clone(self.session.context());
         context.usable().map_err(|error| error.on(&name))?;
-        context.serves(self.kind).map_err(|error| error.on(&name))?;
         let lock = name.clone();
         let reply = self.session.on_background(async move {
             let until = context.store_deadline();

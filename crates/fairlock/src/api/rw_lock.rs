@@ -44,8 +44,8 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug)]
 pub struct RwLock {
-    reads: Lock,
-    writes: Lock,
+    pub(crate) reads: Lock,
+    pub(crate) writes: Lock,
 }
 
 impl RwLock {
@@ -80,8 +80,7 @@ impl RwLock {
     /// Waits for its turn to read.
     ///
     /// # Errors
-    /// Those of [`Lock::lock`], and [`Unsupported`](crate::ErrorKind::Unsupported) on a store that has
-    /// no such locks.
+    /// Those of [`Lock::lock`].
     ///
     /// # Cancel safety
     /// As [`Lock::lock`]: dropping the future gives up the place in the line, or what was granted.

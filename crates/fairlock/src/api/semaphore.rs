@@ -101,8 +101,7 @@ impl Semaphore {
     /// Waits for its turn and takes a permit.
     ///
     /// # Errors
-    /// Those of [`Lock::lock`], and [`Unsupported`](crate::ErrorKind::Unsupported) on a store that has
-    /// no semaphores.
+    /// Those of [`Lock::lock`].
     ///
     /// # Cancel safety
     /// As [`Lock::lock`]: dropping the future gives up the place in the line, or what was granted.

@@ -120,7 +120,6 @@ pub(crate) async fn look(
 ) -> Result<LockStatus, Error> {
     let context = Arc::clone(session.context());
     context.usable().map_err(|error| error.on(&name))?;
-    context.serves(kind).map_err(|error| error.on(&name))?;
     let rules = context.rules.clone();
     let lock = name.clone();
     let answer = session.on_background(async move {
@@ -131,7 +130,13 @@ pub(crate) async fn look(
     });
     let Answer { now_ms, body, .. } = answer.await.map_err(|error| error.on(&lock))??.answer;
     match body {
-        Body::Inspected(seen) => Ok(LockStatus::new(*seen, now_ms, &rules)),
+        Body::Inspected(mut seen) => {
+            // The store shows no more than a field, which of a semaphore looks the same.
+            if let Some(shares) = seen.shares.as_mut().filter(|_| kind != Kind::ReadWrite) {
+                shares.stranger_reads = false;
+            }
+            Ok(LockStatus::new(*seen, now_ms, &rules))
+        }
         _ => Err(Error::mismatch().on(&lock)),
     }
 }
@@ -163,13 +168,14 @@ impl LockStatus {
 
     fn new(seen: Inspection, now_ms: u64, rules: &Rules) -> Self {
         let token = seen.token;
+        let reads = seen.shares.as_ref().is_some_and(|shares| shares.stranger_reads);
         let holder = seen.holder.map(|held| {
             let ours = held.owner.is_ours();
             let minted_us = token.filter(|_| ours).map(FencingToken::get);
             Holder {
                 ours,
                 count: u32::try_from(held.count).unwrap_or(u32::MAX),
-                share: Share::Whole,
+                share: if reads { Share::Read } else { Share::Whole },
                 ttl: seen.ttl_ms.map(Duration::from_millis),
                 owner: held.owner,
                 since: minted_us.and_then(|us| not_after(us, now_ms)),

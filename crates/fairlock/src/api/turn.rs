@@ -8,7 +8,7 @@ use crate::engine::send::{self, Copies};
 use crate::state::outcome::Release;
 use crate::state::signals::{Signals, unconfirmed};
 use crate::state::standing::GuardState;
-use fairlock_core::{Body, LockName, Op, OwnerId};
+use fairlock_core::{Body, Kind, LockName, Op, OwnerId};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +55,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 pub struct Turn {
     state: State,
     name: LockName,
+    /// The lock's kind.
+    kind: Kind,
     owner: OwnerId,
     cleaned: oneshot::Receiver<Result<(), Error>>,
     /// Last, so that it outlives the clean-up of the other fields.
@@ -72,7 +74,7 @@ impl Turn {
     /// Waits until the request is in the queue, or is answered otherwise.
     pub(crate) async fn enter(
         session: Session,
-        name: LockName,
+        (name, kind): (LockName, Kind),
         mut requested: Requested,
         signals: Signals,
     ) -> Result<Self, Error> {
@@ -81,20 +83,20 @@ impl Turn {
             biased;
             result = &mut requested => result,
             Ok(owner) = queued => {
-                return Ok(Self { state: State::Waiting(requested), name, owner, cleaned, session });
+                return Ok(Self { state: State::Waiting(requested), name, kind, owner, cleaned, session });
             }
         };
         let guard = guard_of(result, &session).map_err(|error| error.on(&name))?;
-        let mut turn = Self::granted(session, guard);
+        let mut turn = Self::granted(session, kind, guard);
         turn.cleaned = cleaned;
         Ok(turn)
     }
 
     /// The lock was free.
-    pub(crate) fn granted(session: Session, guard: Guard) -> Self {
+    pub(crate) fn granted(session: Session, kind: Kind, guard: Guard) -> Self {
         let (_, cleaned) = oneshot::channel();
         let (name, owner) = (guard.name().clone(), guard.owner().clone());
-        Self { state: State::Granted(guard), name, owner, cleaned, session }
+        Self { state: State::Granted(guard), name, kind, owner, cleaned, session }
     }
 
     /// The lock's name.
@@ -203,7 +205,7 @@ impl Turn {
 
     async fn look(&self) -> Result<Option<usize>, Error> {
         let context = Arc::clone(self.session.context());
-        let (name, op) = (self.name.clone(), Op::Place { owner: self.owner.clone() });
+        let (name, op) = (self.name.clone(), Op::Place { owner: self.owner.clone() }.on(self.kind));
         let reply = self.session.on_background(async move {
             let until = context.store_deadline();
             send::until_answered(&context, &name, &op, until, &mut Copies::default()).await

@@ -61,8 +61,6 @@ pub enum ErrorKind {
     /// Fewer replicas had the lock in time than [`Config::replicas`](crate::Config::replicas) asks for. It
     /// was given back, or is being given back.
     NotReplicated,
-    /// The store does not have this kind of lock: see [`Client::rw_lock`](crate::Client::rw_lock). Nothing was sent.
-    Unsupported,
     /// Another thread ended the wait (blocking API only). The request has no lasting effect: what it
     /// may have left is being taken back.
     Interrupted,

@@ -36,7 +36,7 @@ pub(crate) async fn confirmed_with(
         freshen(&mut op);
         let failure = match context.store.confirm(name, &op).await {
             Ok(confirmed) => {
-                context.note_reply(name, &confirmed.reply);
+                context.note_reply(name, &op, &confirmed.reply);
                 return Ok(confirmed);
             }
             Err(failure) => failure,

@@ -1,7 +1,7 @@
 //! What the tasks, handles and guards of a client share.
 
 use crate::base::clock::{Jump, Moment, ServerClock, lock};
-use crate::base::error::{Error, ErrorKind};
+use crate::base::error::Error;
 use crate::base::process::Origin;
 use crate::base::random::Requests;
 use crate::observe;
@@ -14,7 +14,7 @@ use crate::state::seat::Owners;
 use crate::state::waiters::Waiters;
 use crate::store::{Reply, Scope, Store};
 use fairlock_core::client::RecentReleases;
-use fairlock_core::{ClientId, Kind, LockName, Op, OwnerId, RequestId, Rules, is_shared};
+use fairlock_core::{ClientId, Kind, LockName, Op, OwnerId, RequestId, Rules};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -146,19 +146,6 @@ impl Context {
         Ok(())
     }
 
-    /// Checks that the store has locks of this kind.
-    ///
-    /// # Errors
-    /// If it has not.
-    pub(crate) fn serves(&self, kind: Kind) -> Result<(), Error> {
-        if !is_shared(kind) || self.store.has_shares() {
-            return Ok(());
-        }
-        let message = "read-write locks and semaphores exist only in `memory:` and `sqlite:` in this \
-                       version; use a fair lock on this store";
-        Err(Error::new(ErrorKind::Unsupported, message))
-    }
-
     pub(crate) fn is_closed(&self) -> bool {
         *self.connection.borrow() == ConnectionState::Closed
     }
@@ -237,11 +224,11 @@ impl Context {
         }
     }
 
-    /// Notes what a reply says besides its body.
-    pub(crate) fn note_reply(self: &Arc<Self>, name: &LockName, reply: &Reply) {
+    /// Notes what the reply to `op` says besides its body.
+    pub(crate) fn note_reply(self: &Arc<Self>, name: &LockName, op: &Op, reply: &Reply) {
         self.note_time(reply);
         if reply.answer.more {
-            self.nudge(name);
+            self.nudge(name, op.kind().unwrap_or(Kind::Fair));
         }
     }
 
@@ -322,7 +309,7 @@ impl Context {
     }
 
     /// After a reply with MORE, sends `Nudge` until a reply has none.
-    pub(crate) fn nudge(self: &Arc<Self>, name: &LockName) {
+    fn nudge(self: &Arc<Self>, name: &LockName, kind: Kind) {
         /// Most calls in a row. At 64 removals each, they suffice for more than a million dead
         /// waiters.
         const CALLS_MAX: u32 = 20_000;
@@ -330,10 +317,10 @@ impl Context {
             return;
         }
         let context = Arc::clone(self);
-        let name = name.clone();
+        let (name, op) = (name.clone(), Op::Nudge.on(kind));
         self.spawn(async move {
             for _ in 0..CALLS_MAX {
-                match context.store.call(&name, &Op::Nudge).await {
+                match context.store.call(&name, &op).await {
                     Ok(reply) if reply.answer.more => {}
                     // If there was no answer, the reply to the next heartbeat says MORE again.
                     _ => break,

@@ -10,7 +10,7 @@ use crate::observe;
 use crate::state::waiters::Heartbeat;
 use crate::store::{StoreError, Topic};
 use fairlock_core::client::{Due, Mismatch, Returned, Step};
-use fairlock_core::{LockName, Op, RequestId};
+use fairlock_core::{Kind, LockName, Op, RequestId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +37,8 @@ async fn run(context: Arc<Context>, heartbeat: Arc<Heartbeat>) {
         // and a heartbeat then catches up on earlier messages.
         drop(context.store.listen(inbox.clone()));
     }
-    let listening = loop {
+    let mut heard = None;
+    loop {
         let woken = tokio::select! {
             biased;
             () = context.store.sleep(wait) => false,
@@ -47,11 +48,11 @@ async fn run(context: Arc<Context>, heartbeat: Arc<Heartbeat>) {
             // A sleep of zero takes a millisecond and wakes the thread twice.
             Due::After(ahead) if ahead.is_zero() => {}
             Due::After(ahead) => tokio::time::sleep(ahead.min(delay(&context))).await,
-            Due::Over(listening) => break listening,
+            Due::Over(_) => break,
         }
         let began = Moment::now();
         // Boxed: the task waits for most of its life, and would keep the room for a call.
-        let result = Box::pin(beat(&context, &heartbeat)).await;
+        let result = Box::pin(beat(&context, &heartbeat, &mut heard)).await;
         if result.is_ok() {
             period = context.beat_every(name);
         }
@@ -78,9 +79,9 @@ async fn run(context: Arc<Context>, heartbeat: Arc<Heartbeat>) {
             // A kick follows when the connection is back; asking earlier is pointless.
             let _ = tokio::time::timeout(period, context.store.ready(Some(name))).await;
         }
-    };
-    if let Some(owner) = listening {
-        context.store.unlisten(Topic::Waiter(name.clone(), owner));
+    }
+    if let Some(topic) = heard {
+        context.store.unlisten(topic);
     }
     if let Some(inbox) = inbox {
         context.store.unlisten(inbox);
@@ -114,13 +115,18 @@ fn reason(name: &LockName, failure: &StoreError) -> Error {
     Error::new(ErrorKind::Unavailable, message).on(name)
 }
 
-/// Sends one heartbeat and acts on the replies.
-async fn beat(context: &Arc<Context>, heartbeat: &Heartbeat) -> Result<(), StoreError> {
+/// Sends one heartbeat and acts on the replies. `heard` is where Java's messages are listened to.
+async fn beat(
+    context: &Arc<Context>,
+    heartbeat: &Heartbeat,
+    heard: &mut Option<Topic>,
+) -> Result<(), StoreError> {
     let name = &heartbeat.name;
     loop {
         match context.waiters.fair(|fair| fair.step(name)) {
             Step::Ask(waiters) => {
-                let op = Op::Beat { client: context.client_id, waiters };
+                let kind = context.waiters.fair(|fair| fair.kind(name)).unwrap_or(Kind::Fair);
+                let op = Op::Beat { client: context.client_id, waiters }.on(kind);
                 let reply = send::once(context, name, &op, &mut Copies::default()).await?;
                 let heard = context.waiters.fair(|fair| fair.beaten(name, reply.answer.body));
                 for granted in heard.map_err(unexpected)? {
@@ -128,11 +134,19 @@ async fn beat(context: &Arc<Context>, heartbeat: &Heartbeat) -> Result<(), Store
                 }
             }
             Step::Return(waiter) => return_to_place(context, name, waiter).await?,
-            Step::Listen { owner, former } => {
-                if let Some(former) = former {
-                    context.store.unlisten(Topic::Waiter(name.clone(), former));
+            Step::Listen { owner, .. } => {
+                let topic = match context.waiters.fair(|fair| fair.kind(name)) {
+                    Some(Kind::ReadWrite) => Topic::ReadWrite(name.clone()),
+                    _ => Topic::Waiter(name.clone(), owner),
+                };
+                if let Some(former) = heard.replace(topic.clone()) {
+                    context.store.unlisten(former);
                 }
-                context.store.listen(Topic::Waiter(name.clone(), owner)).await?;
+                match context.store.listen(topic.clone()).await {
+                    // The right is optional. Without it the looks beside Java must suffice.
+                    Err(_) if matches!(topic, Topic::ReadWrite(_)) => {}
+                    listened => listened?,
+                }
                 heartbeat.kick.notify_one();
             }
             Step::Rest => return Ok(()),

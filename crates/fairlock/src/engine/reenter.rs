@@ -27,7 +27,8 @@ pub(crate) async fn enter(
         token: hold.token,
         count: change.count,
         change: change.number,
-    };
+    }
+    .on(hold.kind());
     let until = hold.valid_until().min(context.store_deadline());
     let mut copies = Copies::default();
     let reply = send::until_answered(context, &hold.name, &op, until, &mut copies).await?;

@@ -18,7 +18,7 @@ pub(crate) async fn call(
 ) -> Result<Reply, StoreError> {
     let result = context.store.call(name, op).await;
     if let Ok(reply) = &result {
-        context.note_reply(name, reply);
+        context.note_reply(name, op, reply);
     }
     result
 }

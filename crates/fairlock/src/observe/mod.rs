@@ -509,7 +509,6 @@ fn error_label(kind: ErrorKind) -> &'static str {
         ErrorKind::Protocol => "protocol",
         ErrorKind::Closed => "closed",
         ErrorKind::Interrupted => "interrupted",
-        ErrorKind::Unsupported => "unsupported",
         ErrorKind::NotReplicated => "not_replicated",
     }
 }

@@ -402,7 +402,13 @@ mod tests {
     #[test]
     fn nothing_comes_back_from_lost() {
         let until = Moment::now().plus_ms(60_000);
-        let lease = Lease { ms: 60_000, renewed: true, end_ns: None, ends_by_max_hold: false };
+        let lease = Lease {
+            ms: 60_000,
+            renewed: true,
+            end_ns: None,
+            ends_by_max_hold: false,
+            may_be_cut: false,
+        };
         let hold = hold(lease, until);
         assert_eq!(hold.state(), GuardState::Held);
         hold.suspect();
@@ -422,7 +428,13 @@ mod tests {
     fn a_renewal_that_is_heard_late_counts_unless_the_loss_was_seen() {
         let frozen = || {
             let over = Moment::now().minus_ms(1);
-            let lease = Lease { ms: 60_000, renewed: true, end_ns: None, ends_by_max_hold: false };
+            let lease = Lease {
+                ms: 60_000,
+                renewed: true,
+                end_ns: None,
+                ends_by_max_hold: false,
+                may_be_cut: false,
+            };
             hold(lease, over)
         };
         let sent = Moment::now().minus_ms(1_000);
@@ -442,8 +454,13 @@ mod tests {
     #[test]
     fn nothing_is_valid_beyond_the_end_of_its_lease() {
         let end = Moment::now().plus_ms(5_000);
-        let lease =
-            Lease { ms: 60_000, renewed: true, end_ns: Some(end.nanos()), ends_by_max_hold: true };
+        let lease = Lease {
+            ms: 60_000,
+            renewed: true,
+            end_ns: Some(end.nanos()),
+            ends_by_max_hold: true,
+            may_be_cut: false,
+        };
         assert!((4_000..=5_000).contains(&lease.wanted_ms(Moment::now().nanos())));
         let until = end.plus_ms(1);
         let hold = hold(lease, until);

@@ -223,7 +223,7 @@ impl Waiters {
         subscribed && !hands_down
     }
 
-    /// Handles the message `0` on a topic.
+    /// Handles a message on a topic.
     pub(crate) fn wake(&self, topic: &Topic) {
         match topic {
             Topic::Base(name) => {
@@ -232,7 +232,9 @@ impl Waiters {
                     queue.wake.notify_one();
                 }
             }
-            Topic::Waiter(name, _) | Topic::Inbox(name) => self.kick(name),
+            Topic::Waiter(name, _) | Topic::ReadWrite(name) | Topic::Inbox(name) => {
+                self.kick(name);
+            }
         }
     }
 

@@ -17,6 +17,9 @@ pub struct LockEntry {
     /// The number of waiters in its queue. The store does not know the waiters of plain and simple
     /// locks.
     pub waiting: usize,
+    /// Other kinds of locks that somebody waits for under the same name, on a server. A name is for one kind: those
+    /// who use another are refused sooner or later.
+    pub beside: Vec<Kind>,
 }
 
 impl LockEntry {
@@ -30,6 +33,6 @@ impl LockEntry {
             _ => waiting > 0,
         };
         let kind = in_use.then_some(looked_at_as);
-        Self { name, kind, held, waiting }
+        Self { name, kind, held, waiting, beside: Vec::new() }
     }
 }

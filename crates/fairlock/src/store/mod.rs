@@ -81,6 +81,8 @@ pub(crate) enum Topic {
     Base(LockName),
     /// One waiter's own channel, on which Java clients wake it.
     Waiter(LockName, OwnerId),
+    /// The channel on which Java clients wake all that wait for a read-write lock.
+    ReadWrite(LockName),
     /// This client's grants of the lock, in a store with [an inbox per
     /// lock](Store::has_per_lock_inbox).
     Inbox(LockName),
@@ -125,7 +127,7 @@ pub(crate) enum Event {
     Granted { grant: Grant, at_ms: u64, arrived: Moment, clock: Option<Arc<ServerClock>> },
     /// A message says that this hold of this client was taken away by force.
     Forced { owner: OwnerId, token: Token },
-    /// `0` was published on a topic: look again.
+    /// A message on a topic: look again.
     Wake(Topic),
     /// A message of an unknown form, or on an unknown channel.
     Invalid,
@@ -189,8 +191,8 @@ pub(crate) trait Store: Send + Sync + 'static {
         false
     }
 
-    /// Whether it has locks that several may hold at once.
-    fn has_shares(&self) -> bool {
+    /// Whether Redisson's clients may hold the same read-write locks.
+    fn has_redisson(&self) -> bool {
         false
     }
 

@@ -132,10 +132,6 @@ impl Store for Port {
         true
     }
 
-    fn has_shares(&self) -> bool {
-        self.inside.memory.has_shares()
-    }
-
     fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
         *lock(&self.inside.listened).entry(topic.clone()).or_default() += 1;
         self.inside.memory.listen(topic)

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::{soon, until};
-use fairlock::{Client, Config, Error, ErrorKind, Release};
+use fairlock::{Client, Config, Error, ErrorKind, LockStatus, Release};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::{Generation, Server};
@@ -42,7 +42,7 @@ pub(super) fn profile(name: &str) -> Vec<Rule> {
 /// The rules for a user of all names, as in docs/acl/README.md: key rules beside `~*` are an error.
 #[cfg(feature = "tls")]
 pub(crate) fn for_all_names() -> Vec<String> {
-    let files = ["locks.acl", "operate.acl", "records.acl"];
+    let files = ["locks.acl", "shares.acl", "operate.acl", "records.acl"];
     let rules =
         files.iter().flat_map(|file| profile(file)).filter(|rule| !rule.text.starts_with('~'));
     rules.map(|rule| rule.text.replace("billing:", "")).chain(["~*".to_owned()]).collect()
@@ -96,14 +96,58 @@ pub(super) async fn scenario(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// No lock of the scenario remains, and no key without a TTL.
+/// What the rules of shares.acl are for, besides: shares are acquired, waited for, handed over, changed, inspected and
+/// given up.
+pub(super) async fn scenario_of_shares(config: &Config) -> Result<(), Error> {
+    let one = Client::with_config(config.clone()).await?;
+    let two = Client::with_config(config.clone()).await?;
+    let (lock, other) = (one.rw_lock("billing:rw"), two.rw_lock("billing:rw"));
+    let reading = lock.read().await?;
+    let waiter = tokio::spawn({
+        let other = other.clone();
+        async move { other.write().await }
+    });
+    until("a waiter", async || waiter.is_finished() || waits(lock.inspect().await)).await;
+    assert!(waiter.is_finished() || lock.try_read().await?.is_none());
+    assert_eq!(reading.release().await?, Release::Released);
+    let writing = soon("its turn", waiter).await.unwrap()?;
+    let reader = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.read().await }
+    });
+    until("a waiter", async || reader.is_finished() || waits(other.inspect().await)).await;
+    let reads_on = writing.downgrade().await?;
+    let reading = soon("its turn", reader).await.unwrap()?;
+    assert_eq!((reads_on.token(), other.force_unlock().await?), (reading.token(), 2));
+    drop((reading, reads_on));
+
+    let (pool, other) = (one.semaphore("billing:sem", 2), two.semaphore("billing:sem", 2));
+    let permits = pool.acquire_many(2).await?;
+    assert!(other.try_acquire_for(Duration::from_millis(20)).await?.is_none());
+    let waiter = tokio::spawn(async move { other.acquire().await });
+    until("a waiter", async || waiter.is_finished() || waits(pool.inspect().await)).await;
+    assert_eq!(permits.release().await?, Release::Released);
+    let permit = soon("its turn", waiter).await.unwrap()?;
+    assert_eq!(pool.usage().await?.used, 1);
+    assert_eq!(pool.force_unlock().await?, 1);
+    drop(permit);
+    one.shutdown().await;
+    two.shutdown().await;
+    Ok(())
+}
+
+fn waits(seen: Result<LockStatus, Error>) -> bool {
+    seen.is_ok_and(|seen| seen.queue_len == 1)
+}
+
+/// No lock of the scenarios remains, and no key without a TTL.
 pub(super) fn nothing_is_left(raw: &mut Raw, context: &str) {
     let keys = raw.call(&["KEYS", "*"]);
     for key in keys.array() {
         let ttl = raw.call(&["PTTL", key.text()]).int();
         assert!(ttl != -1, "{context}: {} has no TTL", key.text());
     }
-    for kind in ["fair", "plain", "simple"] {
+    for kind in ["fair", "plain", "simple", "rw", "sem"] {
         let left = raw.call(&["EXISTS", &format!("billing:{kind}")]).int();
         assert_eq!(left, 0, "{context}: the {kind} lock is still there");
     }
@@ -143,8 +187,44 @@ async fn nothing_is_missing() {
         operate(&server).await.unwrap();
         // A listing also looks for the twin `{x}` of each lock `x`: see operate.acl.
         let mut denied = denied(&mut raw);
-        denied.retain(|key| !key.starts_with("{billing:"));
+        let of_shares =
+            |key: &str| key.starts_with("fairlock_rw_") || key.starts_with("fairlock_sem_");
+        denied.retain(|key| !key.starts_with("{billing:") && !of_shares(key));
         assert_eq!(denied, [""; 0], "{}", generation.name());
+    }
+}
+
+/// The rules of shares.acl are complete, and each of them is needed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shares_need_their_rules_and_no_others() {
+    for generation in Generation::ALL {
+        let Some(server) = Server::start(generation) else { continue };
+        let mut raw = server.client();
+        let (base, rules) = (profile("locks.acl"), profile("shares.acl"));
+        allow(&mut raw, base.iter().chain(&rules));
+        raw.call(&["ACL", "LOG", "RESET"]);
+        scenario_of_shares(&ann(&server)).await.unwrap();
+        nothing_is_left(&mut raw, generation.name());
+        let mut denials = denied(&mut raw);
+        denials.retain(|key| !key.starts_with("fairlock_client:"));
+        assert_eq!(denials, [""; 0], "{}", generation.name());
+        for (at, rule) in rules.iter().enumerate() {
+            let context = format!("{} without {}", generation.name(), rule.text);
+            allow(&mut raw, rules[..at].iter().chain(&rules[at + 1..]).chain(&base));
+            raw.call(&["ACL", "LOG", "RESET"]);
+            let result = soon(&context, scenario_of_shares(&ann(&server))).await;
+            assert!(!denied(&mut raw).is_empty(), "{context}: nobody was denied anything");
+            if rule.optional {
+                result.unwrap_or_else(|error| panic!("{context}: {error}"));
+            } else {
+                let error = result.expect_err(&context);
+                assert_eq!(error.kind(), ErrorKind::Denied, "{context}: {error}");
+                assert!(names(&error, &rule.text), "{context}: {error}");
+                println!("{context}: {error}");
+            }
+            nothing_is_left(&mut raw, &context);
+            raw.call(&["FLUSHALL"]);
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! How the client lists locks.
 
 use super::super::api::Client;
-use super::super::support::{SOON, Store, granted, no_beats, until, wait_behind};
+use super::super::support::{SOON, Store, granted, no_beats, soon, until, wait_behind};
 use fairlock::{Check, Config, ErrorKind, Kind, LockEntry, Locks, Reaction};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -71,6 +71,36 @@ pub(super) async fn held_waited_for_and_free(store: Store) {
         let found = all(&client).await;
         assert!(store.server().is_none() || found.len() == 5);
         found.values().all(|entry| !entry.held && entry.waiting == 0 && entry.kind.is_none())
+    })
+    .await;
+}
+
+/// Read-write locks and semaphores are listed as what they are, with their own waiters.
+pub(super) async fn shares(store: Store) {
+    let client = store.client_with(no_beats).await;
+    let (lock, pool) = (client.rw_lock("catalogue"), client.semaphore("pool", 3));
+    let readings = [lock.read().await.unwrap(), lock.read().await.unwrap()];
+    let permits = pool.acquire_many(2).await.unwrap();
+    let writer = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.write().await.unwrap() }
+    });
+    until("it waits", async || lock.inspect().await.unwrap().queue_len == 1).await;
+    let found = all(&client).await;
+    let rows = found.values().map(|it| (it.name.to_string(), it.kind, it.held, it.waiting));
+    assert_eq!(
+        rows.collect::<Vec<_>>(),
+        [
+            ("catalogue".to_owned(), Some(Kind::ReadWrite), true, 1),
+            ("pool".to_owned(), Some(Kind::Semaphore), true, 0),
+        ]
+    );
+    assert!(found.values().all(|entry| entry.beside.is_empty()), "{found:?}");
+    drop(readings);
+    drop(soon("the writer", writer).await.unwrap());
+    drop(permits);
+    until("both are free", async || {
+        all(&client).await.values().all(|entry| !entry.held && entry.kind.is_none())
     })
     .await;
 }
@@ -241,14 +271,17 @@ pub(super) async fn a_bad_pace_is_refused(store: Store) {
 /// If the store is gone, the walk returns an error and can go on later; after a shutdown it returns
 /// an error too.
 pub(super) async fn without_the_store(store: Store) {
-    if let (Some(mut raw), Some(_)) = (store.raw(), store.server()) {
+    if let (Some(mut raw), Some(server)) = (store.raw(), store.server()) {
         let timeout = Duration::from_millis(400);
         let tune = |config: Config| config.store_timeout(timeout).response_timeout(timeout / 2);
         let client = store.client_with(tune).await;
         raw.call(&["SET", "redisson_lock_token:{a}", "1"]);
         let mut locks = client.locks();
-        raw.call(&["CLIENT", "PAUSE", "1500", "ALL"]);
+        // Until the error is there: with a pause of fixed length, a machine that stood still longer
+        // asked a server that answers.
+        server.stop();
         let error = locks.next_page().await.unwrap_err();
+        server.cont();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         let page = loop {
             match locks.next_page().await {

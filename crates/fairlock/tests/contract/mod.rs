@@ -98,7 +98,7 @@ macro_rules! on {
                 release_after_force_is_lost, inspection, looks_at_the_holder, guards_name_what_they_hold,
             ];
             listing: [
-                held_waited_for_and_free, each_once, odd_names, foreign_ones, only_what_may_be_seen,
+                shares, held_waited_for_and_free, each_once, odd_names, foreign_ones, only_what_may_be_seen,
                 the_pace_is_kept, a_bad_pace_is_refused, without_the_store,
             ];
             forced: [d15_the_holder_is_told];
@@ -141,7 +141,14 @@ macro_rules! on {
                 a_cancelled_wait_leaves_nothing, the_watchdog_keeps_it, tokens_rise_across_kinds,
                 kinds_do_not_mix, inspection,
             ];
-            shares: [elsewhere_they_are_refused];
+            shares: [
+                readers_share_and_writers_exclude, neighbours_read_together_and_in_turn,
+                a_long_line_of_readers_comes_in, timed_waits_end,
+                readers_come_in_when_the_writer_before_them_goes, what_nobody_waits_for_is_given_back,
+                permits_are_counted, who_wants_much_waits_in_line, limits_may_differ,
+                bad_input_is_refused, owners_enter_what_they_hold, force_unlock_takes_every_share,
+                leases_end_alone,
+            ];
             turns: [
                 exclusion, first_in_first_out, a_timed_wait_ends, zero_wait, no_barging,
                 endless_waits, force_unlock_hands_on, a_place_is_not_lost_by_others_leaving,
@@ -153,24 +160,3 @@ macro_rules! on {
 
 // The parent module names the stores.
 contract_stores!(on);
-
-/// On the stores that have them.
-macro_rules! shares_on {
-    ($store:ident, $at:expr) => {
-        tests! {
-            $store, $at;
-            shares: [
-                readers_share_and_writers_exclude, neighbours_read_together_and_in_turn,
-                a_long_line_of_readers_comes_in, timed_waits_end,
-                readers_come_in_when_the_writer_before_them_goes, what_nobody_waits_for_is_given_back,
-                permits_are_counted, who_wants_much_waits_in_line, limits_may_differ,
-                bad_input_is_refused, owners_enter_what_they_hold, force_unlock_takes_every_share,
-                leases_end_alone,
-            ];
-        }
-    };
-}
-
-shares_on!(memory_shares, At::Memory);
-#[cfg(feature = "sqlite")]
-shares_on!(host_shares, At::Host);

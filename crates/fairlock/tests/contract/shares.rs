@@ -1,10 +1,10 @@
-//! Read-write locks and semaphores, on the stores that have them.
+//! Read-write locks and semaphores.
 
 use std::time::Duration;
 
 use super::super::api::{Client, Guard, RwLock, Semaphore};
 use super::super::support::{Store, soon, until};
-use fairlock::{ErrorKind, GuardState, LockStatus, LostReason, Release, Share};
+use fairlock::{ErrorKind, GuardState, LockStatus, LostReason, Release, ShardedPubSub, Share};
 use tokio::task::JoinHandle;
 
 const NOT_NOW: Duration = Duration::from_millis(50);
@@ -34,28 +34,6 @@ async fn in_line(client: &Client, writes: bool, place: usize) -> JoinHandle<Guar
     });
     waiting(client, "catalogue", place).await;
     task
-}
-
-pub(super) async fn elsewhere_they_are_refused(store: Store) {
-    let client = store.client().await;
-    if store.has_shares() {
-        return drop(client.rw_lock("job").read().await.unwrap());
-    }
-    let (rw, pool) = (client.rw_lock("job"), client.semaphore("job", 2));
-    let errors = [
-        rw.read().await.unwrap_err(),
-        rw.try_write().await.unwrap_err(),
-        rw.inspect().await.unwrap_err(),
-        rw.force_unlock().await.unwrap_err(),
-        pool.acquire().await.unwrap_err(),
-        pool.try_acquire_for(NOT_NOW).await.unwrap_err(),
-        pool.usage().await.unwrap_err(),
-    ];
-    for error in errors {
-        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-        assert!(error.to_string().contains("`memory:`"), "{error}");
-    }
-    assert!(!client.fair_lock("job").is_locked().await.unwrap());
 }
 
 pub(super) async fn readers_share_and_writers_exclude(store: Store) {
@@ -283,7 +261,8 @@ pub(super) async fn owners_enter_what_they_hold(store: Store) {
 
 /// Each of them is told, and told why.
 pub(super) async fn force_unlock_takes_every_share(store: Store) {
-    let client = store.client().await;
+    // With sharded messages a holder does not listen on its lock's channel.
+    let client = store.client_with(|config| config.sharded_pubsub(ShardedPubSub::Off)).await;
     let lock = client.rw_lock("catalogue");
     let (one, two) = (lock.read().await.unwrap(), lock.read().await.unwrap());
     let writer = in_line(&client, true, 1).await;

@@ -10,13 +10,17 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// Runs `fault` every `period` until it is dropped.
-struct Storm {
+pub(super) struct Storm {
     over: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<u64>>,
 }
 
 impl Storm {
-    fn start(fixture: &Fixture, period: Duration, fault: &'static [&'static str]) -> Self {
+    pub(super) fn start(
+        fixture: &Fixture,
+        period: Duration,
+        fault: &'static [&'static str],
+    ) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&over);
         let mut raw = fixture.server.client();
@@ -32,7 +36,7 @@ impl Storm {
         Self { over, thread: Some(thread) }
     }
 
-    fn end(mut self) -> u64 {
+    pub(super) fn end(mut self) -> u64 {
         self.over.store(true, Ordering::SeqCst);
         self.thread.take().unwrap().join().unwrap()
     }

@@ -10,6 +10,7 @@
 //! - `operators`: keys are removed, changed and replaced from outside
 //! - `addresses`: a server's name that leads to other addresses, locks of one name in two databases
 //! - `several`: a name leads to several servers, or an address to a different one each time
+//! - `shares`: what these faults cost read-write locks and semaphores
 //! - `stalls`: the server stands still, is blocked by a script, or pauses
 //! - `refusals`: the server loads its data, has no connection left, cannot write to its disk
 //! - `limits`: threads and descriptors of the client's process run out for seconds
@@ -52,5 +53,6 @@ mod refusals;
 mod replies;
 mod restarts;
 mod several;
+mod shares;
 mod slow;
 mod stalls;

@@ -11,6 +11,7 @@
 //! - `unheard`: a free lock that no waiter is told of
 //! - `leftovers`: what is left by calls that failed, were cut short, or were sent twice
 //! - `ports`: Redisson's tests of plain and fair locks that have no counterpart elsewhere
+//! - `woken`: messages that our waiters for read-write locks hear
 //! - `table`: which of our tests stands for which of Redisson's
 
 mod fixture;
@@ -21,3 +22,4 @@ mod leftovers;
 mod ports;
 mod table;
 mod unheard;
+mod woken;

@@ -3,4 +3,5 @@
 
 mod cancelled;
 mod clients;
+mod former;
 mod futures;

@@ -133,11 +133,6 @@ impl Store {
         self.server.is_none() && self.folder.is_none() && self.cluster.is_none()
     }
 
-    /// Whether it has read-write locks and semaphores.
-    pub(crate) fn has_shares(&self) -> bool {
-        self.is_memory() || self.folder.is_some()
-    }
-
     /// Whether names whose keys are in different slots are refused.
     pub(crate) fn is_cluster(&self) -> bool {
         self.cluster.is_some()

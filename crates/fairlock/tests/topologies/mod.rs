@@ -6,6 +6,8 @@ mod moving;
 mod replicas;
 mod resharding;
 mod sentinel;
+mod shares;
+mod shares_moved;
 mod split;
 mod unix;
 

@@ -33,8 +33,9 @@ const HELP: &str = "\
 On a server:
   All its keys are searched, in steps of at most 1000, at the rate of --rate: 100000 keys a second
   take about 3 % of one core of the server. Found are locks that fairlock granted in the last
-  day, and every lock with a queue. Not found are locks that only Redisson's RLock, its RFairLock
-  without waiters, or other programs' simple locks have used; name them to see them.
+  day, and every lock with a queue. Not found are locks that only Redisson's RLock, RReadWriteLock,
+  its RFairLock without waiters, or other programs' simple locks have used; name them to see them.
+  A name that somebody waits for as another kind than it is used for is reported on stderr.
 
 With --json, one object on one line for each lock, as it is found:
   schema, name, name_hex, kind, at_ms, held, done, holder, holders, holding, used, limits, ttl_ms,
@@ -164,6 +165,12 @@ async fn show(
 ) -> Result<ControlFlow<()>, Failure> {
     let all = look::look_all(client, targets, 0).await;
     for (at, (target, looked)) in targets.iter().zip(all).enumerate() {
+        if let Some(entry) = found.get(at).filter(|entry| !entry.beside.is_empty()) {
+            let held = entry.kind.filter(|_| entry.held);
+            let also = entry.kind.filter(|_| !entry.held);
+            let lines: Vec<_> = also.into_iter().chain(entry.beside.iter().copied()).collect();
+            message::report(&look::kinds_meet(&target.name, held, &lines));
+        }
         let flow = match looked {
             Ok(seen) if filter.passes(&seen) => printer.lock(seen)?,
             Ok(_) => ControlFlow::Continue(()),

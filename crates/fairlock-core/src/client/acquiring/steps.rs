@@ -21,6 +21,8 @@ pub struct Wanted {
     pub renewed: bool,
     /// The longest hold, if any.
     pub max_hold: Option<Duration>,
+    /// Whether others may shorten the hold's life in the store.
+    pub may_be_cut: bool,
     /// When to give up. A try does not wait, so it has no such time.
     pub until_ns: Option<u64>,
     /// An explicit owner, which other requests may use as well.

@@ -26,7 +26,7 @@ const FREE: Duration = DEAD_AFTER.saturating_add(HEARTBEAT).saturating_add(SLACK
 const FREE_OF_HUNG: Duration = FREE.saturating_add(STOPPED).saturating_add(DEAD_AFTER);
 
 /// The server's times have millisecond resolution.
-const ROUNDING_US: i64 = 2_000;
+pub(super) const ROUNDING_US: i64 = 2_000;
 
 /// A hold as seen through its renewals.
 #[derive(Debug)]
@@ -71,13 +71,25 @@ impl Dates {
 
     /// A hold has ended: released or taken at the time the log was read, or else at its expiry.
     pub(super) fn over(&mut self, lock: &str, early: bool, read_us: i64, found: &mut Found) {
-        let Some(hold) = self.holds.remove(lock) else { return };
-        let ended_us = if early { read_us } else { hold.expire_us };
+        let Some(expire_us) = self.ends(lock, early, read_us, found) else { return };
+        let ended_us = if early { read_us } else { expire_us };
         self.free.insert(lock.to_owned(), ended_us);
+    }
+
+    /// The same for one of several holds of a lock, which has a name of its own here. Returns its expiry.
+    pub(super) fn ends(
+        &mut self,
+        hold: &str,
+        early: bool,
+        read_us: i64,
+        found: &mut Found,
+    ) -> Option<i64> {
+        let Hold { renewed_us, expire_us, is_watched } = self.holds.remove(hold)?;
         // A hold that expired may have had no live process to renew it.
-        if early && hold.is_watched {
-            self.renewed_in_time(lock, hold.renewed_us, read_us, found);
+        if early && is_watched {
+            self.renewed_in_time(hold, renewed_us, read_us, found);
         }
+        Some(expire_us)
     }
 
     pub(super) fn granted(
@@ -108,9 +120,21 @@ impl Dates {
             let lately = on_boot(granted_us).saturating_sub(ns(READ_WITHIN));
             found.suspect(Excuse::StateLoss, lately, on_boot(read_us), what);
         }
-        let is_watched = ttl_us <= self.lease_us + ROUNDING_US;
-        let hold = Hold { renewed_us: granted_us, expire_us, is_watched };
-        self.holds.insert(lock.to_owned(), hold);
+        self.begins(lock, grant.expire_ms, granted_us, token_us);
+    }
+
+    /// A hold that was granted at this time of the server, for a lease that counts from `from_us`.
+    pub(super) fn begins(
+        &mut self,
+        hold: &str,
+        expire_ms: Option<i64>,
+        granted_us: i64,
+        from_us: i64,
+    ) {
+        let Some(expire_us) = expire_ms.map(|at| at * 1_000) else { return };
+        let is_watched = expire_us - from_us <= self.lease_us + ROUNDING_US;
+        let held = Hold { renewed_us: granted_us, expire_us, is_watched };
+        self.holds.insert(hold.to_owned(), held);
     }
 
     /// The current hold now expires at this time.
@@ -153,7 +177,7 @@ impl Dates {
         }
     }
 
-    fn was_free(
+    pub(super) fn was_free(
         &self,
         lock: &str,
         owner: &str,

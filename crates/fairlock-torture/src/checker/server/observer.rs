@@ -1,6 +1,6 @@
 //! The state of one lock as reconstructed from the log: its keys after each command.
 
-use super::{Command, twice};
+use super::{Command, line, twice};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// What a key belongs to.
@@ -8,6 +8,10 @@ use std::collections::{HashMap, HashSet, VecDeque};
 pub(super) enum Key {
     Lock(String),
     Part(Part, String),
+    /// Of a lock with shares.
+    OfShares(line::Part, String),
+    /// By which Java believes in a reader, the owner.
+    Timeout(String, String),
     /// Belongs to no lock, or to a single request.
     Other,
 }
@@ -99,14 +103,20 @@ fn key_of(key: &[u8]) -> Key {
             return name.map_or(Key::Other, |name| Key::Part(part, name.to_owned()));
         }
     }
+    if let Some((part, name)) = line::part_of(&key) {
+        return Key::OfShares(part, name.to_owned());
+    }
+    if let Some((name, owner)) = line::timeout_of(&key) {
+        return Key::Timeout(name.to_owned(), owner.to_owned());
+    }
     if key.starts_with("fairlock_") { Key::Other } else { Key::Lock(key) }
 }
 
-fn text(word: &[u8]) -> String {
+pub(super) fn text(word: &[u8]) -> String {
     String::from_utf8_lossy(word).into_owned()
 }
 
-fn number<T: std::str::FromStr>(word: &str) -> Option<T> {
+pub(super) fn number<T: std::str::FromStr>(word: &str) -> Option<T> {
     word.parse().ok()
 }
 

@@ -3,6 +3,7 @@
 mod clients;
 mod dates;
 mod server;
+mod shares;
 
 use super::*;
 use crate::log::note::End;

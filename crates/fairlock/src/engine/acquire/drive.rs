@@ -432,6 +432,6 @@ async fn confirm(
         return send::call(context, &asking.wanted.name, op).await.map(Confirmed::by_the_store);
     }
     let confirmed = context.store.confirm(&asking.wanted.name, op).await?;
-    context.note_reply(&asking.wanted.name, &confirmed.reply);
+    context.note_reply(&asking.wanted.name, op, &confirmed.reply);
     Ok(confirmed)
 }

@@ -71,6 +71,7 @@ impl Request {
             lease_ms: self.lease_ms(context),
             renewed: self.is_renewed(context),
             max_hold: self.max_hold,
+            may_be_cut: self.kind == Kind::ReadWrite && context.store.has_redisson(),
             until_ns: self.until.map(Moment::nanos),
             shared_owner: self.seat.is_some(),
             replicas_ms: context.store.is_replicated().then(|| ms(context.config.replicas_timeout)),

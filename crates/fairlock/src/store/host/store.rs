@@ -543,6 +543,7 @@ fn no_fifo(path: &Path, error: &std::io::Error) -> Error {
 
 impl Store for HostStore {
     fn call<'a>(&'a self, name: &'a LockName, op: &'a Op) -> Boxed<'a, Result<Reply, StoreError>> {
+        let op = op.bare();
         if let Some(done) = self.0.at_once(name, op) {
             return Box::pin(async move { done });
         }
@@ -557,7 +558,7 @@ impl Store for HostStore {
     }
 
     fn call_now(&self, name: &LockName, op: &Op) -> Option<Result<Reply, StoreError>> {
-        self.0.at_once(name, op)
+        self.0.at_once(name, op.bare())
     }
 
     fn is_synchronous(&self) -> bool {
@@ -570,10 +571,6 @@ impl Store for HostStore {
 
     fn sleep(&self, pause: Duration) -> Boxed<'_, ()> {
         self.0.deadlines.sleep(pause)
-    }
-
-    fn has_shares(&self) -> bool {
-        true
     }
 
     fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {

@@ -2,7 +2,7 @@
 
 use super::classify::{self, classify};
 use super::dial::Connection;
-use super::keys::Publishing;
+use super::keys::{Keys, Publishing};
 use super::link;
 use super::reply;
 use super::rights;
@@ -11,7 +11,7 @@ use super::wire::{self, CallError, Value};
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::store::StoreError;
-use fairlock_core::{Answer, LockName, Op, Rules};
+use fairlock_core::{Answer, Kind, LockName, Op, Rules};
 
 /// An operation to carry out, and how its messages are published.
 #[derive(Clone, Copy)]
@@ -75,7 +75,10 @@ impl Call<'_> {
             return link::name_not_a_lock(self.name, &found);
         }
         if classify::is_permission(error) {
-            let keys = script::keys(self.name, self.op);
+            let mut keys = script::keys(self.name, self.op);
+            if self.op.kind() == Some(Kind::ReadWrite) {
+                keys.push(Keys::new(self.name).reader_timeout());
+            }
             return rights::explain(conn, self.name, &keys, self.publishing.command(), error)
                 .await
                 .unwrap_or(failure);

@@ -310,13 +310,10 @@ impl Inbox {
         let event = match data {
             [Value::BulkString(channel), Value::BulkString(payload)] => {
                 if *channel == self.channel {
-                    reply::inbox_message(payload, arrived, || None)
+                    return reply::inbox_message(payload, arrived, || None, &self.events);
                 } else {
                     let topic = lock(&self.topics).get(channel).map(|w| w.topic.clone());
-                    match topic {
-                        Some(topic) if payload == b"0" => Event::Wake(topic),
-                        _ => Event::Invalid,
-                    }
+                    topic.map_or(Event::Invalid, |topic| keys::woken(topic, payload))
                 }
             }
             _ => Event::Invalid,

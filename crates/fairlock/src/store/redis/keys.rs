@@ -1,8 +1,8 @@
 //! The only place where a key or a channel gets its name (docs/protocol.md, "Keys and channels").
 
 use super::slots;
-use crate::store::Topic;
-use fairlock_core::{ClientId, LockName, OwnerId, RequestId};
+use crate::store::{Event, Topic};
+use fairlock_core::{ClientId, Kind, LockName, Op, OwnerId, RequestId};
 
 /// Prefix of the inbox channels of our clients; the client id follows.
 pub(crate) const INBOX_PREFIX: &str = "fairlock_inbox:";
@@ -42,6 +42,24 @@ impl Publishing {
 /// Of a key or a channel. A call is encoded from them, so that its keys are no allocations.
 pub(crate) type Parts<'a> = [&'a [u8]; 4];
 
+/// Prefixes of the keys of read-write locks: leases, holds, order, state, beats.
+const READ_WRITE: [&str; 5] = [
+    "fairlock_rw_leases",
+    "fairlock_rw_holds",
+    "fairlock_rw_order",
+    "fairlock_rw_state",
+    "fairlock_rw_beats",
+];
+
+/// The same of semaphores.
+const SEMAPHORE: [&str; 5] = [
+    "fairlock_sem_leases",
+    "fairlock_sem_holds",
+    "fairlock_sem_order",
+    "fairlock_sem_state",
+    "fairlock_sem_beats",
+];
+
 /// The seven keys of a lock, in the order in which every script takes them.
 pub(crate) struct Keys {
     name: LockName,
@@ -70,6 +88,7 @@ impl Keys {
         }
     }
 
+    #[cfg(any(test, feature = "yardstick"))]
     pub(crate) fn all(&self) -> [Vec<u8>; 7] {
         self.all_parts().map(|parts| parts.concat())
     }
@@ -85,6 +104,40 @@ impl Keys {
             self.with_ours("fairlock_state"),
             self.with_ours("fairlock_beats"),
         ]
+    }
+
+    /// The same for an operation: the kinds that several may hold at once have keys of their own.
+    pub(crate) fn parts_of(&self, op: &Op) -> [Parts<'_>; 7] {
+        match op.kind() {
+            Some(Kind::ReadWrite) => self.parts_with(&READ_WRITE),
+            Some(Kind::Semaphore) => self.parts_with(&SEMAPHORE),
+            _ => self.all_parts(),
+        }
+    }
+
+    fn parts_with(&self, prefixes: &[&'static str; 5]) -> [Parts<'_>; 7] {
+        let [leases, holds, order, state, beats] = prefixes.map(|prefix| self.with_ours(prefix));
+        let (name, token) =
+            ([self.name.as_bytes(), b"", b"", b""], self.with("redisson_lock_token"));
+        [name, leases, holds, token, order, state, beats]
+    }
+
+    /// What waiters for locks of other kinds stand in, if the operation may make one wait for a share.
+    pub(crate) fn others_parts(&self, op: &Op) -> Vec<Parts<'_>> {
+        let Op::AcquireShare(ask) = op else { return Vec::new() };
+        let other = match ask.acquire.kind {
+            Kind::Semaphore => READ_WRITE,
+            _ => SEMAPHORE,
+        };
+        vec![self.with("redisson_lock_queue"), self.with_ours(other[2])]
+    }
+
+    /// What tells Redisson how long a reader of ours lives, of an owner that is nobody: to see whether a user may write
+    /// such keys. Scripts make their names themselves.
+    pub(crate) fn reader_timeout(&self) -> Vec<u8> {
+        let [_, _, name, _] = self.with("");
+        let (open, close): (&[u8], &[u8]) = if self.is_wrapped { (b"{", b"}") } else { (b"", b"") };
+        [open, name, close, b":00000000-0000-0000-0000-000000000000:1:rwlock_timeout:1"].concat()
     }
 
     /// Marks a request that was given up while a copy of it was under way.
@@ -140,6 +193,12 @@ pub(crate) fn client(client: ClientId) -> Vec<u8> {
     format!("fairlock_client:{client}").into_bytes()
 }
 
+/// The line of those who wait for a share of the lock, as a read-write lock or as a semaphore.
+pub(crate) fn line(name: &LockName, kind: Kind) -> Vec<u8> {
+    let prefixes = if kind == Kind::Semaphore { SEMAPHORE } else { READ_WRITE };
+    Keys::new(name).with_ours(prefixes[2]).concat()
+}
+
 /// Matches every key that [`locks_of`] turns into a name, in the server's pattern language.
 pub(crate) const LISTED: &str = "redisson_lock_*";
 
@@ -173,11 +232,22 @@ impl Family {
     }
 }
 
+/// The event of a message on a topic: Java says that somebody let go.
+pub(crate) fn woken(topic: Topic, payload: &[u8]) -> Event {
+    match (&topic, payload) {
+        (_, b"0") => Event::Wake(topic),
+        // A writer has ended, and readers may follow.
+        (Topic::ReadWrite(_), b"1") => Event::Wake(topic),
+        _ => Event::Invalid,
+    }
+}
+
 /// The channel behind a topic.
 pub(crate) fn topic(topic: &Topic) -> Vec<u8> {
     match topic {
         Topic::Base(name) => Keys::new(name).base(),
         Topic::Waiter(name, owner) => Keys::new(name).waiter(owner),
+        Topic::ReadWrite(name) => Keys::new(name).with("redisson_rwlock").concat(),
         // One for all locks; for one per slot, see `sharded_inbox`.
         Topic::Inbox(_) => INBOX_PREFIX.as_bytes().to_vec(),
     }

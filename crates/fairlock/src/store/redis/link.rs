@@ -13,7 +13,7 @@ use crate::base::clock::{Moment, lock};
 use crate::base::error::{Error, ErrorKind};
 use crate::settings::config::Config;
 use crate::store::{Event, Events, Scope, StoreError};
-use fairlock_core::{LockName, Op};
+use fairlock_core::{CoreError, Kind, LockName, Op};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -325,10 +325,23 @@ fn is_dead(error: &CallError) -> bool {
 
 /// What the script found under the lock's name, and what to do about it.
 pub(crate) fn name_not_a_lock(name: &LockName, found: &str) -> StoreError {
-    let message = format!(
-        "the key `{name}` holds {found}; another program uses that name: use another one, or remove \
-         the key if nobody needs it"
-    );
+    let used_for = match found.strip_prefix("in use: ") {
+        Some("fair") => Some(Kind::Fair),
+        Some("rw") => Some(Kind::ReadWrite),
+        Some("semaphore") => Some(Kind::Semaphore),
+        _ => None,
+    };
+    let message = match used_for {
+        Some(kind) => CoreError::InUse(kind).to_string(),
+        None if found.contains("`mode`") => format!(
+            "the key `{name}` holds {found}; if it is a read-write lock or a semaphore, name that kind (`--shared`, \
+             `--permits`; `rw_lock`, `semaphore`), and remove nothing; otherwise use another name"
+        ),
+        None => format!(
+            "the key `{name}` holds {found}; another program uses that name: use another one, or remove \
+             the key if nobody needs it"
+        ),
+    };
     StoreError::refused(Error::new(ErrorKind::WrongType, message).on(name))
 }
 
@@ -340,9 +353,12 @@ pub(crate) async fn name_wrong_type(
     op: &Op,
 ) -> Option<StoreError> {
     let lock = if op.is_simple() { "string" } else { "hash" };
-    let types = [lock, "list", "zset", "string", "zset", "hash", "zset"];
-    for (at, (key, wanted)) in Keys::new(name).all().iter().zip(types).enumerate() {
-        let found = conn.call(wire::cmd("TYPE").arg(key)).await.ok()?;
+    let [second, third] = if op.is_shared() { ["zset", "hash"] } else { ["list", "zset"] };
+    let types = [lock, second, third, "string", "zset", "hash", "zset"];
+    let keys = Keys::new(name);
+    for (at, (key, wanted)) in keys.parts_of(op).iter().zip(types).enumerate() {
+        let key = key.concat();
+        let found = conn.call(wire::cmd("TYPE").arg(&key)).await.ok()?;
         let Value::SimpleString(found) = found else { return None };
         if found != wanted && found != "none" {
             // The first is the lock's own key: what other kinds keep there may be a lock that somebody holds.

@@ -300,6 +300,10 @@ impl Store for RedisStore {
         }
     }
 
+    fn has_redisson(&self) -> bool {
+        true
+    }
+
     fn may_fail_over(&self) -> bool {
         true
     }

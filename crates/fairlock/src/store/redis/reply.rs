@@ -2,9 +2,10 @@
 
 use super::wire::Value;
 use crate::base::clock::{Moment, ServerClock};
-use crate::store::Event;
+use crate::store::{Event, Events};
 use fairlock_core::{
-    Answer, Body, Grant, HeldBy, Inspection, LOOKED_AT_MAX, OwnerId, RequestId, Token, WaiterView,
+    Answer, Body, Fate, Grant, HeldBy, Inspection, LOOKED_AT_MAX, OwnerId, RequestId, Share,
+    ShareHolder, SharesView, Token, WaiterView,
 };
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ fn decode(value: Value) -> Option<Answer> {
     };
     let mut r = Reader { words: text.split(|byte| *byte == b' '), rest: rest.into_iter() };
     let now_ms = r.count()?;
-    let (more, removed) = r.more()?;
+    let (more, removed, other_limit) = r.more()?;
     let body = match r.words.next()? {
         b"granted" => Body::Granted { token: r.token()?, ttl_ms: r.count()? },
         b"queued" => {
@@ -64,11 +65,31 @@ fn decode(value: Value) -> Option<Answer> {
             let queued = r.words.by_ref().map(flag).collect::<Option<_>>()?;
             Body::Beaten { held, queued, retry_ms, foreign }
         }
+        b"fates" => {
+            let (retry_ms, foreign, mut fates) = (r.maybe_count()?, r.flag()?, Vec::new());
+            while let Some(word) = r.words.next() {
+                fates.push(match word {
+                    b"0" => Fate::Unknown,
+                    b"1" => Fate::Queued,
+                    request => Fate::Granted(Grant {
+                        request: RequestId::parse(request).ok()?,
+                        token: r.token()?,
+                        ttl_ms: r.count()?,
+                    }),
+                });
+            }
+            Body::Fates { fates, retry_ms, foreign }
+        }
+        b"ended" => {
+            let others = u32::try_from(r.count()?).ok()?;
+            Body::Forced { holder: r.maybe_owner()?, others }
+        }
         b"place" => Body::Place { ahead: r.maybe_count()? },
         b"inspected" => Body::Inspected(Box::new(inspection(&mut r)?)),
+        b"shares" => Body::Inspected(Box::new(shares(&mut r)?)),
         _ => return None,
     };
-    r.is_read().then_some(Answer { now_ms, more, removed, other_limit: false, body })
+    r.is_read().then_some(Answer { now_ms, more, removed, other_limit, body })
 }
 
 fn inspection<'a>(r: &mut Reader<'a, impl Iterator<Item = &'a [u8]>>) -> Option<Inspection> {
@@ -88,6 +109,71 @@ fn inspection<'a>(r: &mut Reader<'a, impl Iterator<Item = &'a [u8]>>) -> Option<
         queue.push(WaiterView { owner, beat_age_ms: r.maybe_count()?, order: r.maybe_count()? });
     }
     Some(Inspection { holder, ttl_ms, token, queue_len, queue, shares: None })
+}
+
+/// A lock that several may hold at once.
+fn shares<'a>(r: &mut Reader<'a, impl Iterator<Item = &'a [u8]>>) -> Option<Inspection> {
+    let token = r.maybe_count()?.and_then(Token::new);
+    let (holding, used) = (r.count()?, r.count()?);
+    let limits = match (r.maybe_count()?, r.maybe_count()?) {
+        (Some(least), Some(most)) => Some((u32::try_from(least).ok()?, u32::try_from(most).ok()?)),
+        (None, None) => None,
+        _ => return None,
+    };
+    let (queue_len, listed) = (r.count()?, r.count()?);
+    let (strange_count, strange_ttl_ms) = (r.maybe_count()?, r.maybe_count()?);
+    if listed > holding {
+        return None;
+    }
+    let mut seen = SharesView { holding, used, limits, ..SharesView::default() };
+    for _ in 0..listed {
+        seen.holders.push(ShareHolder {
+            owner: r.maybe_owner()??,
+            count: u32::try_from(r.count()?).ok()?,
+            share: share_of(r.words.next()?)?,
+            token: r.token()?,
+            ttl_ms: r.count()?,
+        });
+    }
+    let mut queue = Vec::new();
+    while let Some(age) = r.words.next() {
+        if queue.len() as u64 == queue_len {
+            return None;
+        }
+        let beat_age_ms = if age == b"-" { None } else { Some(decimal(age)?) };
+        let order = r.maybe_count()?;
+        seen.wants.push(share_of(r.words.next()?)?);
+        queue.push(WaiterView { owner: r.maybe_owner()??, beat_age_ms, order });
+    }
+    let (holder, ttl_ms) = match (seen.holders.first(), strange_count) {
+        (Some(first), None) => {
+            let holder = HeldBy { owner: first.owner.clone(), count: first.count.into() };
+            (Some(holder), Some(first.ttl_ms))
+        }
+        (None, Some(count)) => {
+            let field = r.maybe_owner()??.to_bytes();
+            let writer = field.strip_suffix(b":write");
+            seen.stranger_reads = writer.is_none();
+            let owner = OwnerId::parse(writer.unwrap_or(&field));
+            (Some(HeldBy { owner, count }), strange_ttl_ms)
+        }
+        (None, None) => (None, None),
+        _ => return None,
+    };
+    Some(Inspection { holder, ttl_ms, token, queue_len, queue, shares: Some(Box::new(seen)) })
+}
+
+fn share_of(word: &[u8]) -> Option<Share> {
+    if word == b"r" {
+        return Some(Share::Read);
+    }
+    if word == b"w" {
+        return Some(Share::Whole);
+    }
+    let mut parts = word.split(|byte| *byte == b'/');
+    let mut part = || u32::try_from(decimal(parts.next()?)?).ok();
+    let share = Share::Permits { n: part()?, limit: part()? };
+    parts.next().is_none().then_some(share)
 }
 
 /// A reply: words, and what may be any bytes.
@@ -112,11 +198,13 @@ impl<'a, W: Iterator<Item = &'a [u8]>> Reader<'a, W> {
         flag(self.words.next()?)
     }
 
-    /// Whether there are more, and how many dead waiters were removed.
-    fn more(&mut self) -> Option<(bool, u32)> {
+    /// Whether there are more, how many dead waiters were removed, and whether permits are held under another limit.
+    fn more(&mut self) -> Option<(bool, u32, bool)> {
+        const OTHER_LIMIT: u32 = 256;
         let number = u32::try_from(self.count()?).ok()?;
+        let (number, other_limit) = (number % OTHER_LIMIT, number / OTHER_LIMIT);
         let (more, removed) = (number % 2 == 1, number / 2);
-        (removed <= LOOKED_AT_MAX).then_some((more, removed))
+        (removed <= LOOKED_AT_MAX && other_limit <= 1).then_some((more, removed, other_limit == 1))
     }
 
     fn token(&mut self) -> Option<Token> {
@@ -180,6 +268,29 @@ pub(crate) fn grant_message(payload: &[u8]) -> Option<(Grant, u64)> {
     Some((Grant { request, token, ttl_ms }, at_ms))
 }
 
+/// Decodes the inbox message of a cohort: `g2 <server ms> <request> <token> <ttl ms>...`.
+pub(crate) fn cohort_message(payload: &[u8]) -> Option<(Vec<Grant>, u64)> {
+    /// The most grants of one message: all of a script.
+    const GRANTS_MAX: usize = 128;
+    /// The longest message of this form.
+    const MAX_BYTES: usize = 2 + 17 + GRANTS_MAX * (33 + 17 + 17);
+    if payload.len() > MAX_BYTES {
+        return None;
+    }
+    let mut parts = payload.split(|b| *b == b' ');
+    if parts.next()? != b"g2" {
+        return None;
+    }
+    let at_ms = decimal(parts.next()?)?;
+    let mut grants = Vec::new();
+    while let Some(request) = parts.next() {
+        let request = RequestId::parse(request).ok()?;
+        let token = token_of(parts.next()?)?;
+        grants.push(Grant { request, token, ttl_ms: decimal(parts.next()?)? });
+    }
+    (2..=GRANTS_MAX).contains(&grants.len()).then_some((grants, at_ms))
+}
+
 /// Decodes the inbox message `f1 <owner> <token>`: somebody took this hold away by force.
 pub(crate) fn forced_message(payload: &[u8]) -> Option<(OwnerId, Token)> {
     /// The longest message of this form.
@@ -205,14 +316,22 @@ pub(crate) fn inbox_message(
     payload: &[u8],
     arrived: Moment,
     clock: impl FnOnce() -> Option<Arc<ServerClock>>,
-) -> Event {
+    events: &Events,
+) {
     if let Some((grant, at_ms)) = grant_message(payload) {
-        return Event::Granted { grant, at_ms, arrived, clock: clock() };
+        return events(Event::Granted { grant, at_ms, arrived, clock: clock() });
     }
-    match forced_message(payload) {
+    if let Some((grants, at_ms)) = cohort_message(payload) {
+        let clock = clock();
+        for grant in grants {
+            events(Event::Granted { grant, at_ms, arrived, clock: clock.clone() });
+        }
+        return;
+    }
+    events(match forced_message(payload) {
         Some((owner, token)) => Event::Forced { owner, token },
         None => Event::Invalid,
-    }
+    });
 }
 
 #[cfg(test)]
@@ -275,6 +394,84 @@ mod tests {
             let few = if odd == "1 - 0 0" { &all[..1] } else { &all[..] };
             assert!(holder(few).is_err(), "{odd}");
         }
+    }
+
+    #[test]
+    fn replies_about_shares() {
+        let request = "0123456789abcdef0123456789abcdef";
+        let read = answer(bulk(&format!("5 256 fates 7 1 1 {request} 9 30 0"))).unwrap();
+        assert!(read.other_limit && !read.more && read.removed == 0);
+        let Body::Fates { fates, retry_ms, foreign } = read.body else { panic!("fates") };
+        assert!(fates[0] == Fate::Queued && fates[2] == Fate::Unknown && foreign);
+        assert!(
+            matches!(&fates[1], Fate::Granted(grant) if grant.ttl_ms == 30) && retry_ms == Some(7)
+        );
+        for odd in ["fates 7", "fates 7 0 2", "fates - 0 1 x", "ended", "ended -", "ended 1 1"] {
+            assert!(answer(bulk(&format!("5 0 {odd}"))).is_err(), "{odd}");
+        }
+        for more in ["512", "386", "130"] {
+            assert!(answer(bulk(&format!("5 {more} nudged"))).is_err(), "{more}");
+        }
+        let looks = |items: &[&str]| {
+            let items = items.iter().map(|item| bulk(item)).collect();
+            answer(Value::Array(items)).map(|answer| answer.body)
+        };
+        let text = "5 0 shares 9 2 3 5 8 1 1 - - 1 2/5 9 30 7 - 1/8";
+        let Ok(Body::Inspected(seen)) = looks(&[text, "a", "b"]) else { panic!("it fits") };
+        let shares = seen.shares.unwrap();
+        assert_eq!((shares.holding, shares.used, shares.limits), (2, 3, Some((5, 8))));
+        assert_eq!(shares.holders[0].share, Share::Permits { n: 2, limit: 5 });
+        assert_eq!((shares.wants.len(), seen.queue_len, seen.ttl_ms), (1, 1, Some(30)));
+        let Ok(Body::Inspected(seen)) = looks(&["5 0 shares - 1 0 - - 0 0 4 -", "j"]) else {
+            panic!("it fits")
+        };
+        assert_eq!(seen.holder.map(|it| it.count), Some(4));
+        for odd in [
+            &[text, "a"][..],
+            &[text, "a", "b", "c"],
+            &["5 0 shares 9 0 3 - - 0 1 - - 1 r 9 30", "a"],
+        ] {
+            assert!(looks(odd).is_err(), "{odd:?}");
+        }
+        for odd in ["2/", "/2", "2/5/8", "x", "-1/5"] {
+            let text = format!("5 0 shares 9 1 3 - - 0 1 - - 1 {odd} 9 30");
+            assert!(looks(&[&text, "a"]).is_err(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn forged_messages_of_a_cohort_are_nothing() {
+        let grant = " 0123456789abcdef0123456789abcdef 5 6000";
+        let (grants, at_ms) =
+            cohort_message(format!("g2 1000{}", grant.repeat(128)).as_bytes()).unwrap();
+        assert_eq!((grants.len(), at_ms), (128, 1_000));
+        for text in [
+            format!("g2 1000{grant}"),
+            format!("g2 1000{}", grant.repeat(129)),
+            format!("g2 1000{grant}{grant} 1"),
+            format!("g2 1000{grant}{}", grant.replace(" 5 ", " 0 ")),
+            format!("g2 1000{grant}{}", grant.to_uppercase()),
+            format!("g2{grant}{grant}"),
+            format!("g1 1000{grant}{grant}"),
+            "g2 1000".into(),
+            "g2 ".repeat(10_000),
+        ] {
+            assert_eq!(cohort_message(text.as_bytes()), None, "{text:.60}");
+        }
+    }
+
+    #[test]
+    fn each_of_a_cohort_is_told() {
+        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let seen = Arc::clone(&told);
+        let events: Events = Arc::new(move |event| match event {
+            Event::Granted { grant, at_ms, .. } => seen.lock().unwrap().push((grant.ttl_ms, at_ms)),
+            _ => panic!("a grant"),
+        });
+        let id = "0123456789abcdef0123456789abcdef";
+        let text = format!("g2 1000 {id} 5 6000 {id} 5 7000 {id} 5 8000");
+        inbox_message(text.as_bytes(), Moment::now(), || None, &events);
+        assert_eq!(*told.lock().unwrap(), [(6_000, 1_000), (7_000, 1_000), (8_000, 1_000)]);
     }
 
     #[test]

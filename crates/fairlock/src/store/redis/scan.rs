@@ -12,10 +12,10 @@ use super::wire::{self, CallError, Pipeline, Value};
 use crate::base::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use crate::store::entry::LockEntry;
-use fairlock_core::{Kind, LockName};
+use fairlock_core::{Kind, LockName, is_shared};
 use std::collections::BTreeSet;
 
-/// How many locks one pipeline asks about, with three commands each: the server carries out
+/// How many locks one pipeline asks about, with up to six commands each: the server carries out
 /// everything that has arrived from one client before it looks at the next.
 const ASKED_MAX: usize = 100;
 
@@ -68,8 +68,20 @@ pub(crate) async fn page(
         let (ask, replies) = questions(families);
         looked_at = looked_at.saturating_add(u32::try_from(replies).unwrap_or(u32::MAX));
         let mut answers = conn.call_all(&ask).await?.into_iter();
+        let mut seen = Vec::with_capacity(families.len());
         for family in families {
-            entries.extend(read(family, &mut answers)?);
+            seen.extend(read(family, &mut answers)?);
+        }
+        let mut more = Pipeline::with_capacity(3 * seen.len());
+        let asked: usize = seen.iter().map(|seen| seen.questions(&mut more)).sum();
+        let mut answers = match asked {
+            0 => Vec::new(),
+            _ => conn.call_all(&more).await?,
+        }
+        .into_iter();
+        looked_at = looked_at.saturating_add(u32::try_from(asked).unwrap_or(u32::MAX));
+        for seen in seen {
+            entries.extend(seen.entries(&mut answers)?);
         }
     }
     Ok((entries, next, looked_at))
@@ -90,62 +102,151 @@ pub(super) fn decode_scan(reply: Value) -> Option<(u64, Vec<Vec<u8>>)> {
     Some((cursor, keys.into_iter().map(bytes).collect::<Option<_>>()?))
 }
 
-/// Asks for the length of each family's queue, and what is stored under each name.
+/// What a first look at the keys of a family shows.
+struct Seen<'a> {
+    /// How many stand in their queue.
+    queue: usize,
+    /// Whether somebody waits for a share of one of them.
+    has_lines: bool,
+    /// The names that the user may look at, and what is stored there.
+    names: Vec<(&'a LockName, String)>,
+}
+
+/// What is asked about a name where shares may be in use: its mode, and who waits for a share as which kind.
+#[derive(Default)]
+struct Shares {
+    mode: Option<Vec<u8>>,
+    lines: Vec<(Kind, usize)>,
+}
+
+const SHARED: [Kind; 2] = [Kind::ReadWrite, Kind::Semaphore];
+
+impl Family {
+    fn names(&self) -> impl Iterator<Item = &LockName> {
+        [Some(&self.name), self.twin.as_ref()].into_iter().flatten()
+    }
+}
+
+/// Asks for the length of each family's queue, whether anybody waits for a share, and what is stored under each name.
 fn questions(families: &[Family]) -> (Pipeline, usize) {
-    let mut pipeline = Pipeline::with_capacity(3 * families.len());
+    let mut pipeline = Pipeline::with_capacity(4 * families.len());
     let mut replies = 0;
     for family in families {
         pipeline.cmd("LLEN").arg(family.queue());
-        pipeline.cmd("TYPE").arg(family.name.as_bytes());
+        let lines = pipeline.cmd("EXISTS");
+        for name in family.names() {
+            for kind in SHARED {
+                lines.arg(keys::line(name, kind));
+            }
+        }
         replies += 2;
-        if let Some(twin) = &family.twin {
-            pipeline.cmd("TYPE").arg(twin.as_bytes());
+        for name in family.names() {
+            pipeline.cmd("TYPE").arg(name.as_bytes());
             replies += 1;
         }
     }
     (pipeline, replies)
 }
 
-fn read(
-    family: &Family,
+/// The answers about one family; `None` if the user may not look at it.
+fn read<'a>(
+    family: &'a Family,
     answers: &mut impl Iterator<Item = Value>,
-) -> Result<Vec<LockEntry>, Failed> {
+) -> Result<Option<Seen<'a>>, Failed> {
     let mut answer = || answers.next().ok_or(Failed::Reply("a pipeline"));
-    let queue = answer()?;
-    let own = answer()?;
-    let twins = family.twin.as_ref().map(|_| answer()).transpose()?;
-    let waiting = match allowed(queue)? {
-        Some(Value::Int(length)) => usize::try_from(length).unwrap_or(0),
-        // Somebody stores something else there; inspecting the lock shows that.
-        Some(Value::ServerError(_)) => 0,
-        Some(_) => return Err(Failed::Reply("LLEN")),
-        // Names that this user may not look at are not listed.
-        None => return Ok(Vec::new()),
-    };
-    let own = entry(&family.name, own, waiting)?;
-    let twin = match (&family.twin, twins) {
-        (Some(name), Some(found)) => entry(name, found, waiting)?,
-        _ => None,
-    };
-    // While neither is held, the plainer name is most likely the one in use.
-    let twin = twin.filter(|twin| twin.held);
-    let own = own.filter(|own| own.held || twin.is_none());
-    Ok(own.into_iter().chain(twin).collect())
+    let (queue, lines) = (answer()?, answer()?);
+    let mut names = Vec::new();
+    for name in family.names() {
+        match allowed(answer()?)? {
+            Some(Value::SimpleString(found)) => names.push((name, found)),
+            Some(_) => return Err(Failed::Reply("TYPE")),
+            None => {}
+        }
+    }
+    // Names that this user may not look at are not listed.
+    let Some(queue) = count(queue, "LLEN")? else { return Ok(None) };
+    let has_lines = count(lines, "EXISTS")?.is_some_and(|lines| lines > 0);
+    Ok(Some(Seen { queue, has_lines, names }))
 }
 
-fn entry(name: &LockName, found: Value, waiting: usize) -> Result<Option<LockEntry>, Failed> {
-    let found = match allowed(found)? {
-        Some(Value::SimpleString(found)) => found,
-        Some(_) => return Err(Failed::Reply("TYPE")),
-        None => return Ok(None),
-    };
-    let kind = match found.as_str() {
-        "string" => Some(Kind::Simple),
-        "hash" if waiting > 0 => Some(Kind::Fair),
+/// A number; `None` if the user may not know it. Where somebody stores something else, inspecting the lock shows that.
+fn count(answer: Value, command: &'static str) -> Result<Option<usize>, Failed> {
+    match allowed(answer)? {
+        Some(Value::Int(length)) => Ok(Some(usize::try_from(length).unwrap_or(0))),
+        Some(Value::ServerError(_)) => Ok(Some(0)),
+        Some(_) => Err(Failed::Reply(command)),
+        None => Ok(None),
+    }
+}
+
+impl Seen<'_> {
+    /// Whether there is more to ask about a name.
+    fn may_have_shares(&self, found: &str) -> bool {
+        self.has_lines || found == "hash"
+    }
+
+    /// Asks about the names that may have shares.
+    fn questions(&self, pipeline: &mut Pipeline) -> usize {
+        let mut replies = 0;
+        for (name, _) in self.names.iter().filter(|(_, found)| self.may_have_shares(found)) {
+            pipeline.cmd("HGET").arg(name.as_bytes()).arg("mode");
+            for kind in SHARED {
+                pipeline.cmd("ZCARD").arg(keys::line(name, kind));
+            }
+            replies += 1 + SHARED.len();
+        }
+        replies
+    }
+
+    /// The entries, with the answers to [`questions`](Self::questions).
+    fn entries(&self, answers: &mut impl Iterator<Item = Value>) -> Result<Vec<LockEntry>, Failed> {
+        let mut entries = Vec::new();
+        for (name, found) in &self.names {
+            let mut shares = Shares::default();
+            if self.may_have_shares(found) {
+                let mut answer = || answers.next().ok_or(Failed::Reply("a pipeline"));
+                shares.mode = match allowed(answer()?)? {
+                    Some(Value::BulkString(mode)) => Some(mode),
+                    Some(Value::Nil | Value::ServerError(_)) | None => None,
+                    Some(_) => return Err(Failed::Reply("HGET")),
+                };
+                for kind in SHARED {
+                    shares.lines.push((kind, count(answer()?, "ZCARD")?.unwrap_or(0)));
+                }
+            }
+            entries.push(entry(name, found, self.queue, &shares));
+        }
+        let in_use = |entry: &LockEntry| entry.held || entry.kind.is_some_and(is_shared);
+        // While neither is in use, the plainer name is most likely the one that is.
+        match entries.iter().any(in_use) {
+            true => entries.retain(in_use),
+            false => entries.truncate(1),
+        }
+        Ok(entries)
+    }
+}
+
+fn entry(name: &LockName, found: &str, queue: usize, shares: &Shares) -> LockEntry {
+    let held = matches!(found, "hash" | "string");
+    let waits = shares.lines.iter().find(|(_, waiting)| *waiting > 0).map(|(kind, _)| *kind);
+    let kind = match (found, shares.mode.as_deref()) {
+        ("string", _) => Some(Kind::Simple),
+        ("hash", Some(b"read" | b"write")) => Some(Kind::ReadWrite),
+        ("hash", Some(b"permits")) => Some(Kind::Semaphore),
+        ("hash", None) if queue > 0 => Some(Kind::Fair),
+        ("none", _) => waits,
         _ => None,
     };
-    let held = matches!(found.as_str(), "hash" | "string");
-    Ok(Some(LockEntry { name: name.clone(), kind, held, waiting }))
+    let lines = || shares.lines.iter().copied().filter(|(_, waiting)| *waiting > 0);
+    let own = lines().find(|(of, _)| kind == Some(*of));
+    let waiting = match kind {
+        Some(kind) if is_shared(kind) => own.map_or(0, |(_, waiting)| waiting),
+        _ => queue,
+    };
+    let of_queue = (queue > 0 && kind.is_some_and(|kind| kind != Kind::Fair)).then_some(Kind::Fair);
+    let others = lines().map(|(of, _)| of).filter(|of| kind != Some(*of));
+    let beside = of_queue.into_iter().chain(others).collect();
+    LockEntry { name: name.clone(), kind, held, waiting, beside }
 }
 
 /// The answer about one key; `None` if the user may not look at that key. (A user that may not use
@@ -194,8 +295,14 @@ mod tests {
         let family = keys::locks_of(b"redisson_lock_token:{x}").unwrap();
         let listed = |own: &str, twin: &str, waiting| {
             let kind = |kind: &str| Value::SimpleString(kind.into());
-            let answers = [Value::Int(waiting), kind(own), kind(twin)];
-            let entries = read(&family, &mut answers.into_iter()).ok().unwrap();
+            let answers = [Value::Int(waiting), Value::Int(0), kind(own), kind(twin)];
+            let seen = read(&family, &mut answers.into_iter()).ok().unwrap().unwrap();
+            let mut more = Pipeline::with_capacity(6);
+            let replies = (0..seen.questions(&mut more)).map(|at| match at % 3 {
+                0 => Value::Nil,
+                _ => Value::Int(0),
+            });
+            let entries = seen.entries(&mut replies.into_iter()).ok().unwrap();
             let show = |entry: LockEntry| (entry.name.to_string(), entry.held, entry.kind);
             entries.into_iter().map(show).collect::<Vec<_>>()
         };
@@ -209,5 +316,26 @@ mod tests {
         );
         // A list under the lock's name is not a hold.
         assert_eq!(listed("list", "none", 1), [(x(), false, None)]);
+    }
+
+    /// A mode tells the kind of what is held; lines of other kinds beside it are named.
+    #[test]
+    fn shares_are_told_by_the_mode_and_by_their_lines() {
+        let seen = |found: &str, queue, mode: Option<&str>, [readers, takers]: [usize; 2]| {
+            let lines = vec![(Kind::ReadWrite, readers), (Kind::Semaphore, takers)];
+            let shares = Shares { mode: mode.map(|mode| mode.as_bytes().to_vec()), lines };
+            let entry = entry(&LockName::new(b"x").unwrap(), found, queue, &shares);
+            (entry.kind, entry.held, entry.waiting, entry.beside)
+        };
+        let (rw, pool, fair) = (Kind::ReadWrite, Kind::Semaphore, Kind::Fair);
+        assert_eq!(seen("hash", 0, Some("read"), [2, 0]), (Some(rw), true, 2, vec![]));
+        assert_eq!(seen("hash", 0, Some("write"), [0, 0]), (Some(rw), true, 0, vec![]));
+        assert_eq!(seen("hash", 1, Some("permits"), [2, 3]), (Some(pool), true, 3, vec![fair, rw]));
+        assert_eq!(seen("hash", 0, Some("other"), [0, 0]), (None, true, 0, vec![]));
+        assert_eq!(seen("none", 0, None, [0, 1]), (Some(pool), false, 1, vec![]));
+        assert_eq!(seen("none", 4, None, [1, 0]), (Some(rw), false, 1, vec![fair]));
+        assert_eq!(seen("hash", 4, None, [1, 0]), (Some(fair), true, 4, vec![rw]));
+        assert_eq!(seen("string", 0, None, [1, 0]), (Some(Kind::Simple), true, 0, vec![rw]));
+        assert_eq!(seen("hash", 0, None, [0, 0]), (None, true, 0, vec![]));
     }
 }

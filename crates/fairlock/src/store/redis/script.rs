@@ -2,7 +2,9 @@
 
 use super::keys::{Keys, Publishing};
 use super::wire::{Cmd, Decimal};
-use fairlock_core::{LockName, Mode, Op, OwnerId, RequestId, Rules, client_text, has_queue};
+use fairlock_core::{
+    Acquire, LockName, Mode, Op, OwnerId, RequestId, Rules, Share, client_text, has_queue,
+};
 use std::sync::LazyLock;
 
 /// A script.
@@ -99,6 +101,51 @@ static SIMPLE_RELEASE: Script = script!(
 );
 static SIMPLE_RENEW: Script = script!(simple_own simple_renew simple simple_other);
 
+/// A script of the kinds that several may hold at once: what all know, what the operation does, and, where it serves the
+/// line, what it does after that.
+macro_rules! share_script {
+    ($($slices:ident)*) => {
+        script!(settings share_keys share_kept rare {
+            share_facts fn write_token(minted) { write_token } share_holds share_line $($slices)*
+        })
+    };
+    ($($before:ident)* ; $($after:ident)*) => {
+        script!(settings share_keys share_kept rare {
+            share_facts fn write_token(minted) { write_token } share_holds share_line $($before)*
+            if serving { share_over if crowded { share_serve } } share_write share_tidy $($after)* share_end
+        })
+    };
+}
+
+static SHARE_ACQUIRE: Script = script!(
+    settings share_keys share_kept ask share_ask common share_free
+    if taking { mint if minting { write_token } share_take } common share_enter rare {
+        share_facts fn write_token(minted) { write_token } share_holds share_line share_heard share_retry share_acquire
+        if serving { share_over if crowded { share_serve } } share_acquired share_write share_answer share_end
+    }
+);
+static SHARE_BEAT: Script = share_script!(
+    owner share_heard share_retry share_mend share_beat ; share_fates
+);
+static SHARE_DOWNGRADE: Script = share_script!(share_hold_of share_downgrade ; share_reply);
+static SHARE_FORCE: Script = share_script!(owner share_holders share_force ; share_reply);
+static SHARE_INSPECT: Script = share_script!(share_inspect);
+static SHARE_LEAVE: Script = share_script!(share_leave ; share_reply);
+static SHARE_NUDGE: Script = share_script!(share_nudge ; share_reply);
+static SHARE_PLACE: Script = script!(settings share_keys rare { share_facts share_place });
+static SHARE_REENTER: Script =
+    share_script!(share_hold_of share_count share_reenter share_reply share_end);
+static SHARE_RELEASE: Script = script!(
+    settings share_keys share_kept share_heirs common share_release_alone common share_heir
+    if heir { mint write_token share_grant share_handed } rare {
+        share_facts fn write_token(minted) { write_token } share_holds share_line share_hold_of share_count share_release
+        if serving { share_over if crowded { share_serve } } share_write share_tidy share_reply share_end
+    }
+);
+static SHARE_RENEW: Script = share_script!(
+    share_hold_of share_renew ; share_renewed share_reply
+);
+
 /// How a call names its script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
@@ -116,6 +163,9 @@ pub(crate) enum By {
 fn script(op: &Op) -> &'static Script {
     if op.is_simple() {
         return simple_script(op);
+    }
+    if op.is_shared() {
+        return share_script(op.bare());
     }
     match op {
         Op::Acquire(a) if has_queue(a.kind) => &ACQUIRE,
@@ -148,6 +198,24 @@ fn simple_script(op: &Op) -> &'static Script {
     }
 }
 
+/// The script of an operation on a lock that several may hold at once.
+fn share_script(op: &Op) -> &'static Script {
+    match op {
+        Op::AcquireShare(_) => &SHARE_ACQUIRE,
+        Op::Release { .. } => &SHARE_RELEASE,
+        Op::Downgrade { .. } => &SHARE_DOWNGRADE,
+        Op::Reenter { .. } => &SHARE_REENTER,
+        Op::Renew { .. } => &SHARE_RENEW,
+        Op::Leave { .. } => &SHARE_LEAVE,
+        Op::Beat { .. } => &SHARE_BEAT,
+        Op::Nudge => &SHARE_NUDGE,
+        Op::Force { .. } => &SHARE_FORCE,
+        Op::Place { .. } => &SHARE_PLACE,
+        Op::Inspect { .. } => &SHARE_INSPECT,
+        _ => unreachable!("no other operation is for a share"),
+    }
+}
+
 /// The text of the script with this name in docs/protocol.md.
 #[cfg(feature = "_testkit")]
 #[cfg(test)]
@@ -166,6 +234,17 @@ pub(crate) fn named(name: &str, long_way: bool) -> &'static str {
         "reenter" => &REENTER,
         "release" => &RELEASE,
         "renew" => &RENEW,
+        "share_acquire" => &SHARE_ACQUIRE,
+        "share_beat" => &SHARE_BEAT,
+        "share_downgrade" => &SHARE_DOWNGRADE,
+        "share_force" => &SHARE_FORCE,
+        "share_inspect" => &SHARE_INSPECT,
+        "share_leave" => &SHARE_LEAVE,
+        "share_nudge" => &SHARE_NUDGE,
+        "share_place" => &SHARE_PLACE,
+        "share_reenter" => &SHARE_REENTER,
+        "share_release" => &SHARE_RELEASE,
+        "share_renew" => &SHARE_RENEW,
         "simple_acquire" => &SIMPLE_ACQUIRE,
         "simple_force" => &SIMPLE_FORCE,
         "simple_inspect" => &SIMPLE_INSPECT,
@@ -185,6 +264,7 @@ pub(crate) fn call(by: By, rules: &Rules, publishing: Publishing, name: &LockNam
     let script = script(op);
     let keys = Keys::new(name);
     let (named, request) = (named_keys(op), named_request(op).map(RequestId::to_text));
+    let of_others = keys.others_parts(op);
     let (command, script) = match by {
         By::Hash => ("EVALSHA", script.sha.as_str()),
         By::Text => ("EVAL", script.text),
@@ -192,17 +272,20 @@ pub(crate) fn call(by: By, rules: &Rules, publishing: Publishing, name: &LockNam
         #[cfg(test)]
         By::LongWay => ("EVAL", script.long_way),
     };
-    let number = named.len() + usize::from(request.is_some());
+    let number = named.len() + usize::from(request.is_some()) + of_others.len();
     // In one piece: growing with each argument costs as much as all the rest of this.
     let names = (number + 1) * name.as_bytes().len();
     let mut cmd = Cmd::with_capacity(OTHER_BYTES + script.len() + names);
     cmd.arg(command).arg(script).arg(number);
-    let all = keys.all_parts();
+    let all = keys.parts_of(op);
     for key in named {
         cmd.arg_of(&all[*key]);
     }
     if let Some(request) = &request {
         cmd.arg_of(&keys.buried_parts(request));
+    }
+    for key in &of_others {
+        cmd.arg_of(key);
     }
     add_settings(&mut cmd, rules, publishing, name);
     own_arguments(&mut cmd, rules, op);
@@ -241,9 +324,11 @@ fn add_settings(cmd: &mut Cmd, rules: &Rules, publishing: Publishing, name: &Loc
 /// The keys that the call names.
 pub(crate) fn keys(name: &LockName, op: &Op) -> Vec<Vec<u8>> {
     let keys = Keys::new(name);
-    let all = keys.all_parts();
+    let all = keys.parts_of(op);
     let named = named_keys(op).iter().map(|key| all[*key].concat());
-    named.chain(named_request(op).map(|request| keys.buried(request))).collect()
+    let buried = named_request(op).map(|request| keys.buried(request));
+    let of_others = keys.others_parts(op);
+    named.chain(buried).chain(of_others.iter().map(|parts| parts.concat())).collect()
 }
 
 /// Which of the keys of a lock these are.
@@ -256,23 +341,21 @@ fn named_keys(op: &Op) -> &'static [usize] {
 fn named_request(op: &Op) -> Option<RequestId> {
     match op {
         Op::Acquire(a) => Some(a.request),
+        Op::AcquireShare(ask) => Some(ask.acquire.request),
         Op::Leave { request, .. } => Some(*request),
         _ => None,
     }
 }
 
 fn own_arguments(cmd: &mut Cmd, rules: &Rules, op: &Op) {
-    match op {
-        Op::Acquire(a) => {
-            add_owner(cmd, &a.owner);
-            cmd.arg(&a.request.to_text()[..]).arg(a.lease_ms).arg(a.not_after_ms);
-            let order = a.order.map(Decimal::of);
-            cmd.arg_of(&[
-                if a.mode == Mode::Try { b"T" } else { b"W" },
-                if a.sure { b"s" } else { b"" },
-                if a.shared_owner { b"o" } else { b"" },
-                order.as_ref().map_or(b"", Decimal::digits),
-            ]);
+    match op.bare() {
+        Op::Acquire(a) => add_acquire(cmd, a),
+        Op::AcquireShare(ask) => {
+            add_acquire(cmd, &ask.acquire);
+            add_share(cmd, ask.share);
+        }
+        Op::Downgrade { owner, token, change } => {
+            add_owner(cmd, owner).arg(token.get()).arg(*change);
         }
         Op::Reenter { owner, token, count, change } => {
             add_owner(cmd, owner).arg(token.get()).arg(*count).arg(*change);
@@ -306,6 +389,28 @@ fn own_arguments(cmd: &mut Cmd, rules: &Rules, op: &Op) {
         }
         _ => {}
     }
+}
+
+fn add_acquire(cmd: &mut Cmd, a: &Acquire) {
+    add_owner(cmd, &a.owner);
+    cmd.arg(&a.request.to_text()[..]).arg(a.lease_ms).arg(a.not_after_ms);
+    let order = a.order.map(Decimal::of);
+    cmd.arg_of(&[
+        if a.mode == Mode::Try { b"T" } else { b"W" },
+        if a.sure { b"s" } else { b"" },
+        if a.shared_owner { b"o" } else { b"" },
+        order.as_ref().map_or(b"", Decimal::digits),
+    ]);
+}
+
+fn add_share(cmd: &mut Cmd, share: Share) {
+    match share {
+        Share::Read => cmd.arg("r"),
+        Share::Permits { n, limit } => {
+            cmd.arg_of(&[Decimal::of(n.into()).digits(), b"/", Decimal::of(limit.into()).digits()])
+        }
+        _ => cmd.arg("w"),
+    };
 }
 
 fn add_owner<'a>(cmd: &'a mut Cmd, owner: &OwnerId) -> &'a mut Cmd {

@@ -251,9 +251,12 @@ impl Shards {
         let arrived = Moment::now();
         let topic = lock(&self.state).channels.get(name).map(|channel| channel.topic.clone());
         let event = match topic {
-            Some(None) => reply::inbox_message(payload, arrived, || Some(self.clock_of(from))),
-            Some(Some(topic)) if payload == b"0" => Event::Wake(topic),
-            _ => Event::Invalid,
+            Some(None) => {
+                let clock = || Some(self.clock_of(from));
+                return reply::inbox_message(payload, arrived, clock, &self.events);
+            }
+            Some(Some(topic)) => keys::woken(topic, payload),
+            None => Event::Invalid,
         };
         (self.events)(event);
     }

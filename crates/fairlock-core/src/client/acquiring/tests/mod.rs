@@ -61,6 +61,7 @@ fn wanted(kind: Kind) -> Wanted {
         max_hold: None,
         until_ns: Some(ns(NO_HURRY_MS)),
         shared_owner: false,
+        may_be_cut: false,
         replicas_ms: None,
         at_once: false,
         store_timeout_ms: 10_000,

@@ -45,8 +45,10 @@ impl Kennel {
         let ms = u64::try_from(lease.as_millis()).unwrap();
         let until = valid_until(Moment::now(), ms);
         let (name, owner) = (LockName::new(b"job").unwrap(), OwnerId::parse(b"someone"));
-        let (token, lease) =
-            (Token::new(1).unwrap(), Lease { ms, renewed, end_ns: None, ends_by_max_hold: false });
+        let (token, lease) = (
+            Token::new(1).unwrap(),
+            Lease { ms, renewed, end_ns: None, ends_by_max_hold: false, may_be_cut: false },
+        );
         let request = RequestId::from_random(1);
         let acquisition = Acquisition::new(Kind::Fair, owner, Mode::Wait, ms, false, request);
         let hold = Arc::new(Hold::new(name, acquisition, token, Known::new(lease, until.nanos())));

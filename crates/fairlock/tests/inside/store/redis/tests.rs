@@ -1,6 +1,8 @@
+use super::keys::Publishing;
+use super::script::{self, By};
 use super::*;
 use crate::base::clock::Moment;
-use fairlock_core::LockName;
+use fairlock_core::{Acquire, Kind, LockName, Mode, OwnerId, RequestId, Rules, Share};
 use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
@@ -70,4 +72,37 @@ async fn a_record_is_kept_and_then_removed() {
     tokio::time::sleep(5 * PERIOD).await;
     assert_eq!(ttl_ms(&mut raw), -2, "it is gone");
     assert_eq!(store.clients(&[id]).await.len(), 0);
+}
+
+/// The clock of the server went forward by an hour between the script's first line and its last: the line was over when
+/// it was given a life. Whoever entered it was told the place 0, which is none, and its client ended in a panic. Found
+/// by torture.
+#[test]
+fn who_enters_a_line_that_is_over_at_once_is_told_its_place() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let name = LockName::new(b"c").unwrap();
+    let (rules, mut raw) = (Rules::default(), server.client());
+    let mut asks = |number: u64, clock: &str| {
+        let acquire = Acquire {
+            kind: Kind::ReadWrite,
+            owner: OwnerId::ours(ClientId::from_random(number.into()), 1).unwrap(),
+            request: RequestId::from_random(number.into()),
+            lease_ms: 30_000,
+            mode: Mode::Wait,
+            order: None,
+            not_after_ms: 4_000_000_000_000,
+            sure: true,
+            shared_owner: false,
+        };
+        let op = Op::asks(acquire, Share::Whole);
+        let mut words = script::call(By::Text, &rules, Publishing::Whole, &name, &op).words();
+        let text = String::from_utf8(words[1].clone()).unwrap();
+        assert!(text.contains("call('TIME')"));
+        words[1] = text.replace("call('TIME')", clock).into_bytes();
+        let reply = raw.call(&words);
+        reply.text().split(' ').map(ToOwned::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(asks(1, "call('TIME')")[2], "granted");
+    let waits = asks(2, "{ '1000000000', '5' }");
+    assert_eq!(waits[2..4], ["queued", "1000000000000005"], "{waits:?}");
 }

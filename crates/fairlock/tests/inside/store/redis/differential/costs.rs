@@ -2,9 +2,12 @@
 //! times, so the figures are the same on every machine. They are in `testing/guard/scripts.txt`;
 //! `scripts/guard --record` writes them.
 
+use super::super::reply;
 use super::fixture::Fixture;
 use super::run::{START_US, client, owner, request};
-use fairlock_core::{Acquire, Body, Kind, Mode, Op, Payload, Rules, Token};
+use fairlock_core::{
+    Acquire, Body, Kind, Mode, Op, OwnerId, Payload, Rules, Share, ShareAcquire, Token,
+};
 use fairlock_testkit::server::Generation;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -68,6 +71,72 @@ const PATHS: [Path; 27] = [
     ("simple release", Kind::Simple, Before::Held(0), |token| release(Kind::Simple, token, 0)),
     ("simple renew", Kind::Simple, Before::Held(0), |token| renew(Kind::Simple, token)),
 ];
+
+/// A path of a lock with shares: those who asked before, all of whom wait if need be, with what they asked for; the
+/// operation, given the token of owner 0's hold; and the most commands that it may take, however they are recorded.
+type SharePath = (&'static str, &'static [(Share, u64)], fn(Token) -> Op, u64);
+
+const ONE: Share = Share::Permits { n: 1, limit: 10 };
+const ALL: Share = Share::Permits { n: 10, limit: 10 };
+
+const SHARE_PATHS: [SharePath; 20] = [
+    ("read, first of a phase", &[], |_| share(Share::Read, 1), 13),
+    ("read, beside 10", &[(Share::Read, 10)], |_| share(Share::Read, 101), 13),
+    ("read, beside 300", &[(Share::Read, 300)], |_| share(Share::Read, 401), 13),
+    ("write, free", &[], |_| share(Share::Whole, 1), 13),
+    ("write, second in line", &[(Share::Whole, 2)], |_| share(Share::Whole, 101), 24),
+    ("write, behind a writer", &[(Share::Whole, 1)], |_| share(Share::Whole, 1), 24),
+    ("write, behind 10 readers", &[(Share::Read, 10)], |_| share(Share::Whole, 101), 32),
+    ("release, one of 10 readers", &[(Share::Read, 10)], release_read, 14),
+    ("release, the last reader", &[(Share::Read, 1)], release_read, 10),
+    ("release, a writer", &[(Share::Whole, 1)], release_read, 10),
+    ("release, a writer waits", &[(Share::Whole, 2)], release_read, 26),
+    ("release, a reader waits", &[(Share::Whole, 1), (Share::Read, 1)], release_read, 40),
+    ("release, 100 readers wait", &[(Share::Whole, 1), (Share::Read, 100)], release_read, 150),
+    ("renew, one of 10 readers", &[(Share::Read, 10)], |token| renew(Kind::ReadWrite, token), 22),
+    ("permit, free", &[], |_| share(ONE, 1), 13),
+    ("permit, beside 9", &[(ONE, 9)], |_| share(ONE, 101), 16),
+    ("permit, behind 10", &[(ONE, 10)], |_| share(ONE, 101), 26),
+    ("release, one of 9 permits", &[(ONE, 9)], release_permit, 16),
+    ("release, one of 10 permits, one waits", &[(ONE, 11)], release_permit, 28),
+    ("release, all permits, one waits", &[(ALL, 2)], release_permit, 28),
+];
+
+fn share(share: Share, of: u64) -> Op {
+    let kind =
+        if matches!(share, Share::Permits { .. }) { Kind::Semaphore } else { Kind::ReadWrite };
+    let Op::Acquire(acquire) = acquire(kind, of) else { unreachable!("an acquisition") };
+    Op::AcquireShare(Box::new(ShareAcquire { acquire, share }))
+}
+
+fn release_read(token: Token) -> Op {
+    release(Kind::ReadWrite, token, 0)
+}
+
+fn release_permit(token: Token) -> Op {
+    release(Kind::Semaphore, token, 0)
+}
+
+/// Lets all of them ask, on an empty server, a millisecond after each other. Returns the token of owner 0's hold.
+fn prepare_shares(fixture: &mut Fixture, before: &[(Share, u64)]) -> Token {
+    // Some are for Redisson's waiters.
+    fixture.published();
+    fixture.reset(START_US);
+    for number in 0..super::step::CLIENTS {
+        fixture.inbox(client(number), true);
+    }
+    let mut token = Token::new(1).expect("1 is a token");
+    let asked = before.iter().flat_map(|(share, times)| (0..*times).map(|_| *share));
+    for (of, wanted) in (0..).zip(asked) {
+        let answer =
+            fixture.call(&Rules::default(), &share(wanted, of)).expect("it waits if need be");
+        if let (0, Body::Granted { token: got, .. }) = (of, answer.body) {
+            token = got;
+        }
+        fixture.set_now(fixture.now_us() + 1_000);
+    }
+    token
+}
 
 fn asks(kind: Kind, of: u64, mode: Mode, shared_owner: bool) -> Op {
     Op::Acquire(Acquire {
@@ -199,6 +268,20 @@ fn measure(fixture: &mut Fixture) -> String {
         }
         lines.push('\n');
     }
+    for (path, before, op, most) in SHARE_PATHS {
+        let token = prepare_shares(fixture, before);
+        fixture.published();
+        fixture.raw.call(&["CONFIG", "RESETSTAT"]);
+        fixture.call(&Rules::default(), &op(token)).expect(path);
+        let calls = calls(fixture);
+        let total: u64 = calls.values().sum();
+        assert!(total <= most, "{path}: {total} commands, {calls:?}");
+        write!(lines, "{total:2}  {path}:").expect("memory");
+        for (name, times) in calls {
+            write!(lines, " {name}={times}").expect("memory");
+        }
+        lines.push('\n');
+    }
     lines
 }
 
@@ -225,6 +308,41 @@ fn script_costs_are_those_on_record() {
          scripts/guard --record\n{}",
         differences.join("\n")
     );
+}
+
+/// Readers of one client that wait behind a writer: all of them at once, with one message, and a crowd in few calls.
+#[test]
+fn a_cohort_of_readers_is_granted_at_once() {
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
+    for (readers, most) in [(100, 1), (1_000, 8)] {
+        let token = prepare_shares(&mut fixture, &[(Share::Whole, 1)]);
+        for of in 1..=readers {
+            let Op::AcquireShare(mut ask) = share(Share::Read, 0) else {
+                unreachable!("an acquisition")
+            };
+            ask.acquire.owner = OwnerId::ours(client(1), 100 + of).expect("a legal number");
+            ask.acquire.request = request(of, 7);
+            fixture.call(&Rules::default(), &Op::AcquireShare(ask)).expect("it waits");
+        }
+        fixture.published();
+        let mut answer = fixture.call(&Rules::default(), &release_read(token)).expect("released");
+        let mut scripts = 1;
+        while answer.more {
+            answer =
+                fixture.call(&Rules::default(), &Op::Nudge.on(Kind::ReadWrite)).expect("nudged");
+            scripts += 1;
+        }
+        let told = fixture
+            .published()
+            .into_iter()
+            .filter(|(channel, _)| channel.starts_with("fairlock_inbox:"));
+        let grants: usize = told
+            .map(|(_, payload)| reply::cohort_message(&payload).expect("a cohort").0.len())
+            .inspect(|grants| assert!(*grants <= 128))
+            .sum();
+        assert!(scripts <= most, "{readers} readers took {scripts} scripts");
+        assert_eq!(grants as u64, readers);
+    }
 }
 
 /// Instructions of a server that valgrind runs (`scripts/server-costs`), until `go` has come this often.

@@ -197,13 +197,19 @@ impl Fixture {
     /// Messages published since the last call, in order. The reply to PING arrives after all of
     /// them.
     pub(super) fn messages(&mut self) -> Vec<Effect> {
+        let all = self.published();
+        all.iter().map(|(channel, payload)| self.effect(channel.as_bytes(), payload)).collect()
+    }
+
+    /// The same as they were published: channels and payloads.
+    pub(super) fn published(&mut self) -> Vec<(String, Vec<u8>)> {
         self.observer.send(&["PING"]);
         let mut heard = Vec::new();
         loop {
             let read = self.observer.read().expect("the server answers");
             match read.array() {
                 [kind, _, channel, Value::Bulk(payload)] if kind.text() == "pmessage" => {
-                    heard.push(self.effect(channel.text().as_bytes(), payload));
+                    heard.push((channel.text().to_owned(), payload.clone()));
                 }
                 [pong, _] if pong.text() == "pong" => return heard,
                 other => panic!("expected a message, got {other:?}"),

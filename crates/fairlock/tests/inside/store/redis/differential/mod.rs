@@ -14,7 +14,8 @@
 //! - `regression`: differences that all of these found;
 //! - `entering`: entering a queue on the short way and the long one, in every unusual state;
 //! - `costs`: how many commands each path of a script calls, compared with the recorded figures;
-//! - `vectors`: the golden vectors of `testing/vectors`, the scripts alone.
+//! - `vectors`: the golden vectors of `testing/vectors`, the scripts alone;
+//! - `shares`: the same for read-write locks and semaphores, which have scripts of their own.
 //!
 //! The other modules are shared: `fixture` (a server and its connections), `dump` (keys to a
 //! `Snapshot`), `step`, `resolve`, `others` (what can happen), `run` (both sides), `host` (the
@@ -38,6 +39,7 @@ mod regression;
 mod resolve;
 mod rng;
 mod run;
+mod shares;
 mod shrink;
 mod silences;
 mod small_states;

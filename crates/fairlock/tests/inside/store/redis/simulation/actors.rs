@@ -2,7 +2,7 @@
 //! way.
 
 use super::world::World;
-use crate::{Client, Error, Guard, Kind, Lock, Owner, Release};
+use crate::{Client, Error, Guard, Kind, Lock, Owner, Release, Share};
 use fairlock_core::LockName;
 use fairlock_testkit::rng::Rng;
 use std::pin::{Pin, pin};
@@ -12,12 +12,17 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// The locks, each with its share in per cent.
-pub(super) const LOCKS: [(&str, Kind, u64); 4] = [
-    ("orders", Kind::Fair, 45),
-    ("stock", Kind::Fair, 20),
-    ("plain", Kind::Plain, 20),
-    ("simple", Kind::Simple, 15),
+pub(super) const LOCKS: [(&str, Kind, u64); 6] = [
+    ("orders", Kind::Fair, 25),
+    ("stock", Kind::Fair, 10),
+    ("plain", Kind::Plain, 15),
+    ("simple", Kind::Simple, 10),
+    ("pages", Kind::ReadWrite, 25),
+    ("slots", Kind::Semaphore, 15),
 ];
+
+/// The permits of a semaphore.
+const LIMIT: u32 = 3;
 
 /// A future that gives up on `work` once it was polled a number of times without being ready.
 struct Given<F> {
@@ -86,6 +91,14 @@ impl Actor {
         let lock = match kind {
             Kind::Plain => self.client.plain_lock(name),
             Kind::Simple => self.client.simple_lock(name),
+            Kind::ReadWrite => {
+                let lock = self.client.rw_lock(name);
+                if self.rng.chance(70) { lock.reads } else { lock.writes }
+            }
+            Kind::Semaphore => {
+                let n = if self.rng.chance(60) { 1 } else { self.rng.between(2, LIMIT.into()) };
+                self.client.semaphore(name, LIMIT).wanting(n as u32)
+            }
             _ => self.client.fair_lock(name),
         };
         let lock = match self.rng.below(5) {
@@ -142,11 +155,12 @@ impl Actor {
     async fn with(&mut self, lock: &Lock) -> Result<(), Error> {
         let time = self.some(2_000);
         let (world, peer) = (Arc::clone(&self.world), self.peer);
+        let fences = lock.kind() != Kind::Semaphore;
         let done = lock.with(|held| async move {
             let (name, token) = (held.name().clone(), held.token());
-            world.with(|state| state.oracle.seen(&name, token.get()));
+            world.with(|state| state.oracle.seen(&name, held.owner(), token.get()));
             sleep(time).await;
-            if held.ensure_valid().is_ok() {
+            if fences && held.ensure_valid().is_ok() {
                 world.with(|state| state.oracle.write(peer, &name, token));
             }
         });
@@ -160,6 +174,8 @@ impl Actor {
     async fn hold(&mut self, guard: Guard) {
         let hold = guard.hold();
         let counted = guard.hold_count() == 1;
+        // Permits do not fence: an older one may be valid.
+        let fences = !matches!(hold.acquisition.share(), Share::Permits { .. });
         self.world.with(|state| state.took(self.peer, &hold));
         let ms = if self.rng.chance(15) { 40_000 } else { 1_200 };
         let until = Instant::now() + self.some(ms);
@@ -169,8 +185,10 @@ impl Actor {
             if guard.ensure_valid().is_err() {
                 break;
             }
-            let (name, token) = (guard.name(), guard.token());
-            self.world.with(|state| state.oracle.write(self.peer, name, token));
+            if fences {
+                let (name, token) = (guard.name(), guard.token());
+                self.world.with(|state| state.oracle.write(self.peer, name, token));
+            }
         }
         drop(inner);
         let calm = self.world.with(|state| state.oracle.gave_back(&hold));

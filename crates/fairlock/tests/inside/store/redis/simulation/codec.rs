@@ -4,8 +4,8 @@
 use super::super::keys::Keys;
 use super::super::script;
 use fairlock_core::{
-    Acquire, Answer, Body, Channel, ClientId, Effect, Kind, LockName, Mode, Op, OwnerId, Payload,
-    RequestId, Rules, Token,
+    Acquire, Answer, Body, Channel, ClientId, Effect, Fate, Grant, Kind, LockName, Mode, Op,
+    OwnerId, Payload, RequestId, Rules, Share, Token,
 };
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -31,6 +31,16 @@ static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         "reenter",
         "release",
         "renew",
+        "share_acquire",
+        "share_beat",
+        "share_downgrade",
+        "share_force",
+        "share_leave",
+        "share_nudge",
+        "share_place",
+        "share_reenter",
+        "share_release",
+        "share_renew",
         "simple_acquire",
         "simple_force",
         "simple_inspect",
@@ -93,11 +103,45 @@ impl Call {
             rules.bury_ms = number(&own[2]);
         }
         let (base, inbox_prefix) = (Keys::new(&name).base(), inbox_prefix.to_vec());
-        Self { name, rules, op: op(script, own), base, inbox_prefix }
+        // The line of a lock with shares tells its kind.
+        let shared = match words.get(5) {
+            Some(order) if order.starts_with(b"fairlock_rw_order") => Kind::ReadWrite,
+            _ => Kind::Semaphore,
+        };
+        Self { name, rules, op: op(script, shared, own), base, inbox_prefix }
+    }
+
+    /// The messages of an operation, in order. The grants of one client are one message, where several may
+    /// hold the lock.
+    pub(super) fn messages(&self, effects: &[Effect]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut cohorts: Vec<(&Channel, u64, Vec<&Grant>)> = Vec::new();
+        let mut others = Vec::new();
+        for effect in effects {
+            match &effect.payload {
+                Payload::Grant { grant, at_ms } if self.op.is_shared() => {
+                    match cohorts.iter_mut().find(|(to, ..)| *to == &effect.channel) {
+                        Some((_, _, grants)) => grants.push(grant),
+                        None => cohorts.push((&effect.channel, *at_ms, vec![grant])),
+                    }
+                }
+                _ => others.push(self.message(effect)),
+            }
+        }
+        let told = cohorts.into_iter().map(|(channel, at_ms, grants)| {
+            if let [grant] = grants[..] {
+                let payload = Payload::Grant { grant: grant.clone(), at_ms };
+                return self.message(&Effect { channel: channel.clone(), payload });
+            }
+            let Channel::Inbox(client) = channel else { unreachable!("it goes to an inbox") };
+            let one = |it: &&Grant| format!(" {} {} {}", it.request, it.token, it.ttl_ms);
+            let grants: String = grants.iter().map(one).collect();
+            (inbox(&self.inbox_prefix, *client), format!("g2 {at_ms}{grants}").into_bytes())
+        });
+        others.into_iter().chain(told).collect()
     }
 
     /// The channel and the text of a message.
-    pub(super) fn message(&self, effect: &Effect) -> (Vec<u8>, Vec<u8>) {
+    fn message(&self, effect: &Effect) -> (Vec<u8>, Vec<u8>) {
         let channel = match &effect.channel {
             Channel::Inbox(client) => inbox(&self.inbox_prefix, *client),
             Channel::Base => self.base.clone(),
@@ -129,8 +173,23 @@ fn inbox(prefix: &[u8], client: ClientId) -> Vec<u8> {
     [prefix, client.to_string().as_bytes()].concat()
 }
 
-fn op(script: &str, own: &[Vec<u8>]) -> Op {
+/// The share that an argument names.
+fn share(word: &[u8]) -> Share {
+    match word {
+        b"r" => Share::Read,
+        b"w" => Share::Whole,
+        permits => {
+            let mut parts = permits.split(|byte| *byte == b'/').map(|part| number(part) as u32);
+            let (n, limit) = (parts.next(), parts.next());
+            Share::Permits { n: n.expect("permits"), limit: limit.expect("their limit") }
+        }
+    }
+}
+
+/// `shared`: the kind, if the script is for one that several may hold.
+fn op(script: &str, shared: Kind, own: &[Vec<u8>]) -> Op {
     let (kind, what) = match script.split_once('_') {
+        Some(("share", what)) => (shared, what),
         Some(("plain", what)) => (Kind::Plain, what),
         Some(("simple", what)) => (Kind::Simple, what),
         _ => (Kind::Fair, script),
@@ -138,18 +197,22 @@ fn op(script: &str, own: &[Vec<u8>]) -> Op {
     let owner = |at: usize| OwnerId::parse(&own[at]);
     let token = |at: usize| Token::new(number(&own[at])).expect("a token");
     let request = |at: usize| RequestId::parse(&own[at]).expect("a request");
-    match what {
-        "acquire" => Op::Acquire(Acquire {
-            kind,
-            owner: owner(0),
-            request: request(1),
-            lease_ms: number(&own[2]),
-            mode: if own[4].starts_with(b"T") { Mode::Try } else { Mode::Wait },
-            order: own[4].iter().position(u8::is_ascii_digit).map(|at| number(&own[4][at..])),
-            not_after_ms: number(&own[3]),
-            sure: own[4].contains(&b's'),
-            shared_owner: own[4].contains(&b'o'),
-        }),
+    let op = match what {
+        "acquire" => {
+            let acquire = Acquire {
+                kind,
+                owner: owner(0),
+                request: request(1),
+                lease_ms: number(&own[2]),
+                mode: if own[4].starts_with(b"T") { Mode::Try } else { Mode::Wait },
+                order: own[4].iter().position(u8::is_ascii_digit).map(|at| number(&own[4][at..])),
+                not_after_ms: number(&own[3]),
+                sure: own[4].contains(&b's'),
+                shared_owner: own[4].contains(&b'o'),
+            };
+            Op::asks(acquire, own.get(5).map_or(Share::Whole, |word| share(word)))
+        }
+        "downgrade" => Op::Downgrade { owner: owner(0), token: token(1), change: number(&own[2]) },
         "reenter" => Op::Reenter {
             owner: owner(0),
             token: token(1),
@@ -180,7 +243,8 @@ fn op(script: &str, own: &[Vec<u8>]) -> Op {
         "place" => Op::Place { owner: owner(0) },
         "inspect" => Op::Inspect { kind, limit: number(&own[0]) as u32 },
         other => panic!("no script {other}"),
-    }
+    };
+    op.on(kind)
 }
 
 /// A reply under construction.
@@ -231,8 +295,8 @@ impl Reply {
     }
 }
 
-/// The reply of the operation's script.
-pub(super) fn answer(answer: &Answer) -> Vec<u8> {
+/// The reply of the operation's script; of `is_shared`, if it is for a lock that several may hold.
+pub(super) fn answer(answer: &Answer, is_shared: bool) -> Vec<u8> {
     let some =
         |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
     let flag = |flag: bool| u8::from(flag);
@@ -259,9 +323,20 @@ pub(super) fn answer(answer: &Answer) -> Vec<u8> {
         Body::Freed => "freed".into(),
         Body::Nothing => "nothing".into(),
         Body::Nudged => "nudged".into(),
-        Body::Forced { holder, .. } => {
+        Body::Forced { holder, others } => {
             rest.extend(holder.as_ref().map(OwnerId::to_bytes));
-            "forced".into()
+            if is_shared { format!("ended {others}") } else { "forced".into() }
+        }
+        Body::Fates { fates, retry_ms, foreign } => {
+            let fate = |fate: &Fate| match fate {
+                Fate::Queued => "1".to_owned(),
+                Fate::Granted(grant) => {
+                    format!("{} {} {}", grant.request, grant.token, grant.ttl_ms)
+                }
+                Fate::Unknown => "0".to_owned(),
+            };
+            let beat = format!("fates {} {}", some(*retry_ms), flag(*foreign));
+            fates.iter().fold(beat, |words, it| format!("{words} {}", fate(it)))
         }
         Body::Beaten { held, queued, retry_ms, foreign } => {
             let held = held.as_ref().map_or_else(
@@ -285,7 +360,9 @@ pub(super) fn answer(answer: &Answer) -> Vec<u8> {
         }
         other => panic!("no form for {other:?}"),
     };
-    let more = u64::from(answer.removed) * 2 + u64::from(answer.more);
+    let more = u64::from(answer.removed) * 2
+        + u64::from(answer.more)
+        + u64::from(answer.other_limit) * 256;
     let text = format!("{} {more} {words}", answer.now_ms);
     if rest.is_empty() {
         return Reply::default().text(&text).bytes();

@@ -16,11 +16,13 @@
 
 mod actors;
 mod codec;
+mod cohort;
 mod faults;
 mod oracle;
 mod regression;
 mod run;
 mod server;
+mod shared;
 mod twins;
 mod wire;
 mod world;

@@ -1,9 +1,12 @@
 //! The oracle of a run: what the server did, what applications observed, and what must not happen.
 
-use super::server::Standing;
+use super::server::Server;
+use super::shared::{Shared, is_beside};
 use crate::state::hold::Hold;
 use crate::state::standing::GuardState;
-use fairlock_core::{Answer, Body, ClientId, LockName, Op, OwnerId, SimpleValue, Snapshot, Token};
+use fairlock_core::{
+    Answer, Body, ClientId, LockName, Op, OwnerId, Share, SimpleValue, Snapshot, Token,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +35,7 @@ const LINES_MAX: usize = 4_000;
 
 #[derive(Default)]
 pub(super) struct Oracle {
-    clients: BTreeMap<ClientId, usize>,
+    pub(super) clients: BTreeMap<ClientId, usize>,
     /// By client.
     calm: Vec<Calm>,
     server_calm: Calm,
@@ -41,7 +44,7 @@ pub(super) struct Oracle {
     /// If both occur, tokens may start again: only the clock makes them rise after a loss of state.
     has_lost_state: bool,
     clock_went_back: bool,
-    locks: BTreeMap<LockName, LockHistory>,
+    pub(super) locks: BTreeMap<LockName, LockHistory>,
     /// Application tasks that wait for a lock without a timeout, by a number of their own.
     wants: BTreeMap<u64, Want>,
     next_want: u64,
@@ -82,18 +85,20 @@ pub(super) struct Counts {
 }
 
 #[derive(Default)]
-struct LockHistory {
-    waiting: Vec<Waiting>,
+pub(super) struct LockHistory {
+    pub(super) waiting: Vec<Waiting>,
     holder: Option<(OwnerId, u64)>,
-    highest: u64,
+    /// Of one that several may hold.
+    pub(super) shares: Shared,
+    pub(super) highest: u64,
     /// Every token with its owner and its series.
-    minted: BTreeMap<u64, (OwnerId, u32)>,
+    pub(super) minted: BTreeMap<u64, (OwnerId, u32)>,
     /// How often tokens have started again.
-    series: u32,
+    pub(super) series: u32,
     /// The server's last grant, until a guard has resulted from it.
     granted: Option<(u64, usize, Instant)>,
-    /// The last hold of which the application has given back all guards.
-    given: Option<(u64, usize, Instant)>,
+    /// Holds of which the application has given back all guards, by owner, with the token.
+    given: BTreeMap<OwnerId, (u64, usize, Instant)>,
     forced: Option<Instant>,
     /// The latest series and token that wrote to the resource.
     written: (u32, u64),
@@ -107,11 +112,11 @@ struct Want {
     since: Instant,
 }
 
-struct Waiting {
-    owner: OwnerId,
-    peer: usize,
-    order: u64,
-    entered: Instant,
+pub(super) struct Waiting {
+    pub(super) owner: OwnerId,
+    pub(super) peer: usize,
+    pub(super) order: u64,
+    pub(super) entered: Instant,
 }
 
 /// A guard that an application relies on.
@@ -120,6 +125,12 @@ struct Kept {
     peer: usize,
     since: Instant,
     gone: Option<Instant>,
+}
+
+impl Kept {
+    fn share(&self) -> Share {
+        self.hold.acquisition.share()
+    }
 }
 
 impl Oracle {
@@ -225,7 +236,7 @@ impl Oracle {
         }
     }
 
-    fn is_forgiven(&self, name: &LockName) -> bool {
+    pub(super) fn is_forgiven(&self, name: &LockName) -> bool {
         let forced = self.locks.get(name).and_then(|lock| lock.forced);
         let forced = forced.map(|at| at + LEASE_MAX + TOLD_WITHIN);
         self.forgiven_until.max(forced).is_some_and(|until| Instant::now() < until)
@@ -336,26 +347,28 @@ impl Oracle {
                 && !Arc::ptr_eq(&kept.hold, hold)
                 && kept.hold.state() != GuardState::Lost
         });
-        let rivals: Vec<_> = rivals.map(|kept| (kept.peer, kept.hold.token)).collect();
-        if hold.state() != GuardState::Lost && !self.is_forgiven(name) {
-            for (other, of) in rivals {
+        let rivals: Vec<_> =
+            rivals.map(|kept| (kept.peer, kept.hold.token, kept.share())).collect();
+        let has_room = is_beside(hold.acquisition.share(), rivals.iter().map(|rival| rival.2));
+        if hold.state() != GuardState::Lost && !self.is_forgiven(name) && !has_room {
+            for (other, of, _) in rivals {
                 self.violation(format!(
                     "{name}: client {peer} has a guard ({token}) while that of client {other} ({of}) is valid"
                 ));
             }
         }
-        self.seen(name, token);
+        self.seen(name, hold.acquisition.owner(), token);
         let now = Instant::now();
         self.guards.push(Kept { hold: Arc::clone(hold), peer, since: now, gone: None });
     }
 
     /// The application knows of its grant.
-    pub(super) fn seen(&mut self, name: &LockName, token: u64) {
-        if let Some(lock) = self.locks.get_mut(name)
-            && lock.granted.is_some_and(|(granted, ..)| granted == token)
-        {
+    pub(super) fn seen(&mut self, name: &LockName, owner: &OwnerId, token: u64) {
+        let Some(lock) = self.locks.get_mut(name) else { return };
+        if lock.granted.is_some_and(|(granted, ..)| granted == token) {
             lock.granted = None;
         }
+        lock.shares.granted.remove(owner);
     }
 
     /// The application no longer relies on the guard. Returns whether it was undisturbed all the
@@ -367,7 +380,8 @@ impl Oracle {
         let kept = self.guards.remove(at);
         if !self.guards.iter().any(|other| Arc::ptr_eq(&other.hold, hold)) {
             let lock = self.locks.entry(hold.name.clone()).or_default();
-            lock.given = Some((hold.token.get(), kept.peer, Instant::now()));
+            let owner = hold.acquisition.owner().clone();
+            lock.given.insert(owner, (hold.token.get(), kept.peer, Instant::now()));
         }
         let renewed = kept.hold.lease().renewed;
         renewed && self.is_calm(kept.peer, kept.since) && !self.was_forced(&hold.name, kept.since)
@@ -413,22 +427,30 @@ impl Oracle {
         }
     }
 
-    /// Checks what is due. `current` is the token of a lock's hold, if it is held now.
-    pub(super) fn look(&mut self, current: impl Fn(&LockName) -> Option<u64>) {
+    /// Checks what is due.
+    pub(super) fn look(&mut self, server: &Server, now_us: u64) {
         let now = Instant::now();
         let mut found = Vec::new();
         for (name, lock) in &self.locks {
-            let Some((token, peer, at)) = lock.granted else { continue };
-            if current(name) == Some(token) && now - at > WAKE_MAX && self.is_calm(peer, at) {
-                found.push(format!("{name}: client {peer} was not woken for its grant {token}"));
+            let token_of = |name| server.standing(name, now_us).map(|hold| hold.token);
+            let alone = lock.granted.filter(|(token, ..)| token_of(name) == Some(*token));
+            let shares = lock.shares.granted.iter().filter_map(|(owner, granted)| {
+                server.standing_of(name, owner, granted.0, now_us).map(|_| *granted)
+            });
+            for (token, peer, at) in alone.into_iter().chain(shares) {
+                if now - at > WAKE_MAX && self.is_calm(peer, at) {
+                    found
+                        .push(format!("{name}: client {peer} was not woken for its grant {token}"));
+                }
             }
         }
-        self.look_at_locks(now, &current, &mut found);
+        self.look_at_locks(now, server, now_us, &mut found);
         let mut guards = std::mem::take(&mut self.guards);
         for kept in &mut guards {
             let (hold, peer) = (&kept.hold, kept.peer);
             let (name, token) = (&hold.name, hold.token);
-            let has = current(name) == Some(token.get());
+            let owner = hold.acquisition.owner();
+            let has = server.standing_of(name, owner, token.get(), now_us).is_some();
             let believes = hold.state() != GuardState::Lost;
             let lease = hold.lease();
             if has || !believes {
@@ -475,7 +497,7 @@ impl Oracle {
     /// No guard may be valid for longer than the server's hold lasts, to the millisecond, even if
     /// nobody else could get the lock in that time. A hold that the server has lost may be relied
     /// on for a lease.
-    pub(super) fn compare(&mut self, standing: impl Fn(&LockName) -> Option<Standing>) {
+    pub(super) fn compare(&mut self, server: &Server, now_us: u64) {
         let mut found = Vec::new();
         for Kept { hold, peer, .. } in &self.guards {
             let (name, token) = (&hold.name, hold.token.get());
@@ -484,7 +506,7 @@ impl Oracle {
             if believes.is_zero() || hold.state() == GuardState::Lost || self.is_forgiven(name) {
                 continue;
             }
-            let has = standing(name).filter(|has| has.token == token);
+            let has = server.standing_of(name, hold.acquisition.owner(), token, now_us);
             let left = has.map_or(Duration::ZERO, |has| has.left);
             if believes + MARGIN > left {
                 found.push(format!(
@@ -505,21 +527,28 @@ impl Oracle {
     fn look_at_locks(
         &mut self,
         now: Instant,
-        current: &impl Fn(&LockName) -> Option<u64>,
+        server: &Server,
+        now_us: u64,
         found: &mut Vec<String>,
     ) {
         let mut locks = std::mem::take(&mut self.locks);
         for (name, lock) in &mut locks {
-            let token = current(name);
-            lock.free = if token.is_none() { lock.free.or(Some(now)) } else { None };
-            if let Some((given, peer, at)) = lock.given
-                && token == Some(given)
-                && !self.guards.iter().any(|kept| kept.hold.token.get() == given)
-                && now - at > WAKE_MAX
-                && self.is_calm(peer, at)
-            {
-                found
-                    .push(format!("{name}: client {peer} gave {given} back, and it is still held"));
+            lock.free = if server.is_held(name, now_us) { None } else { lock.free.or(Some(now)) };
+            lock.given.retain(|owner, (token, ..)| {
+                server.standing_of(name, owner, *token, now_us).is_some()
+            });
+            for (owner, (given, peer, at)) in &lock.given {
+                let is_kept = |kept: &Kept| {
+                    kept.hold.token.get() == *given && kept.hold.acquisition.owner() == owner
+                };
+                if !self.guards.iter().any(is_kept)
+                    && now - *at > WAKE_MAX
+                    && self.is_calm(*peer, *at)
+                {
+                    found.push(format!(
+                        "{name}: client {peer} gave {given} back, and it is still held"
+                    ));
+                }
             }
         }
         self.locks = locks;

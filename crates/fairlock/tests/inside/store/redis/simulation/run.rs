@@ -257,9 +257,10 @@ impl Run {
                 let name = LockName::new(name.as_bytes()).expect("a name");
                 let Some(lock) = state.server.model.get(&name) else { continue };
                 let keys = lock.snapshot();
-                let waiting = keys.queue.iter().filter(|owner| ours(owner)).count();
-                let held = state.server.standing(&name, now_us).is_some();
-                let holder = keys.hold.keys().chain(keys.scores.keys());
+                let waiting = lock.line().filter(|owner| ours(owner)).count();
+                let held = state.server.is_held(&name, now_us);
+                let shares = lock.shares().into_iter().flat_map(|shares| shares.holds().keys());
+                let holder = keys.hold.keys().chain(keys.scores.keys()).chain(shares);
                 let ours = holder.filter(|owner| ours(owner)).count();
                 if waiting > 0 || held && ours > 0 {
                     left.push(format!("{name}: {waiting} of the living wait, held: {held}"));

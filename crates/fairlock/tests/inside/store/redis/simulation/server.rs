@@ -4,7 +4,8 @@ use super::codec::{self, Call, Reply};
 use super::oracle::Oracle;
 use super::wire::Pipe;
 use fairlock_core::{
-    ClientId, CoreError, LockName, LockState, Model, OwnerId, SimpleValue, World as Presence,
+    ClientId, CoreError, LockName, LockState, Model, OwnerId, Shares, SimpleValue,
+    World as Presence,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -78,6 +79,34 @@ impl Server {
 
     pub(super) fn forget_scripts(&mut self) {
         self.known.clear();
+    }
+
+    /// This hold of an owner, if it stands at that time.
+    pub(super) fn standing_of(
+        &self,
+        name: &LockName,
+        owner: &OwnerId,
+        token: u64,
+        now_us: u64,
+    ) -> Option<Standing> {
+        let Some(shares) = self.shares(name) else {
+            return self.standing(name, now_us).filter(|has| has.token == token);
+        };
+        let held = shares.holds().get(owner)?;
+        let left_us = (held.ends_ms * 1_000).saturating_sub(now_us);
+        let stands = held.token.get() == token && held.ends_ms > now_us / 1_000;
+        stands.then_some(Standing { token, left: Duration::from_micros(left_us) })
+    }
+
+    /// Who has which share of the lock, if several may hold it.
+    pub(super) fn shares(&self, name: &LockName) -> Option<&Shares> {
+        self.model.get(name)?.shares()
+    }
+
+    /// Whether anybody holds the lock.
+    pub(super) fn is_held(&self, name: &LockName, now_us: u64) -> bool {
+        let Some(shares) = self.shares(name) else { return self.standing(name, now_us).is_some() };
+        shares.holds().values().any(|hold| hold.ends_ms > now_us / 1_000)
     }
 
     /// The lock's hold, if it is held at that time.
@@ -175,9 +204,11 @@ impl Server {
         let call = Call::read(script, words);
         let Call { name, op, rules, .. } = &call;
         let presence = Listeners { conns: &self.conns, call: &call };
-        let keys = |lock: &LockState, _: &mut ()| lock.snapshot().clone();
+        let keys = |lock: &LockState, _: &mut ()| {
+            (lock.snapshot().clone(), lock.shares().filter(|_| op.is_shared()).cloned())
+        };
         let applied = self.model.apply_then(now_us, name, op, rules, &presence, keys);
-        let (answer, effects, keys) = match applied {
+        let (answer, effects, (keys, shares)) = match applied {
             Ok(done) => done,
             Err(CoreError::WrongType) => {
                 let bytes = Reply::default().line("-WRONGTYPE a key of another kind").bytes();
@@ -187,10 +218,12 @@ impl Server {
         };
         let by = self.conns.get(&conn).map(|conn| conn.peer);
         oracle.note(|| format!("client {by:?}: {script} {name} {:?}", answer.body));
-        oracle.after(name, op, &answer, &keys);
+        match &shares {
+            Some(shares) => oracle.after_share(name, op, &answer, &keys, shares),
+            None => oracle.after(name, op, &answer, &keys),
+        }
         let mut outputs = Vec::new();
-        for effect in &effects {
-            let (channel, text) = call.message(effect);
+        for (channel, text) in call.messages(&effects) {
             let message = Reply::default().push(3).text("message").bulk(&channel).bulk(&text);
             let bytes = message.bytes();
             for (to, _) in self.conns.iter().filter(|(_, other)| other.channels.contains(&channel))
@@ -198,7 +231,11 @@ impl Server {
                 outputs.push(Output { to: *to, bytes: bytes.clone(), is_message: true });
             }
         }
-        outputs.push(Output { to: conn, bytes: codec::answer(&answer), is_message: false });
+        outputs.push(Output {
+            to: conn,
+            bytes: codec::answer(&answer, op.is_shared()),
+            is_message: false,
+        });
         outputs
     }
 }

@@ -189,16 +189,14 @@ impl State {
 
     pub(super) fn look(&mut self) {
         let now_us = self.now_us();
-        let server = &self.server;
-        self.oracle.look(|name: &LockName| server.standing(name, now_us).map(|hold| hold.token));
+        self.oracle.look(&self.server, now_us);
         self.compare();
     }
 
     /// Compares what guards rely on with what the server has.
     fn compare(&mut self) {
         let now_us = self.now_us();
-        let server = &self.server;
-        self.oracle.compare(|name: &LockName| server.standing(name, now_us));
+        self.oracle.compare(&self.server, now_us);
     }
 
     /// An application got a guard.

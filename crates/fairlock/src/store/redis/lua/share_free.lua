@@ -1,0 +1,34 @@
+-- The common case of acquire: nobody waits, no lease is over, nothing was lost, and the share fits.
+-- KEYS as in share_acquire.lua
+-- ARGV as in share_acquire.lua
+-- Reply as in share_acquire.lua
+if string.find(how, '^%a+$') then
+  -- Of what is there: three are the lock, the leases and the records, if each of them is found below.
+  there = timeout and call('EXISTS', lock, leases, holds, order, KEYS[8], timeout)
+    or call('EXISTS', lock, leases, holds, order, KEYS[8])
+  if there == 0 then
+    taking = rw or n ~= nil and n - limit <= 0
+  elseif there == 3 and share ~= 'w' then
+    local first = call('ZRANGE', leases, '0', '0', 'WITHSCORES')
+    local last = first[2] and first[2] - now_ms >= 0 and call('ZREVRANGE', leases, '0', '0', 'WITHSCORES')
+    -- If the lock is another than that of the leases, their holders are not in it.
+    local known = last and call('HMGET', lock, 'mode', last[1], owner)
+    if known and rw then
+      token, last_end, minting = call('HGET', holds, 'phase'), tonumber(last[2]), false
+      taking = known[1] == 'read' and known[2] and not known[3] and token and #token <= 16
+        and string.find(token, '^%d+$')
+    elseif known and n then
+      local counts = call('HMGET', holds, 'used', 'limit:' .. limit, owner)
+      local found, by = counts[1] or '', counts[2] or '0'
+      if known[1] == 'permits' and known[2] and not known[3] and not counts[3]
+        and string.find(found, '^%d+$') and #found <= 15 and string.find(by, '^%d+$') and #by <= 15 then
+        used, named, last_end = found + 0, by + 0, tonumber(last[2])
+        taking = used + n - limit <= 0
+        -- Somebody holds under another limit.
+        if taking and call('ZCARD', leases) ~= named then more = '256' end
+      end
+    end
+  end
+  if not taking then minting, token, used, named, last_end = true, nil, 0, 0, nil end
+end
+

@@ -1,0 +1,16 @@
+-- When to look again.
+-- KEYS as in share_keys.lua
+-- ARGV as in head.lua
+-- Reply as in head.lua
+-- Milliseconds until something may change without anybody's call, or false.
+local function retry_shares_ms()
+  if waiting == 0 then return false end
+  local till = first_end and first_end + 1
+  if not till and mode then
+    local left = call('PTTL', lock)
+    till = left >= 0 and now + left + 1
+  end
+  if gather and gather > now and gather <= now + HB then till = till and math.min(till, gather) or gather end
+  return till and max(0, till - now)
+end
+

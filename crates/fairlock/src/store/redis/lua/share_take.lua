@@ -1,0 +1,36 @@
+-- Takes a share, beside a last lease that ends at last_end, if there is one.
+-- KEYS as in share_acquire.lua
+-- ARGV as in share_acquire.lua
+-- Reply as in share_acquire.lua
+if minting then token = minted end
+local ends, record = now + lease, request .. ' ' .. token .. ' 0 1 ' .. share
+if share == 'w' then
+  call('HSET', lock, 'mode', 'write', owner .. ':write', '1')
+  call('HSET', holds, owner, record)
+elseif share == 'r' then
+  if minting then
+    call('HSET', lock, 'mode', 'read', owner, '1')
+    call('HSET', holds, owner, record, 'phase', token)
+  else
+    call('HSET', lock, owner, '1')
+    call('HSET', holds, owner, record)
+  end
+  call('SET', timeout, '1', 'PXAT', ends) -- by which Java takes a reader for alive
+else
+  call('HSET', lock, 'mode', 'permits', owner, n)
+  call('HSET', holds, owner, record, 'used', used + n, 'limit:' .. limit, named + 1)
+end
+call('ZADD', leases, ends, owner)
+if not last_end then
+  call('PEXPIREAT', lock, ends)
+  call('PEXPIREAT', leases, kept_until(ends))
+  call('PEXPIREAT', holds, kept_until(ends))
+elseif ends > last_end then
+  -- Beside Java the life of the lock may be longer already.
+  if not rw or call('PTTL', lock) < ends - now then call('PEXPIREAT', lock, ends) end
+  if kept_until(ends) ~= kept_until(last_end) then
+    call('PEXPIREAT', leases, kept_until(ends))
+    call('PEXPIREAT', holds, kept_until(ends))
+  end
+end
+do return now_ms .. ' ' .. more .. ' granted ' .. token .. ' ' .. lease end
