@@ -405,6 +405,10 @@ impl Hold {
     /// When to look at it after it got its whole lease at `sent_ns`.
     fn next_look(&self, sent_ns: u64) -> u64 {
         match self.lease.renewed {
+            // Every third of a lease of 30 s is often enough, too.
+            true if self.lease.may_be_cut => {
+                self.soon(sent_ns, (self.lease.ms / 3).min(KEPT_UP_EVERY_MS))
+            }
             true => self.soon(sent_ns, self.lease.ms / 3),
             false if self.is_kept_up(sent_ns) => self.soon(sent_ns, KEPT_UP_EVERY_MS),
             false => self.valid_until_ns,
@@ -547,6 +551,18 @@ mod tests {
         assert_eq!(hold.renewed(10 * SECOND, 10 * SECOND, 50_000), Some(20 * SECOND));
         assert_eq!(hold.renewed(31 * SECOND, 31 * SECOND, 29_000), Some(hold.valid_until_ns()));
         assert!(hold.look(31 * SECOND).is_some_and(|look| !look.renew));
+    }
+
+    /// R2 of the trial on shares: Redisson's watchdog had cut the lock to 30 s, and died; ours came
+    /// every 40 s.
+    #[test]
+    fn a_long_lease_that_is_renewed_is_kept_up_too() {
+        let long = Lease { ms: 120_000, may_be_cut: true, ..LEASE };
+        let mut hold = Hold::new(long, valid_until_ns(0, 120_000));
+        assert_eq!(hold.watched(0, true), 10 * SECOND);
+        assert_eq!(hold.renewed(10 * SECOND, 10 * SECOND, 120_000), Some(20 * SECOND));
+        let mut short = Hold::new(Lease { ms: 6_000, ..long }, valid_until_ns(0, 6_000));
+        assert_eq!(short.watched(0, true), 2 * SECOND);
     }
 
     #[test]

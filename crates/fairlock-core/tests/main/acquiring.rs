@@ -276,7 +276,7 @@ impl Play {
         // What became of a request whose reply says something else is unknown.
         let granted = matches!(body, Body::Granted { .. } | Body::Queued { .. });
         known.effect |= granted || !understood;
-        self.input(which, |it| it.answered(at, number, body, base_ns))
+        self.input(which, |it| it.answered(at, number, (body, how & 1 == 1), base_ns))
     }
 
     /// What is under way ends.
@@ -391,7 +391,7 @@ impl Play {
         let body = Body::Granted { token: token(), ttl_ms: LEASE_MS };
         let before = self.all[which].it.clone();
         match how % 8 {
-            0 => self.input(which, |it| it.answered(at, number, body, at.ns))?,
+            0 => self.input(which, |it| it.answered(at, number, (body, false), at.ns))?,
             1 => self.input(which, |it| it.rested(at, number))?,
             2 => self.input(which, |it| it.listened(at, number))?,
             3 => self.fail(which, number, how)?,

@@ -306,7 +306,7 @@ impl Client {
             About::Nobody => {}
             About::Ask(attempt, number) => {
                 let body = self.flawed(&call.op, body);
-                self.asked(now, attempt, number, body, call.sent);
+                self.asked(now, attempt, number, (body, answer.more), call.sent);
             }
             About::Confirm(attempt, number) => {
                 self.confirmed(now, attempt, number, body, call.sent);

@@ -8,6 +8,10 @@ use std::time::Duration;
 /// How often a request is sent while the server calls it too late, because its clock was misjudged.
 const LATE_MAX: u32 = 3;
 
+/// How often a try is sent again because the store has dead waiters left to remove. Each call removes
+/// up to 64, so a free lock is found behind a thousand of them.
+const TRIES_BEHIND_DEAD_MAX: u32 = 16;
+
 /// First and longest pause before asking again for an owner whose former hold is still being given
 /// up.
 const GIVEN_UP_PAUSE: (Duration, Duration) =
@@ -59,6 +63,8 @@ pub(super) struct Ask {
     until_ns: u64,
     /// How often it came too late.
     late: u32,
+    /// How often it was sent again because dead waiters remain.
+    behind_dead: u32,
     retry: Retry,
     /// The pause before it is sent again because of a former hold of the owner.
     former_pause: Duration,
@@ -136,6 +142,7 @@ impl<E> Acquiring<E> {
         self.send(Ask {
             until_ns: at.after_ms(self.wanted.store_timeout_ms),
             late: 0,
+            behind_dead: 0,
             retry: Retry::FIRST,
             former_pause: GIVEN_UP_PAUSE.0,
             now: Now::Call,
@@ -148,8 +155,15 @@ impl<E> Acquiring<E> {
         self.begin(Work::Send { at_once: false })
     }
 
-    /// The store has answered the copy of this number, which was sent at `sent_ns`.
-    pub fn answered(&mut self, at: At, number: u32, body: Body, sent_ns: u64) -> Step<E> {
+    /// The store has answered the copy of this number, which was sent at `sent_ns`; `more` says
+    /// whether dead waiters remain.
+    pub fn answered(
+        &mut self,
+        at: At,
+        number: u32,
+        (body, more): (Body, bool),
+        sent_ns: u64,
+    ) -> Step<E> {
         self.input(|it| match it.phase {
             _ if number != it.number => Step::Wait,
             Phase::AtOnce => match it.acquisition.acquired(body) {
@@ -169,12 +183,20 @@ impl<E> Acquiring<E> {
                     Step::Draw
                 }
             },
-            Phase::Asking(ask) if ask.now == Now::Call => it.understand(at, ask, body, sent_ns),
+            Phase::Asking(ask) if ask.now == Now::Call => {
+                it.understand(at, ask, (body, more), sent_ns)
+            }
             _ => Step::Wait,
         })
     }
 
-    fn understand(&mut self, at: At, mut ask: Ask, body: Body, sent_ns: u64) -> Step<E> {
+    fn understand(
+        &mut self,
+        at: At,
+        mut ask: Ask,
+        (body, more): (Body, bool),
+        sent_ns: u64,
+    ) -> Step<E> {
         let answer = match self.acquisition.acquired(body) {
             Ok(Acquired::Queued { .. }) if self.is_try() => Err(Refused::Mismatch),
             answer => answer,
@@ -218,6 +240,13 @@ impl<E> Acquiring<E> {
                 let pause = ask.former_pause;
                 ask.former_pause = (2 * pause).min(GIVEN_UP_PAUSE.1);
                 self.pause(ask, pause)
+            }
+            // The store removes so many dead waiters in one call; behind them the lock may be free.
+            Acquired::Taken { .. }
+                if more && self.is_try() && ask.behind_dead < TRIES_BEHIND_DEAD_MAX =>
+            {
+                ask.behind_dead += 1;
+                self.send(ask)
             }
             _ if self.has_queue() || !waits => self.leave(at, End::Nothing),
             Acquired::Taken { ttl_ms, foreign } => {
@@ -285,6 +314,7 @@ impl<E> Acquiring<E> {
         let ask = Ask {
             until_ns: 0,
             late: 0,
+            behind_dead: 0,
             retry: Retry::FIRST,
             former_pause: GIVEN_UP_PAUSE.0,
             now: Now::Pacing,

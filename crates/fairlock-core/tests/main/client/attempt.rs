@@ -307,7 +307,14 @@ impl Client {
         }
     }
 
-    pub(super) fn asked(&mut self, now: u64, number: u64, work: u32, body: Body, sent: u64) {
+    pub(super) fn asked(
+        &mut self,
+        now: u64,
+        number: u64,
+        work: u32,
+        (body, more): (Body, bool),
+        sent: u64,
+    ) {
         let eras = Eras(self.hearing, self.hearing);
         if let Some(attempt) = self.attempt(number)
             && matches!(body, Body::Granted { .. })
@@ -316,7 +323,7 @@ impl Client {
             // Counted from the sending: the server's clock does not enter into it.
             attempt.rests_on = eras;
         }
-        self.input(now, number, |it, at| it.answered(at, work, body, ns(sent)));
+        self.input(now, number, |it, at| it.answered(at, work, (body, more), ns(sent)));
     }
 
     pub(super) fn confirmed(&mut self, now: u64, number: u64, work: u32, body: Body, sent: u64) {

@@ -92,7 +92,7 @@ fn at_once(context: &Context, wanted: &Request, machine: &mut Acquiring<Error>) 
         Some(Ok(reply)) => {
             context.note_time(&reply);
             let at = At { ns: reply.sent.nanos(), connected: true };
-            machine.answered(at, number, reply.answer.body, at.ns)
+            machine.answered(at, number, (reply.answer.body, reply.answer.more), at.ns)
         }
         Some(Err(failure)) => machine.failed(wanted.at(context), number, errors::failure(failure)),
         None => machine.not_at_once(wanted.at(context), number),

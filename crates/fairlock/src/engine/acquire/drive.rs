@@ -294,7 +294,12 @@ impl<'a> Driver<'a> {
                     observe::granted(wanted.what(), Way::Request);
                 }
                 let sent = reply.sent.nanos();
-                let step = self.course.machine.answered(at, number, reply.answer.body, sent);
+                let step = self.course.machine.answered(
+                    at,
+                    number,
+                    (reply.answer.body, reply.answer.more),
+                    sent,
+                );
                 if let Some(seat) =
                     wanted.seat.as_ref().filter(|_| self.course.machine.was_answered())
                 {

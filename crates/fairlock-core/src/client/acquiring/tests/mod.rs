@@ -145,9 +145,16 @@ impl Play {
         }
     }
 
+    /// A try is told that the lock is taken, and that dead waiters remain.
+    fn answer_behind_dead(&mut self, ms: u64) -> &mut Self {
+        let number = self.it.number;
+        let busy = (Body::Busy { ttl_ms: None }, true);
+        self.give(|it| it.answered(at(ms), number, busy, ns(ms)))
+    }
+
     fn answer(&mut self, ms: u64, body: Body) -> &mut Self {
         let number = self.it.number;
-        self.give(|it| it.answered(at(ms), number, body, ns(ms)))
+        self.give(|it| it.answered(at(ms), number, (body, false), ns(ms)))
     }
 
     fn fail(&mut self, ms: u64, failure: Failure<Error>) -> &mut Self {
@@ -507,7 +514,7 @@ fn a_lease_that_is_over_twice_before_it_can_be_used_is_too_short() {
     // A lock without a queue has no place to return to.
     let mut play = Play::asks(Wanted { kind: Kind::Plain, ..lease });
     let (number, late) = (play.it.number, at(500));
-    play.give(|it| it.answered(late, number, granted(100), ns(0))).leaves(500, false);
+    play.give(|it| it.answered(late, number, (granted(100), false), ns(0))).leaves(500, false);
     assert_eq!(play.takes_back(), (only(BURIED), false));
     play.fails(Reason::LeaseTooShort(1));
 }
@@ -585,7 +592,7 @@ fn what_former_work_says_is_ignored() {
     let first = play.it.number;
     play.fail(1, silence(true)).rest(2).rest(3).sends();
     let before = play.it.clone();
-    play.give(|it| it.answered(at(4), first, granted(LEASE_MS), ns(4)));
+    play.give(|it| it.answered(at(4), first, (granted(LEASE_MS), false), ns(4)));
     assert_eq!(play.last, Step::Wait);
     play.give(|it| it.failed(at(4), first, silence(false)));
     play.give(|it| it.rested(at(4), first));
@@ -630,4 +637,21 @@ fn a_grant_of_a_former_round_is_ignored() {
     play.give(|it| it.granted(at(9_000), request(1), grant(1, LEASE_MS), ns(9_000)));
     play.give(|it| it.wait_failed(at(9_000), request(1), "silence"));
     assert_eq!((&play.last, play.it), (&Step::Wait, before));
+}
+
+/// R8 of the trial on shares, of fair locks too: the first try after the death of more than 64 waiters
+/// got nothing, because one call of the store removes no more.
+#[test]
+fn a_try_looks_behind_more_dead_waiters_than_one_call_removes() {
+    let mut play = Play::asks(Wanted { mode: Mode::Try, ..wanted(Kind::Fair) });
+    play.answer_behind_dead(1).sends();
+    play.answer(2, granted(LEASE_MS)).leaves(2, false).held();
+
+    // However long the store goes on like that.
+    let mut play = Play::asks(Wanted { mode: Mode::Try, ..wanted(Kind::Fair) });
+    for ms in 1..=16 {
+        play.answer_behind_dead(ms).sends();
+    }
+    play.answer_behind_dead(17).leaves(17, false);
+    assert_eq!(play.last, Step::Done(Outcome::None));
 }
