@@ -87,8 +87,7 @@ fn long_lines_agree() {
                     play(&mut run, &Op::AcquireShare(Box::new(ShareAcquire { acquire, share })));
                 }
                 for _ in 0..4 {
-                    let holds = run.dump().holds;
-                    let (owner, hold) = holds.into_iter().next().expect("somebody holds");
+                    let Some((owner, hold)) = run.dump().holds.into_iter().next() else { break };
                     let release =
                         Op::Release { kind, owner, token: hold.token, keep: 0, change: 1 };
                     let mut more = play(&mut run, &release);
