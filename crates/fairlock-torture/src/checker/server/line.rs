@@ -241,7 +241,8 @@ impl Line {
                 if let Some(pair) = pairs().find(|pair| pair[0] == "mode") {
                     self.mode = Some(pair[1].to_owned());
                 }
-                for pair in pairs().filter(|pair| pair[0] != "mode") {
+                // What makes a table of a list has no value, and goes in the same script (share_wide.lua).
+                for pair in pairs().filter(|pair| pair[0] != "mode" && !pair[1].is_empty()) {
                     self.hold(pair[0], number(pair[1]).unwrap_or(0), changes);
                 }
             }

@@ -111,7 +111,7 @@ macro_rules! share_script {
     };
     ($($before:ident)* ; $($after:ident)*) => {
         script!(settings share_keys share_kept rare {
-            share_facts fn write_token(minted) { write_token } share_holds share_line $($before)*
+            share_wide share_many share_facts fn write_token(minted) { write_token } share_holds share_line $($before)*
             if serving { share_over if crowded { share_serve } } share_write share_tidy $($after)* share_end
         })
     };
@@ -119,8 +119,8 @@ macro_rules! share_script {
 
 static SHARE_ACQUIRE: Script = script!(
     settings share_keys share_kept ask share_ask common share_free
-    if taking { mint if minting { write_token } share_take } common share_enter rare {
-        share_facts fn write_token(minted) { write_token } share_holds share_line share_heard share_retry share_acquire
+    if taking { mint if minting { write_token } share_take } share_wide common share_enter rare {
+        share_many share_facts fn write_token(minted) { write_token } share_holds share_line share_heard share_retry share_acquire
         if serving { share_over if crowded { share_serve } } share_acquired share_write share_answer share_end
     }
 );
@@ -137,9 +137,11 @@ static SHARE_REENTER: Script =
     share_script!(share_hold_of share_count share_reenter share_reply share_end);
 static SHARE_RELEASE: Script = script!(
     settings share_keys share_kept share_heirs common share_release_alone common share_heir
-    if heir { mint write_token share_grant share_handed } rare {
-        share_facts fn write_token(minted) { write_token } share_holds share_line share_hold_of share_count share_release
-        if serving { share_over if crowded { share_serve } } share_write share_tidy share_reply share_end
+    if heir { mint write_token share_grant share_handed }
+    if reads { fn cohort() { share_wide share_many share_cohort mint write_token share_readers } share_to_readers } rare {
+        share_wide share_many share_facts fn write_token(minted) { write_token } share_holds share_line share_hold_of
+        share_count share_release if serving { share_over if crowded { share_serve } } share_write share_tidy share_reply
+        share_end
     }
 );
 static SHARE_RENEW: Script = share_script!(

@@ -57,6 +57,10 @@ if not hold and not trying and not got then
     waiting = waiting + call('ZADD', order, string.format('%.0f', number), owner)
     call('HSET', state, owner, record, 'given', notes[5])
   end
+  if waiting == WIDE then
+    call('HSET', state, FILLER, '')
+    call('HDEL', state, FILLER)
+  end
   length, caller, calling, serving = waiting, owner, sub(owner, 1, 36), true
   local beat = tonumber(call('ZSCORE', beats, calling) or nil)
   local fresh = beat and beat <= now and now - beat < HB / 2

@@ -39,14 +39,19 @@ if ends and ends[2] and ends[2] - now >= 0 and call('EXISTS', KEYS[8], KEYS[9], 
       if call('ZADD', order, 'NX', number, owner) == 1 then
         local is_sure = string.find(how, 's', 1, true) and ' 1 ' or ' 0 '
         call('HSET', state, owner, request .. ' ' .. lease .. is_sure .. share, 'given', number)
+        if length == WIDE then
+          call('HSET', state, FILLER, '')
+          call('HDEL', state, FILLER)
+        end
         if not fresh then
           call('ZREMRANGEBYSCORE', beats, '-inf', '(' .. now - max(BEATS_KEPT, 2 * D))
           call('ZADD', beats, now_ms, client)
         end
-        call('PEXPIREAT', state, now + REGISTRY_TTL)
+        local till = now + REGISTRY_TTL .. ''
+        call('PEXPIREAT', state, till)
         if not fresh or length == 1 then
-          call('PEXPIREAT', order, now + REGISTRY_TTL)
-          call('PEXPIREAT', beats, now + REGISTRY_TTL)
+          call('PEXPIREAT', order, till)
+          call('PEXPIREAT', beats, till)
         end
         return now_ms .. ' ' .. more .. ' queued ' .. number .. ' ' .. ends[2] + 1 - now .. ' 0 ' .. length
       end

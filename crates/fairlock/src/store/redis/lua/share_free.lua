@@ -9,7 +9,11 @@ if string.find(how, '^%a+$') then
   if there == 0 then
     taking = rw or n ~= nil and n - limit <= 0
   elseif there == 3 and share ~= 'w' then
-    local first = call('ZRANGE', leases, '0', '0', 'WITHSCORES')
+    -- First what most often is in the way.
+    local counts = n and call('HMGET', holds, 'used', 'limit:' .. limit, owner)
+    local found, by = counts and counts[1] or '', counts and counts[2] or '0'
+    local may = rw or n and not counts[3] and string.find(found, '^%d+$') and #found <= 15 and found + n - limit <= 0
+    local first = may and call('ZRANGE', leases, '0', '0', 'WITHSCORES') or {}
     local last = first[2] and first[2] - now_ms >= 0 and call('ZREVRANGE', leases, '0', '0', 'WITHSCORES')
     -- If the lock is another than that of the leases, their holders are not in it.
     local known = last and call('HMGET', lock, 'mode', last[1], owner)
@@ -17,16 +21,10 @@ if string.find(how, '^%a+$') then
       token, last_end, minting = call('HGET', holds, 'phase'), tonumber(last[2]), false
       taking = known[1] == 'read' and known[2] and not known[3] and token and #token <= 16
         and string.find(token, '^%d+$')
-    elseif known and n then
-      local counts = call('HMGET', holds, 'used', 'limit:' .. limit, owner)
-      local found, by = counts[1] or '', counts[2] or '0'
-      if known[1] == 'permits' and known[2] and not known[3] and not counts[3]
-        and string.find(found, '^%d+$') and #found <= 15 and string.find(by, '^%d+$') and #by <= 15 then
-        used, named, last_end = found + 0, by + 0, tonumber(last[2])
-        taking = used + n - limit <= 0
-        -- Somebody holds under another limit.
-        if taking and call('ZCARD', leases) ~= named then more = '256' end
-      end
+    elseif known and known[1] == 'permits' and known[2] and not known[3] and string.find(by, '^%d+$') and #by <= 15 then
+      used, named, last_end, taking = found + 0, by + 0, tonumber(last[2]), true
+      -- Somebody holds under another limit.
+      if call('ZCARD', leases) ~= named then more = '256' end
     end
   end
   if not taking then minting, token, used, named, last_end = true, nil, 0, 0, nil end

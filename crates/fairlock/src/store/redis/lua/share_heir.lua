@@ -10,6 +10,7 @@ if waits > 0 and (sole or beside and n) and not exhausted then
   local request, lease, sure, wish = string.match(known[1] or '', '^(%x+) ([1-9]%d*) ([01]) (%S+)$')
   local client = head and sub(head, 1, 36)
   local beat = request and #request == 32 and #lease <= 12 and not known[2] and call('ZSCORE', beats, client)
+  reads = sole and share == 'w' and wish == 'r'
   local age, fits, heir_n, heir_limit = beat and now - beat, wish == 'w', nil, nil
   if fits and next_one then fits = string.find(known[3] or '', '^%x+ [1-9]%d* [01] [rw]$') ~= nil end
   if age and n then
@@ -28,7 +29,7 @@ if waits > 0 and (sole or beside and n) and not exhausted then
   if fits and age and age >= 0 and age <= D
     and (not presence or sure == '1' or call('PUBSUB', 'NUMSUB', inbox_prefix .. client)[2] > 0) then
     heir, heir_beat, heir_request, heir_lease, heir_share = head, beat, request, lease, wish
-    if n then used = (sole and 0 or used) + heir_n end
+    if n then used = sole and heir_n or used + heir_n end
     -- Works without free memory, and so does everything after it.
     if sole and share == 'r' then
       call('DEL', lock, leases, holds, tagged .. ':' .. owner .. ':rwlock_timeout:1')

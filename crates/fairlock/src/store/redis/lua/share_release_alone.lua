@@ -59,8 +59,9 @@ end
 local function keep_leases(last_end)
   if last_end ~= former_end then call('PEXPIREAT', lock, max(last_end, now + 1)) end
   if not former_end or kept_until(last_end) ~= kept_until(former_end) then
-    call('PEXPIREAT', leases, kept_until(last_end))
-    call('PEXPIREAT', holds, kept_until(last_end))
+    local kept = kept_until(last_end) .. ''
+    call('PEXPIREAT', leases, kept)
+    call('PEXPIREAT', holds, kept)
   end
 end
 

@@ -4,6 +4,8 @@
 -- Reply as in share_acquire.lua
 if minting then token = minted end
 local ends, record = now + lease, request .. ' ' .. token .. ' 0 1 ' .. share
+-- A server makes a text of a number with each use, for as much as a small command.
+local till, kept = ends .. '', kept_until(ends)
 if share == 'w' then
   call('HSET', lock, 'mode', 'write', owner .. ':write', '1')
   call('HSET', holds, owner, record)
@@ -15,22 +17,24 @@ elseif share == 'r' then
     call('HSET', lock, owner, '1')
     call('HSET', holds, owner, record)
   end
-  call('SET', timeout, '1', 'PXAT', ends) -- by which Java takes a reader for alive
+  call('SET', timeout, '1', 'PXAT', till) -- by which Java takes a reader for alive
 else
   call('HSET', lock, 'mode', 'permits', owner, n)
   call('HSET', holds, owner, record, 'used', used + n, 'limit:' .. limit, named + 1)
 end
-call('ZADD', leases, ends, owner)
+call('ZADD', leases, till, owner)
 if not last_end then
-  call('PEXPIREAT', lock, ends)
-  call('PEXPIREAT', leases, kept_until(ends))
-  call('PEXPIREAT', holds, kept_until(ends))
+  kept = kept .. ''
+  call('PEXPIREAT', lock, till)
+  call('PEXPIREAT', leases, kept)
+  call('PEXPIREAT', holds, kept)
 elseif ends > last_end then
   -- Beside Java the life of the lock may be longer already.
-  if not rw or call('PTTL', lock) < ends - now then call('PEXPIREAT', lock, ends) end
-  if kept_until(ends) ~= kept_until(last_end) then
-    call('PEXPIREAT', leases, kept_until(ends))
-    call('PEXPIREAT', holds, kept_until(ends))
+  if not rw or call('PTTL', lock) < ends - now then call('PEXPIREAT', lock, till) end
+  if kept ~= kept_until(last_end) then
+    kept = kept .. ''
+    call('PEXPIREAT', leases, kept)
+    call('PEXPIREAT', holds, kept)
   end
 end
 do return now_ms .. ' ' .. more .. ' granted ' .. token .. ' ' .. lease end

@@ -20,14 +20,9 @@ if granted > 0 then
     end
   end
   lock_fields[2] = mode
-  fields = fields + call('HSET', lock, unpack(lock_fields))
-  call('HSET', holds, unpack(records))
-  -- The last first: in a small set with equal scores each is then put before the others, and not behind all of them.
-  local pairs_of = {}
-  for at = 1, 2 * granted, 2 do
-    pairs_of[2 * granted - at], pairs_of[2 * granted - at + 1] = ends_of[at], ends_of[at + 1]
-  end
-  leased = leased + call('ZADD', leases, unpack(pairs_of))
+  fields = fields + set_many(lock, lock_fields, granted)
+  set_many(holds, records, granted)
+  leased = leased + add_many(ends_of, granted)
   if mode == 'read' then
     for at = 1, 2 * granted, 2 do keep_for_java(ends_of[at + 1], ends_of[at]) end
   end
