@@ -94,6 +94,8 @@ fn replied(reply: &Value, cast: &Cast) -> Json {
             if text.starts_with('<') { text.into() } else { (*number).into() }
         }
         Value::Array(elements) => elements.iter().map(|element| replied(element, cast)).collect(),
+        // Before Redis 7 the error of a command stands within one of the script.
+        Value::Error(error) if error.contains("WRONGTYPE") => json!({ "error": "WRONGTYPE" }),
         Value::Error(error) => json!({ "error": error.split(' ').next() }),
         text => cast.blank(text.text()).into(),
     }
