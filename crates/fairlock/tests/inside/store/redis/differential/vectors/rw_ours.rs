@@ -314,7 +314,7 @@ fn beating() -> Vec<Case> {
                 s.waits("<ours2>", "w");
                 s.at(-5500);
                 s.waits("<me>", "r");
-                s.at(-2000);
+                s.at(-3000);
                 s.beats("<me>");
             },
         )

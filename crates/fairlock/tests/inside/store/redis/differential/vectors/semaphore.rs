@@ -237,7 +237,7 @@ fn waiting() -> Vec<Case> {
             s.waits("<ours2>", "2/3");
             s.at(-5500);
             s.waits("<ours3>", "1/3");
-            s.at(-2000);
+            s.at(-3000);
             s.beats("<ours3>");
         })
         .listening(&["ours3"])
