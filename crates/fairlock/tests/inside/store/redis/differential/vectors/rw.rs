@@ -418,13 +418,13 @@ fn looking() -> Vec<Case> {
         })
         .java("writeLock.isLocked"),
         case("read-is-held-by-me", "The caller reads.", |s| {
-            s.java_reads("<me>", 1, "20000", "20000")
+            s.java_reads("<me>", 1, "20000", "20000");
         })
         .java("readLock.isHeldByCurrentThread"),
         case("write-is-held-by-me", "The caller writes.", |s| s.java_writes("<me>", 1, "20000"))
             .java("writeLock.isHeldByCurrentThread"),
         case("read-hold-count", "The caller reads twice.", |s| {
-            s.java_reads("<me>", 2, "20000", "20000")
+            s.java_reads("<me>", 2, "20000", "20000");
         })
         .java("readLock.holdCount"),
         case("write-hold-count", "The caller writes twice.", |s| s.java_writes("<me>", 2, "20000"))
@@ -481,7 +481,7 @@ fn waiting() -> Vec<Case> {
         )
         .java_part(json!({ "does": { "advance_ms": 5001 } })),
         case("gives-up", "A timed wait is over: nothing of it is left.", |s| {
-            s.java_writes("<first>", 1, LEASE)
+            s.java_writes("<first>", 1, LEASE);
         })
         .java_part(json!({
             "under_way": { "call": "readLock.tryLock", "args": [1000, 5000] },
