@@ -98,6 +98,10 @@ pub enum Kind {
     Spin,
     NonReentrant,
     NonReentrantFair,
+    /// `getReadWriteLock(name).readLock()`.
+    Read,
+    /// Its `writeLock()`.
+    Write,
 }
 
 /// A lock object used by one thread.
@@ -535,6 +539,8 @@ impl Kind {
             Self::Spin => "spin",
             Self::NonReentrant => "nonreentrant",
             Self::NonReentrantFair => "nonreentrant-fair",
+            Self::Read => "read",
+            Self::Write => "write",
         }
     }
 }

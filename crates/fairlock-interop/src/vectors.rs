@@ -12,7 +12,7 @@ use fairlock_testkit::vectors::{
 };
 use serde_json::{Value, json};
 
-use crate::java::{Call, Java, JavaLock, Kind, SOON, Settings};
+use crate::java::{Call, Java, JavaOwner, Kind, SOON, Settings};
 use crate::version::Version;
 
 /// A state that is stable for this long will not be changed any more by the call.
@@ -70,17 +70,17 @@ impl Recorder {
         }
         let client = self.java.client(self.bench.server().addr(), settings).await;
         let owner = client.owner("t").await;
-        let lock = owner.lock(kind(&vector.object), LOCK);
+        let call = |part: &Value| call(&owner, &vector.object, part);
         let cast = Cast::new(vector, &owner.id);
 
         let mut under_way = None;
         if !part["earlier"].is_null() {
-            call(&lock, &part["earlier"]).value().await;
+            call(&part["earlier"]).value().await;
         }
         if !part["under_way"].is_null() {
             self.bench.set(&[&model::waiting(vector)], &cast);
             let scripts = self.bench.server().script_calls();
-            under_way = Some(call(&lock, &part["under_way"]));
+            under_way = Some(call(&part["under_way"]));
             self.until_it_waits(&cast, scripts, &vector.name).await;
         }
         self.bench.set(&[vector.before()], &cast);
@@ -93,7 +93,7 @@ impl Recorder {
             let text = |json: &Value| cast.fill(json.as_str().expect("a text"));
             self.bench.call(&["PUBLISH", &text(channel), &text(payload)]);
         } else if !does["call"].is_null() {
-            under_way = Some(call(&lock, does));
+            under_way = Some(call(does));
         }
         let has_returned_after = match &under_way {
             Some(_) if !does["call"].is_null() => WAITS_AFTER,
@@ -210,13 +210,18 @@ fn kind(object: &str) -> Kind {
     }
 }
 
-fn call(lock: &JavaLock, call: &Value) -> Call {
+fn call(owner: &JavaOwner, object: &str, call: &Value) -> Call {
     let words = call["args"].as_array().into_iter().flatten().map(|word| match word {
         Value::String(text) => text.clone(),
         number => number.to_string(),
     });
     let name = call["call"].as_str().expect("a call has a name");
-    lock.call_with(name, &words.collect::<Vec<_>>())
+    let (kind, name) = match name.split_once('.') {
+        Some(("readLock", name)) => (Kind::Read, name),
+        Some(("writeLock", name)) => (Kind::Write, name),
+        _ => (kind(object), name),
+    };
+    owner.lock(kind, LOCK).call_with(name, &words.collect::<Vec<_>>())
 }
 
 /// Adds what this version did to the Java part of the file, next to the results of other versions.

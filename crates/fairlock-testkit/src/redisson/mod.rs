@@ -329,6 +329,8 @@ impl Subscription {
         let payload = String::from_utf8_lossy(payload);
         match payload.parse::<i64>() {
             Ok(0) => self.permits += 1,
+            // It wakes all who wait for a read-write lock.
+            Ok(1) if channel.starts_with("redisson_rwlock:") => self.permits += 1,
             Ok(_) => {}
             Err(error) => panic!("{payload:?} on {channel}: {error}"),
         }

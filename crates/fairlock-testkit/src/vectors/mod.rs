@@ -94,6 +94,8 @@ impl Vector {
     ///
     /// If the file cannot be written.
     pub fn write(&self) {
+        let folder = folder().join(&self.object);
+        fs::create_dir_all(folder).expect("the source tree is ours");
         fs::write(self.path(), print(&self.json)).expect("the source tree is ours");
     }
 

@@ -24,9 +24,13 @@ pub fn play(bench: &mut Bench, vector: &Vector, rules: Version, expected: &Outco
     let cast = Cast::new(vector, &client.owner(ID));
     bench.clear();
 
-    let is_void = java["under_way"]["call"].as_str().is_some_and(|name| name.starts_with("lock"));
+    let is_void = !java["under_way"].is_null() && name(&java["under_way"]).starts_with("lock");
     let took = if is_void { "-" } else { "true" };
-    let mut caller = Caller { kind: vector.object.clone(), took, java: Java::Free(client) };
+    let calls = ["under_way", "earlier", "does"].into_iter().map(|part| &java[part]["call"]);
+    // Of a read-write lock all calls of a vector are of one half.
+    let half = calls.filter_map(Json::as_str).find_map(|call| call.split_once("Lock."));
+    let kind = half.map_or(vector.object.as_str(), |(half, _)| half).to_owned();
+    let mut caller = Caller { kind, took, java: Java::Free(client) };
     if !java["under_way"].is_null() {
         bench.set(&[&waiting(vector)], &cast);
         caller.begins(&java["under_way"]);
@@ -46,7 +50,7 @@ pub fn play(bench: &mut Bench, vector: &Vector, rules: Version, expected: &Outco
         returns = caller.goes_on(true);
     } else if does["renewal"] == true {
         let timeout = java["settings"]["lockWatchdogTimeout"].as_i64();
-        caller.client().renew_for(LOCK, ID, timeout.unwrap_or(WATCHDOG_LEASE_MS));
+        caller.renews(timeout.unwrap_or(WATCHDOG_LEASE_MS));
     } else {
         returns = caller.calls(does);
     }
@@ -65,7 +69,12 @@ pub fn play(bench: &mut Bench, vector: &Vector, rules: Version, expected: &Outco
 /// If the file is not a vector.
 pub fn waiting(vector: &Vector) -> super::Keys {
     let mut keys = vector.before().clone();
-    let held = json!({ "type": "hash", "ttl_ms": 30_000, "value": { "somebody": "1" } });
+    let holds = match vector.object.as_str() {
+        // Without a mode it would be free for a read-write lock.
+        "rw" => json!({ "mode": "write", "somebody:write": "1" }),
+        _ => json!({ "somebody": "1" }),
+    };
+    let held = json!({ "type": "hash", "ttl_ms": 30_000, "value": holds });
     keys.insert(LOCK.to_owned(), held);
     keys
 }
@@ -109,9 +118,20 @@ impl Caller {
         self.java = if self.is_fair() {
             Java::Fair(Thread::start(client, LOCK, fair_call(call)))
         } else {
-            assert!(client.plain_acquire(LOCK, ID, WATCHDOG_LEASE_MS).is_some(), "it waits");
-            let subscription = client.plain_subscribe(LOCK);
+            assert!(attempt(&mut client, &self.kind, WATCHDOG_LEASE_MS).is_some(), "it waits");
+            let subscription = subscribe(&client, &self.kind);
             Java::Waits(client, subscription)
+        };
+    }
+
+    /// One round of the watchdog.
+    fn renews(&mut self, lease_ms: i64) {
+        let kind = self.kind.clone();
+        let client = self.client();
+        match kind.as_str() {
+            "read" => client.read_renew_for(LOCK, ID, lease_ms),
+            "write" => client.write_renew_for(LOCK, ID, lease_ms),
+            _ => client.renew_for(LOCK, ID, lease_ms),
         };
     }
 
@@ -137,7 +157,7 @@ impl Caller {
                     self.java = Java::Free(client);
                     return json!("false");
                 }
-                if client.plain_acquire(LOCK, ID, WATCHDOG_LEASE_MS).is_some() {
+                if attempt(&mut client, &self.kind, WATCHDOG_LEASE_MS).is_some() {
                     self.java = Java::Waits(client, subscription);
                     return json!("waits");
                 }
@@ -150,7 +170,7 @@ impl Caller {
 
     /// Makes a call; returns its result so far.
     fn calls(&mut self, call: &Json) -> Json {
-        let name = call["call"].as_str().expect("a call has a name");
+        let name = name(call);
         let thrown = |exception: &str| json!({ "throws": exception });
         let kind = self.kind.clone();
         match name {
@@ -161,6 +181,8 @@ impl Caller {
                 let client = self.client();
                 let reply = match kind.as_str() {
                     "spin" => client.spin_unlock(LOCK, ID),
+                    "read" => client.read_unlock(LOCK, ID),
+                    "write" => client.write_unlock(LOCK, ID),
                     _ if is_fair => client.unlock(LOCK, ID),
                     _ => client.plain_unlock(LOCK, ID),
                 };
@@ -171,19 +193,28 @@ impl Caller {
                 let client = self.client();
                 let freed = match kind.as_str() {
                     "spin" => client.spin_force_unlock(LOCK),
+                    "read" => client.read_force_unlock(LOCK),
+                    "write" => client.write_force_unlock(LOCK),
                     _ if is_fair => client.force_unlock(LOCK),
                     _ => client.plain_force_unlock(LOCK),
                 };
                 json!(freed.to_string())
             }
-            "isLocked" => json!((self.look(&["EXISTS", LOCK]) == "1").to_string()),
+            "isLocked" => {
+                let is_locked = match kind.as_str() {
+                    "read" => self.client().is_read(LOCK),
+                    "write" => self.look(&["HGET", LOCK, "mode"]) == "write",
+                    _ => self.look(&["EXISTS", LOCK]) == "1",
+                };
+                json!(is_locked.to_string())
+            }
             "isHeldByCurrentThread" => {
-                let owner = self.client().owner(ID);
-                json!((self.look(&["HEXISTS", LOCK, &owner]) == "1").to_string())
+                let field = self.field();
+                json!((self.look(&["HEXISTS", LOCK, &field]) == "1").to_string())
             }
             "holdCount" => {
-                let owner = self.client().owner(ID);
-                json!(self.look(&["HGET", LOCK, &owner]))
+                let field = self.field();
+                json!(self.look(&["HGET", LOCK, &field]))
             }
             "remainTimeToLive" => json!(self.look(&["PTTL", LOCK])),
             "token" => json!(self.client().token(LOCK).to_string()),
@@ -193,6 +224,12 @@ impl Caller {
             }
             other => panic!("the rules have no {other}"),
         }
+    }
+
+    /// The caller's field in the lock.
+    fn field(&mut self) -> String {
+        let owner = self.client().owner(ID);
+        if self.kind == "write" { format!("{owner}:write") } else { owner }
     }
 
     /// A command that Java sends without a script.
@@ -230,11 +267,7 @@ impl Caller {
         } else {
             let kind = self.kind.clone();
             let client = self.client();
-            let reply = match kind.as_str() {
-                "fenced" => client.fenced_acquire(LOCK, ID, lease_ms),
-                _ => client.plain_acquire(LOCK, ID, lease_ms),
-            };
-            reply.is_none()
+            attempt(client, &kind, lease_ms).is_none()
         };
         let is_void = name.starts_with("lock");
         match (took, waits) {
@@ -258,10 +291,34 @@ impl Caller {
         let Java::Free(mut client) = std::mem::replace(&mut self.java, Java::Gone) else {
             panic!("one call at a time")
         };
-        let subscription = client.plain_subscribe(LOCK);
-        assert!(client.plain_acquire(LOCK, ID, WATCHDOG_LEASE_MS).is_some(), "it is still held");
+        let subscription = subscribe(&client, &self.kind);
+        assert!(attempt(&mut client, &self.kind, WATCHDOG_LEASE_MS).is_some(), "it is still held");
         self.java = Java::Waits(client, subscription);
     }
+}
+
+/// One attempt of a call on a lock without a queue: `None` if it has the lock.
+fn attempt(client: &mut JavaClient, kind: &str, lease_ms: i64) -> Option<i64> {
+    match kind {
+        "fenced" => client.fenced_acquire(LOCK, ID, lease_ms),
+        "read" => client.read_acquire(LOCK, ID, lease_ms),
+        "write" => client.write_acquire(LOCK, ID, lease_ms),
+        _ => client.plain_acquire(LOCK, ID, lease_ms),
+    }
+}
+
+/// To the one channel of its waiters.
+fn subscribe(client: &JavaClient, kind: &str) -> Subscription {
+    match kind {
+        "read" | "write" => client.read_write_subscribe(LOCK),
+        _ => client.plain_subscribe(LOCK),
+    }
+}
+
+/// The name of the method, whichever half of a read-write lock has it.
+fn name(call: &Json) -> &str {
+    let name = call["call"].as_str().expect("a call has a name");
+    name.split_once('.').map_or(name, |(_, name)| name)
 }
 
 fn number(call: &Json, at: usize) -> Option<i64> {

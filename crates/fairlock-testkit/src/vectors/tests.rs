@@ -7,7 +7,8 @@ use crate::server::Generation;
 /// The rules of a Redisson version that the vectors name.
 fn rules(version: &str) -> Version {
     match version {
-        "4.7.0" | "3.52.0" => Version::V4,
+        "4.7.0" => Version::V4,
+        "3.52.0" => Version::V3_52,
         "3.16.8" => Version::V3_31,
         other => panic!("whose rules are those of {other}?"),
     }

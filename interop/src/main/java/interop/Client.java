@@ -82,6 +82,10 @@ final class Client {
                 return redisson.getFairLock(name);
             case "spin":
                 return redisson.getSpinLock(name);
+            case "read":
+                return redisson.getReadWriteLock(name).readLock();
+            case "write":
+                return redisson.getReadWriteLock(name).writeLock();
             case "fenced":
                 return made("getFencedLock", name);
             case "nonreentrant":
