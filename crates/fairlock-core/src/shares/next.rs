@@ -26,6 +26,9 @@ impl LockState {
             let want = self.shared().wants.get(&head).copied();
             let Some(share) = want.filter(|_| self.is_on_record(&head)) else {
                 // Its record was lost. It returns to its place when it notices.
+                if self.gathers_for_lost(cx) {
+                    return Door::Closed;
+                }
                 self.leave_line(&head);
                 self.note_removed(cx);
                 looks += 1;
@@ -56,6 +59,22 @@ impl LockState {
             }
         }
         Door::Open
+    }
+
+    /// Whether nobody is served for now, because the records of waiters were lost: they notice with their next
+    /// heartbeats, and none of them is to lose its place to one that came later.
+    fn gathers_for_lost(&mut self, cx: &Cx<'_>) -> bool {
+        let (now_ms, beat_ms) = (cx.now_ms, cx.rules.beat_ms);
+        match self.keys.record.gather {
+            Some(until) if now_ms < until && until <= now_ms + beat_ms => true,
+            // They had their time.
+            Some(until) if until <= now_ms && now_ms - until < beat_ms => false,
+            _ => {
+                self.keys.record.gather = Some(now_ms + beat_ms);
+                self.keep_state(cx);
+                true
+            }
+        }
     }
 
     /// Whether `share` fits, if need be after the holds of clients that are known to be gone have ended, other than those

@@ -209,7 +209,8 @@ impl LockState {
             if let Some(hold) = self.held_share(&a.owner, cx.now_ms) {
                 return held_before(a, hold, cx);
             }
-            if door == Door::Open && self.makes_room(*share, cx) {
+            let may = door == Door::Open && self.can_mint(cx.now_us);
+            if may && self.makes_room(*share, cx) {
                 return self.take_share_now(a, *share, cx);
             }
         }

@@ -120,8 +120,8 @@ macro_rules! share_script {
 static SHARE_ACQUIRE: Script = script!(
     settings share_keys share_kept ask share_ask common share_free
     if taking { mint if minting { write_token } share_take } share_wide common share_enter rare {
-        share_many share_facts fn write_token(minted) { write_token } share_holds share_line share_heard share_retry share_acquire
-        if serving { share_over if crowded { share_serve } } share_acquired share_write share_answer share_end
+        share_many share_facts fn write_token(minted) { write_token } share_holds share_line share_heard share_retry
+        owner share_mend share_acquire if serving { share_over if crowded { share_serve } } share_acquired share_write share_answer share_end
     }
 );
 static SHARE_BEAT: Script = share_script!(

@@ -10,8 +10,17 @@ local returning = tonumber(string.match(how, '%d+')) or 0
 shared = string.find(how, 'o', 1, true) ~= nil
 trying = sub(how, 1, 1) == 'T'
 if call('EXISTS', KEYS[8]) == 1 then return now_ms .. ' 0 buried' end
-if timeout then call('EXISTS', timeout) end -- a right that is missing is found before anything is written
+-- A right that is missing is found before anything is written; who comes anew has looked at the key already.
+if timeout and returning > 0 then call('EXISTS', timeout) end
+-- Lines of several kinds under one name would be served without regard to each other.
+if not trying and (waiting > 0 or returning > 0 or not fits(share)) and not held_share()
+  and call('EXISTS', KEYS[9], KEYS[10]) > 0 then
+  local of = call('EXISTS', KEYS[9]) == 1 and 'fair' or rw and 'semaphore' or 'rw'
+  return redis.error_reply('FAIRLOCK_KIND in use: ' .. of)
+end
 begin()
+-- Permits without leases, or a lock without an end that nobody has a lease of: somebody took keys away.
+if mode and (not rw and fields - 1 ~= leased or rw and leased == 0 and call('PTTL', lock) == -1) then mend() end
 local hold, number, length = held_share(), nil, nil
 serving = false
 if not hold then
@@ -25,11 +34,6 @@ if not hold then
 end
 
 if not hold and not trying and not got then
-  -- Lines of several kinds under one name would be served without regard to each other.
-  if call('EXISTS', KEYS[9], KEYS[10]) > 0 then
-    local of = call('EXISTS', KEYS[9]) == 1 and 'fair' or rw and 'semaphore' or 'rw'
-    return redis.error_reply('FAIRLOCK_KIND in use: ' .. of)
-  end
   local record = request .. ' ' .. lease .. (string.find(how, 's', 1, true) and ' 1 ' or ' 0 ') .. share
   number = waiting > 0 and tonumber(call('ZSCORE', order, owner) or nil)
   if number and read_record(notes[6]) then

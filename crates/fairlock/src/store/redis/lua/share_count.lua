@@ -6,7 +6,8 @@ local function set_count(owner, hold, count, change)
   local body = 'stale'
   if change - hold.change < 0 then return body end
   touch_state()
-  if rw then call('HSET', lock, hold.share == 'w' and owner .. ':write' or owner, count) end
+  -- A reader's field stays 1: for each field with more, Redisson 3.52 wants as many timeout keys, or stops renewing.
+  if hold.share == 'w' then call('HSET', lock, owner .. ':write', count) end
   hold.count, hold.change = count, change
   write_hold(owner, hold)
   body = 'held'

@@ -15,7 +15,7 @@ else
   hold.change = change
   if hold.share == 'w' then
     call('HDEL', lock, owner .. ':write')
-    call('HSET', lock, 'mode', 'read', owner, hold.count)
+    call('HSET', lock, 'mode', 'read', owner, '1')
     call('HSET', holds, 'phase', token)
     keep_for_java(owner, hold.ends)
     mode, mine[3], hold.share, changed = 'read', token, 'r', true

@@ -2,16 +2,18 @@
 -- KEYS as in share_keys.lua
 -- ARGV as in head.lua
 -- Reply as in head.lua
--- The lock ends with the last of our leases; beside Java it is never shortened, for Java's may be longer. To end it
--- now would be to delete it, and somebody holds it until the end of this very millisecond.
+-- The lock ends with the last of our leases. It is never shortened beside fields without one: Java's, or of ours whose
+-- leases were lost. To end it now would be to delete it, and somebody holds it until the end of this very millisecond.
 if changed and leased > 0 and mode then
   local till = max(last_end, now + 1)
-  if not (has_foreign() and call('PTTL', lock) >= till - now) then call('PEXPIREAT', lock, till) end
+  if not (fields - 1 > leased and call('PTTL', lock) >= till - now) then call('PEXPIREAT', lock, till) end
   if kept_until(last_end) ~= kept then
     call('PEXPIREAT', leases, kept_until(last_end))
     call('PEXPIREAT', holds, kept_until(last_end))
   end
 end
+-- Java's readers are left alone with the life that ours had given the lock.
+if ended and leased == 0 and mode == 'read' then keep_for_readers_of_java() end
 for _, message in ipairs(taken) do call(publish, message[1], message[2]) end
 for _, client in ipairs(told) do
   local grants = grants_of[client]

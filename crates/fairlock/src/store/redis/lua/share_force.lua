@@ -2,6 +2,7 @@
 -- KEYS 1..7
 -- ARGV  1
 -- Reply ended, how many others held a share, {first of the former holders} if there was one
+if rw then call('EXISTS', timeout_of('')) end -- a right that is missing is found before anything is written
 begin()
 local mine_all, foreign_ones, tokens_of = holders()
 for _, one in ipairs(mine_all) do
@@ -10,7 +11,8 @@ end
 for at = 1, #mine_all, 1000 do end_shares({ unpack(mine_all, at, math.min(at + 999, #mine_all)) }) end
 if foreign_ones[1] then
   call('DEL', lock)
-  mode, fields = false, 0
+  forget_holds()
+  mode, fields, used = false, 0, 0
 end
 local holder = mine_all[1] or foreign_ones[1]
 local body = 'ended'

@@ -10,7 +10,7 @@ local function is_before(one, other)
   return one < other
 end
 
--- Ours whose leases run, in order, with their tokens; and the fields of others.
+-- Ours whose leases run, in order, with their tokens; and the other fields: Java's, and of ours that lost their records.
 local function holders()
   local mine_all, foreign_ones, tokens_of = {}, {}, {}
   local all = mode and call('HGETALL', lock) or {}
@@ -21,7 +21,7 @@ local function holders()
     local hold = till and till >= now and read_hold(call('HGET', holds, one))
     if hold then
       mine_all[#mine_all + 1], tokens_of[one] = one, hold.token
-    elseif one ~= 'mode' and not till then
+    elseif one ~= 'mode' and not (till and till < now) then
       foreign_ones[#foreign_ones + 1] = one
     end
   end

@@ -6,8 +6,8 @@ local LOOKED_AT_MAX = 64            -- waiters that are passed over, and leases 
 local MENDED_HOLD = 30000           -- ms at least, a hold of ours whose lease was lost
 local MENDED_MAX = 1024             -- fields of the lock; more are not walked over
 
--- What changed: who holds, or until when. kept: how long leases and records are kept now, if nothing was lost.
-local changed = false
+-- What changed: who holds, or until when. ended: whether a hold of ours was ended. kept: how long leases and records are kept now, if nothing was lost.
+local changed, ended = false, false
 local kept = last_end and (mine[1] or mine[2] or mine[3]) and kept_until(last_end)
 -- How many holders name a limit, where that was asked or changed.
 local named = {}
@@ -53,6 +53,20 @@ local function keep_for_java(owner, ends)
   call('SET', timeout_of(owner), '1', 'PXAT', ends)
 end
 
+-- Lets the lock live as long as Java's readers, by their timeout keys: what Java's own unlock does. A reader without one is
+-- dead, and its field ends with the lock.
+local function keep_for_readers_of_java()
+  if fields > MENDED_MAX then return end
+  local all, longest, left = call('HGETALL', lock), 0, call('PTTL', lock)
+  for at = 1, #all, 2 do
+    for hold = 1, math.min(whole(all[at + 1]) or 0, LOOKED_AT_MAX) do
+      longest = max(longest, call('PTTL', tagged .. ':' .. all[at] .. ':rwlock_timeout:' .. hold))
+    end
+  end
+  if longest == 0 then longest = MENDED_HOLD end
+  if left == -1 or left > longest then call('PEXPIREAT', lock, now + longest) end
+end
+
 local function count_limit(limit, by)
   if not named[limit] then named[limit] = whole(call('HGET', holds, 'limit:' .. limit)) or 0 end
   named[limit] = max(0, named[limit] + by)
@@ -66,6 +80,15 @@ local function used_in(all)
   local sum = 0
   for at = 2, #all, 2 do sum = sum + (whole(all[at]) or 0) end
   return sum
+end
+
+-- Fields that are no hold of Redisson's are somebody's data: looked at before anything of ours is beside them.
+if rw and mode and leased == 0 and fields <= MENDED_MAX then
+  for _, field in ipairs(call('HKEYS', lock)) do
+    if field ~= 'mode' and not string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d') then
+      return redis.error_reply('FAIRLOCK_KIND a hash with a field `mode` and others that are no holders, not a lock')
+    end
+  end
 end
 
 -- Permits in use. Where that is not known any more, the lock itself tells.
@@ -94,7 +117,7 @@ local function end_shares(owners, in_lock)
     end
     if hold and not (raised and raised - hold.token >= 0) then raised = hold.token end
   end
-  changed, leased = true, leased - #owners
+  changed, ended, leased = true, true, leased - #owners
   local is_last = in_lock and leased <= 0 and fields - 1 == #owners
   if mode and not is_last then
     local removed = call('HDEL', lock, unpack(out))
@@ -107,7 +130,7 @@ local function end_shares(owners, in_lock)
       mode = 'read'
     end
   end
-  if leased <= 0 then
+  if leased <= 0 or not mode then
     timeouts[#timeouts + 1], timeouts[#timeouts + 2] = leases, holds
     if is_last then timeouts[#timeouts + 1] = lock end
     leased, first_end, last_end, last_owner, kept, mine, named = 0, nil, nil, nil, nil, {}, {}

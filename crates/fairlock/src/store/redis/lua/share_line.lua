@@ -5,10 +5,10 @@
 -- trying: somebody tries, and will not wait: who was silent for too long is dead, even if nobody was heard.
 -- caller, calling: the owner and the client whose own call this is; they hear by the reply.
 -- serving: whether the line is served now. open: whether somebody who does not wait may take what fits.
--- last_minted: the last token, the ones that this call gives included.
+-- last_minted: the last token that this call has given.
 local trying, caller, calling, serving, open = false, nil, nil, true, true
 local gather, amnesty, silence = whole(notes[1]), whole(notes[2]), whole(notes[3])
-local last_minted, minting = last_token, false
+local last_minted, minting = nil, false
 -- Who leaves the line, and what is written of those who get a share: fields of the lock, records, ends of leases.
 local out, granted, lock_fields, records, ends_of = {}, 0, { 'mode', false }, {}, {}
 -- What the caller has got: request, token, ttl.
@@ -55,7 +55,8 @@ local function take_share(owner, request, share, ttl)
   local token = share == 'r' and mode == 'read' and leased + granted > 0 and mine[3]
   if not token or granted == 0 and not whole(token) then
     token = now_us
-    if last_minted and now_us - last_minted <= 0 then token = string.format('%.0f', last_minted + 1) end
+    local last = last_minted or last_token
+    if last and now_us - last <= 0 then token = string.format('%.0f', last + 1) end
     last_minted, minting = token, true
   end
   local at, field, value = 2 * granted + 1, owner, '1'

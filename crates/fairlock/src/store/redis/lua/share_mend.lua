@@ -39,14 +39,6 @@ local function mend()
   first_end, last_end, last_owner = tonumber(found[2]), tonumber(found[#found]), found[#found - 1]
   if lost[1] then end_shares(lost) end
   -- Somebody took the lock's end away. Java's readers say themselves how long they live.
-  if mode == 'read' and call('PTTL', lock) == -1 then
-    local longest = MENDED_HOLD
-    for at = 1, #all, 2 do
-      for hold = 1, math.min(whole(all[at + 1]) or 0, LOOKED_AT_MAX) do
-        longest = max(longest, call('PTTL', tagged .. ':' .. all[at] .. ':rwlock_timeout:' .. hold))
-      end
-    end
-    call('PEXPIREAT', lock, now + longest)
-  end
+  if mode == 'read' and call('PTTL', lock) == -1 then keep_for_readers_of_java() end
 end
 

@@ -76,8 +76,19 @@ while true do
   local client = sub(head, 1, 36)
   local wants, ttl, sure, share = read_record(known_of[at])
   local goes = not wants
-  if goes then
-    -- Its record was lost. It returns to its place when it notices.
+  if goes and gathers then
+    open = false
+    break
+  elseif goes and not (gather and gather <= now and now - gather < HB) then
+    -- Its record was lost, and perhaps those of others. They return to their places when they notice, with their next
+    -- heartbeats; nobody is served before.
+    gather, open = now + HB, false
+    touch_state()
+    call('HSET', state, 'gather', gather)
+    keep_state()
+    break
+  elseif goes then
+    -- It had its time.
   elseif not fits(share) then
     -- It is looked at only where that may help those behind it, or a caller that tries: it is passed over for good.
     if mode == 'write' or not trying and read + at == waiting
@@ -109,7 +120,7 @@ while true do
     end
     if goes then
       more = more + 2
-    elseif last_minted == '9007199254740991' then
+    elseif (last_minted or last_token) == '9007199254740991' then
       open = false
       break
     else

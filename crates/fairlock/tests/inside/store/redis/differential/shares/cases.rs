@@ -13,16 +13,16 @@ use fairlock_testkit::server::Generation;
 const T: i64 = 51;
 const LEASE_MS: i64 = LEASE as i64;
 
-fn permits(n: u32, limit: u32) -> Share {
+pub(super) fn permits(n: u32, limit: u32) -> Share {
     Share::Permits { n, limit }
 }
 
 /// Plays a case of read-write locks on each generation.
-fn each(case: fn(&mut Scene)) {
+pub(super) fn each(case: fn(&mut Scene)) {
     of_each(Kind::ReadWrite, case);
 }
 
-fn of_each(kind: Kind, case: fn(&mut Scene)) {
+pub(super) fn of_each(kind: Kind, case: fn(&mut Scene)) {
     for generation in Generation::ALL {
         let Some(mut scene) = Scene::on(generation, kind) else { continue };
         println!("on {}", generation.name());
@@ -32,14 +32,14 @@ fn of_each(kind: Kind, case: fn(&mut Scene)) {
 
 impl Scene {
     /// Stands in the line; returns the place's number.
-    fn waits(&mut self, n: u64, share: Share) -> u64 {
+    pub(super) fn waits(&mut self, n: u64, share: Share) -> u64 {
         match self.ask(n, share, Mode::Wait) {
             Body::Queued { order, .. } => order,
             other => panic!("{other:?}"),
         }
     }
 
-    fn returns(&mut self, n: u64, share: Share, order: u64) -> Body {
+    pub(super) fn returns(&mut self, n: u64, share: Share, order: u64) -> Body {
         let acquire = Acquire { order: Some(order), ..self.asks(n, LEASE, Mode::Wait) };
         let ask = ShareAcquire { acquire, share };
         self.send(&Op::AcquireShare(Box::new(ask))).expect("fine").body
@@ -50,7 +50,7 @@ impl Scene {
     }
 
     /// The requests that were told of a grant since the last call.
-    fn told(&mut self) -> Vec<RequestId> {
+    pub(super) fn told(&mut self) -> Vec<RequestId> {
         let grants = self.effects.drain(..).filter_map(|effect| match effect.payload {
             Payload::Grant { grant, .. } => Some(grant.request),
             _ => None,
@@ -58,19 +58,19 @@ impl Scene {
         grants.collect()
     }
 
-    fn used(&mut self) -> (u64, u64) {
+    pub(super) fn used(&mut self) -> (u64, u64) {
         let look = self.send(&Op::Inspect { kind: self.kind, limit: 10 }).expect("fine");
         let Body::Inspected(seen) = look.body else { panic!("{look:?}") };
         let shares = seen.shares.expect("shares");
         (shares.holding, shares.used)
     }
 
-    fn left(&mut self, key: &str) -> i64 {
+    pub(super) fn left(&mut self, key: &str) -> i64 {
         self.number(&["PTTL", key])
     }
 }
 
-fn first_of(owners: impl IntoIterator<Item = u64>) -> Vec<RequestId> {
+pub(super) fn first_of(owners: impl IntoIterator<Item = u64>) -> Vec<RequestId> {
     owners.into_iter().map(|n| request(n, 1)).collect()
 }
 

@@ -62,7 +62,7 @@ fn long_lines_agree() {
                 (0..4).for_each(|n| fixture.inbox(client(n), true));
                 let (lock, mut seen) = (LockState::default(), Seen::new());
                 let mut run = Run::new(&mut fixture, kind, Rules::default(), lock, &mut seen);
-                let mut play = |run: &mut Run<'_>, op: &Op| {
+                let play = |run: &mut Run<'_>, op: &Op| {
                     let played = run.both(op);
                     let answer = played.unwrap_or_else(|story| panic!("{length}: {op:?}\n{story}"));
                     answer.expect("no fault").more

@@ -6,6 +6,7 @@
 //! - `random`: long random histories, with lost keys and a clock that jumps;
 //! - `small_lines`: every small line, with living and dead waiters;
 //! - `cases`: what breaks such locks elsewhere, one test each;
+//! - `found`: what a trial by reading found;
 //! - `cohorts`: readers who are granted together;
 //! - `pressure`: servers without free memory, and keys of wrong types;
 //! - `beside_java`: what Redisson leaves in the lock, and what it does to it.
@@ -16,6 +17,7 @@ mod beside_java;
 mod cases;
 mod cohorts;
 mod dump;
+mod found;
 mod pressure;
 mod random;
 mod run;

@@ -181,7 +181,7 @@ fn reading_ends() -> Vec<Case> {
         )
         .java("readLock.unlock")
         .ours("share_release", &["<me>", OWN_TOKEN])
-        .because(&[("a", "Where Java holds too, ours never shortens the life of the lock."), HELD]),
+        .because(&[HELD]),
         case(
             "read-unlock-beside-one-without-key",
             "The other reader has no key any more: to Java it is dead, and the lock goes.",

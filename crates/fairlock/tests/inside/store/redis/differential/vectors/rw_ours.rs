@@ -506,9 +506,9 @@ fn mending() -> Vec<Case> {
             "Somebody made the lock of Java's readers endless: it ends with their keys.",
             |s| {
                 s.java_reads("<first>", 2, "40000", "40000");
-                s.redis(&["PERSIST", "a"]);
                 s.at(-1000);
                 s.waits("<me>", "w");
+                s.redis(&["PERSIST", "a"]);
             },
         )
         .listening(&["me"])
@@ -548,7 +548,7 @@ fn mending() -> Vec<Case> {
         .asks("W", "w"),
         case(
             "mend-a-lost-waiter",
-            "The record of the head was lost: it leaves the line, and the next gets the lock.",
+            "The record of the head was lost: nobody is served for a heartbeat, in which it returns to its place.",
             |s| {
                 s.at(-9000);
                 s.holds("<ours1>", "w");

@@ -296,9 +296,9 @@ fn others() -> Vec<Case> {
             s.at(-9000);
             s.holds("<ours1>", "1/2");
             s.holds("<ours2>", "1/2");
-            s.redis(&["DEL", LEASES]);
             s.at(-1000);
             s.waits("<me>", "1/2");
+            s.redis(&["DEL", LEASES]);
         })
         .listening(&["me"])
         .ours("share_beat", &["<me.client>", "<me>"]),
