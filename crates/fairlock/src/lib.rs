@@ -176,6 +176,7 @@ pub mod yardstick;
 pub use api::client::Client;
 pub use api::detached::Detached;
 pub use api::guard::Guard;
+pub use api::latch::Latch;
 pub use api::listing::Locks;
 pub use api::lock::Lock;
 pub use api::owner::Owner;
@@ -187,7 +188,9 @@ pub use api::turn::Turn;
 pub use base::error::{Error, ErrorKind};
 pub use base::lost_reason::LostReason;
 #[doc(inline)]
-pub use fairlock_core::{ClientId, IdError, Kind, LockName, OwnerId, Share, Token as FencingToken};
+pub use fairlock_core::{
+    ClientId, IdError, Kind, LockName, Opened, OwnerId, Share, Token as FencingToken,
+};
 pub use settings::client_info::ClientInfo;
 pub use settings::config::{Config, ShardedPubSub};
 pub use settings::connection_state::ConnectionState;

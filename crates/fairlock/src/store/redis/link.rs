@@ -352,11 +352,14 @@ pub(crate) async fn name_wrong_type(
     name: &LockName,
     op: &Op,
 ) -> Option<StoreError> {
-    let lock = if op.is_simple() { "string" } else { "hash" };
-    let [second, third] = if op.is_shared() { ["zset", "hash"] } else { ["list", "zset"] };
-    let types = [lock, second, third, "string", "zset", "hash", "zset"];
+    let types = match op {
+        Op::Latch(_) => &["string", "hash"][..],
+        op if op.is_simple() => &["string", "list", "zset", "string", "zset", "hash", "zset"],
+        op if op.is_shared() => &["hash", "zset", "hash", "string", "zset", "hash", "zset"],
+        _ => &["hash", "list", "zset", "string", "zset", "hash", "zset"],
+    };
     let keys = Keys::new(name);
-    for (at, (key, wanted)) in keys.parts_of(op).iter().zip(types).enumerate() {
+    for (at, (key, &wanted)) in keys.parts_of(op).iter().zip(types).enumerate() {
         let key = key.concat();
         let found = conn.call(wire::cmd("TYPE").arg(&key)).await.ok()?;
         let Value::SimpleString(found) = found else { return None };
