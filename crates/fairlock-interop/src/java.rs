@@ -98,6 +98,8 @@ pub enum Kind {
     Spin,
     NonReentrant,
     NonReentrantFair,
+    /// No lock: an `RCountDownLatch`, with operations of its own.
+    Latch,
 }
 
 /// A lock object used by one thread.
@@ -535,6 +537,7 @@ impl Kind {
             Self::Spin => "spin",
             Self::NonReentrant => "nonreentrant",
             Self::NonReentrantFair => "nonreentrant-fair",
+            Self::Latch => "latch",
         }
     }
 }

@@ -471,3 +471,28 @@ pub(crate) fn slot_or_refusal(name: &LockName) -> Result<u16, StoreError> {
         StoreError::refused(Error::new(ErrorKind::Misuse, message).on(name))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlock_core::LatchOp;
+
+    /// Braces of a name's own lead its channel to another slot, unless they are no tag.
+    #[test]
+    fn latches_whose_channel_is_elsewhere_are_refused() {
+        let op = Op::Latch(LatchOp::Look { waiting: None });
+        for (name, fits) in
+            [("import", true), ("a{b", true), ("{a}", false), ("a{b}c", false), ("a}b", false)]
+        {
+            let name = LockName::new(name.as_bytes()).unwrap();
+            assert!(check_latch(Publishing::Whole, &name, &op).is_ok());
+            assert!(check_latch(Publishing::Sharded, &name, &Op::Nudge).is_ok());
+            let refused = check_latch(Publishing::Sharded, &name, &op);
+            assert_eq!(refused.is_ok(), fits, "{name}");
+            if let Err(refused) = refused {
+                assert_eq!(refused.error.kind(), ErrorKind::Misuse);
+                assert!(!refused.passing && !refused.doubt);
+            }
+        }
+    }
+}

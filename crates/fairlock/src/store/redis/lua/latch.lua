@@ -11,7 +11,6 @@ local NOTE_TTL = 86400000           -- ms, the note, from its last change
 
 local clock = call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
-local now_ms = math.floor(now_us / 1000)
 local value = call('GETRANGE', latch, '0', '16')
 if value == '' and call('EXISTS', latch) == 0 then value = false end
 local kept = call('HMGET', note, 'generation', 'opened', 'set_by')
@@ -29,9 +28,12 @@ local function whole(n)
   return string.format('%.0f', n)
 end
 
+local at_ms = math.floor(now_us / 1000)
+local now_ms = whole(at_ms)
+
 -- Every write of the note ends with this.
 local function keep_note()
-  call('PEXPIREAT', note, whole(now_ms + NOTE_TTL))
+  call('PEXPIREAT', note, whole(at_ms + NOTE_TTL))
 end
 
 -- Another latch begins: the one that is known, if that is later than the last one.
@@ -53,7 +55,7 @@ end
 -- Another copy of this request does nothing. ttl: ms.
 local function mark(ttl)
   call('DEL', marker)               -- a first write that works without free memory
-  call('SET', marker, '1', 'PXAT', whole(now_ms + ttl))
+  call('SET', marker, '1', 'PXAT', whole(at_ms + ttl))
 end
 
 local function tell(what)
@@ -61,7 +63,7 @@ local function tell(what)
 end
 
 local function answer(done, count)
-  return whole(now_ms) .. ' 0 latch ' .. (done and '1 ' or '0 ') .. (count or '0') .. ' '
+  return now_ms .. ' 0 latch ' .. (done and '1 ' or '0 ') .. (count or '0') .. ' '
     .. (generation and whole(generation) or '-') .. ' ' .. (opened and whole(opened) or '-')
 end
 
