@@ -1,7 +1,7 @@
 //! What the public types and futures can be used for. The tables are compared with the snapshot of
 //! the API, so they are complete.
 
-use fairlock::{Client, Config, GuardState, Release};
+use fairlock::{Client, Config, GuardState, Opened, Release};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::Duration;

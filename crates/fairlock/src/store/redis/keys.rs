@@ -2,7 +2,9 @@
 
 use super::slots;
 use crate::store::{Event, Topic};
-use fairlock_core::{ClientId, Kind, LockName, Op, OwnerId, RequestId};
+#[cfg(test)]
+use fairlock_core::RequestId;
+use fairlock_core::{ClientId, Kind, LockName, Op, OwnerId};
 
 /// Prefix of the inbox channels of our clients; the client id follows.
 pub(crate) const INBOX_PREFIX: &str = "fairlock_inbox:";
@@ -149,7 +151,7 @@ impl Keys {
     }
 
     /// Marks a request that was given up while a copy of it was under way.
-    #[cfg(any(test, feature = "yardstick"))]
+    #[cfg(test)]
     pub(crate) fn buried(&self, request: RequestId) -> Vec<u8> {
         self.buried_parts(&request.to_text()).concat()
     }

@@ -233,7 +233,7 @@ fn a_latch_opens_without_free_memory() {
     fixture.reset(START_US);
     let rules = Rules::default();
     let request = |n: u128| RequestId::from_random(n << 40);
-    let mut call = |fixture: &mut Fixture, op| fixture.call(&rules, &Op::Latch(op));
+    let call = |fixture: &mut Fixture, op| fixture.call(&rules, &Op::Latch(op));
     call(&mut fixture, LatchOp::Set { count: 2, request: request(1) }).unwrap();
     // The text of each script is known by then.
     call(&mut fixture, LatchOp::CountDown { request: request(2) }).unwrap();
