@@ -189,7 +189,7 @@ fn latches_agree_with_the_core() {
         for history in 0..HISTORIES {
             play(&mut fixture, &mut Rng::new(first.wrapping_add(history)), &mut seen);
         }
-        assert_eq!(seen.len(), 8, "what a run must produce: {seen:?}");
+        assert!(seen.len() >= 8, "what a run must produce: {seen:?}");
     }
 }
 
