@@ -8,7 +8,7 @@ use fairlock_testkit::tempdir::TempDir;
 use crate::fixture::{Outcome, fairlock, finish};
 
 fn latch(url: &str, args: &[&str]) -> Outcome {
-    finish(fairlock([&["latch", "--url", url, "import"], args].concat()))
+    finish(fairlock([&["latch", "--url", url, "import"][..], args].concat()))
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn b41_a_lost_message_costs_a_heartbeat() {
         other.count_down().await.unwrap();
         let opened = soon("the end of the wait", waiter).await.unwrap().unwrap();
         assert_eq!(opened, Opened::CountedDown, "the note says so");
-        assert!(began.elapsed() < 4 * BEAT, "{:?}", began.elapsed());
+        assert!(began.elapsed() < 8 * BEAT, "{:?}", began.elapsed());
     });
 }
 
@@ -83,7 +83,7 @@ fn redissons_message_says_that_it_was_counted_down() {
             is_waited_for(&store, 1).await;
             raw.call(&["DEL", "import"]);
             for message in messages {
-                raw.call(&["PUBLISH", CHANNEL, message]);
+                raw.call(&["PUBLISH", CHANNEL, *message]);
             }
             let opened = soon("the end of the wait", waiter).await.unwrap().unwrap();
             assert_eq!(opened, expected, "{messages:?}");

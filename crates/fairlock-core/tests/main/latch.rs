@@ -5,11 +5,27 @@ use fairlock_core::{
     LatchOp, LatchSeen, LockState, Mode, Op, Opened, OwnerId, Payload, RequestId, Rules,
     SimpleValue, Snapshot, World, latch_fate,
 };
-use fairlock_testkit::rng::Rng;
+use std::collections::BTreeMap;
 
 const START_US: u64 = 1_760_000_000_000_000;
 
 struct Nobody;
+
+/// Xorshift: the same seed makes the same choices.
+struct Rng(u64);
+
+impl Rng {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) % n
+    }
+}
 
 impl World for Nobody {
     fn inbox(&self, _: ClientId) -> bool {
@@ -239,7 +255,7 @@ fn waiters_never_believe_a_latch_counted_down_that_was_not() {
         let mut rng = Rng::new(seed);
         let mut lab = Lab::new();
         // Per generation: whether it was counted down, once it is over.
-        let mut ended: std::collections::BTreeMap<u64, bool> = Default::default();
+        let mut ended: BTreeMap<u64, bool> = BTreeMap::new();
         let mut present = None;
         let mut waiters: Vec<u64> = Vec::new();
         for _ in 0..60 {

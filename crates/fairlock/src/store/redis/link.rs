@@ -337,6 +337,10 @@ pub(crate) fn name_not_a_lock(name: &LockName, found: &str) -> StoreError {
             "the key `{name}` holds {found}; if it is a read-write lock or a semaphore, name that kind (`--shared`, \
              `--permits`; `rw_lock`, `semaphore`), and remove nothing; otherwise use another name"
         ),
+        None if found.contains("not a latch") => format!(
+            "the key `{name}` holds {found}; it may be a simple lock that somebody holds, or another program's: use \
+             another name, and remove nothing"
+        ),
         None => format!(
             "the key `{name}` holds {found}; another program uses that name: use another one, or remove \
              the key if nobody needs it"
