@@ -26,8 +26,8 @@ Examples:
 const HELP: &str = "\
 Exit codes:
   0        it is set, counted down, or was counted down to 0
-  1        --set: it is set already, and was not changed; --wait: it is gone, and nothing says that it
-           was counted down (deleted, lost with the store's data, or never set)
+  1        --set: it is set already, and was not changed; --wait: it is gone, and nothing says that
+           it was counted down (deleted, lost with the store's data, or never set)
   64       wrong usage, or a wrong setting; a name in use as a lock, or by another program
   69       the store cannot be reached, or there is none
   70       internal error; an answer or a file that is not fairlock's; stdout cannot be written

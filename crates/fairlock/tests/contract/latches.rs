@@ -165,11 +165,9 @@ pub(super) async fn many_wait_and_many_count_down(store: Store) {
     let clients = [store.client().await, store.client().await, store.client().await];
     let of = |at: usize| clients[at % clients.len()].latch("import");
     of(0).try_set(100).await.unwrap();
-    let waiters =
-        (0..200).map(|at| of(at)).map(|latch| tokio::spawn(async move { latch.wait().await }));
+    let waiters = (0..200).map(of).map(|latch| tokio::spawn(async move { latch.wait().await }));
     let waiters: Vec<_> = waiters.collect();
-    let counts =
-        (0..100).map(|at| of(at)).map(|it| tokio::spawn(async move { it.count_down().await }));
+    let counts = (0..100).map(of).map(|it| tokio::spawn(async move { it.count_down().await }));
     let counts: Vec<_> = counts.collect();
     let mut left = Vec::new();
     for count in counts {
