@@ -33,6 +33,7 @@
 //! | a lock shared with `SET NX PX` of other libraries | [`Client::simple_lock`] |
 //! | one writer or many readers, in order | an [`RwLock`] by [`Client::rw_lock`]: [`ReadGuard`], [`WriteGuard`] |
 //! | at most n at once, in order | a [`Semaphore`] by [`Client::semaphore`]: [`Permit`], [`Usage`] |
+//! | to wait until n parts are done | a [`Latch`] by [`Client::latch`], which is [`Opened`] |
 //! | to hold a lock for as long as a value lives | [`Lock::lock`], [`Lock::try_lock`], [`Lock::try_lock_for`]: a [`Guard`] |
 //! | to run one future under a lock, cancelled on loss | [`Lock::with`]: a [`Held`] inside, [`Done`] and [`Release`] afterwards |
 //! | to keep a place in the queue in a `select!` loop | [`Lock::enqueue`]: a [`Turn`] |

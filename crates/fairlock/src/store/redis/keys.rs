@@ -2,9 +2,7 @@
 
 use super::slots;
 use crate::store::{Event, Topic};
-#[cfg(test)]
-use fairlock_core::RequestId;
-use fairlock_core::{ClientId, Kind, LockName, Op, OwnerId};
+use fairlock_core::{ClientId, Kind, LockName, Op, OwnerId, RequestId};
 
 /// Prefix of the inbox channels of our clients; the client id follows.
 pub(crate) const INBOX_PREFIX: &str = "fairlock_inbox:";
@@ -151,7 +149,7 @@ impl Keys {
     }
 
     /// Marks a request that was given up while a copy of it was under way.
-    #[cfg(test)]
+    #[cfg_attr(not(test), allow(dead_code, reason = "calls are encoded from parts"))]
     pub(crate) fn buried(&self, request: RequestId) -> Vec<u8> {
         self.buried_parts(&request.to_text()).concat()
     }
