@@ -107,10 +107,9 @@ impl Latches {
 
     /// Messages may have been missed: all look again.
     pub(crate) fn check(&self, scope: &Scope) {
-        for (name, watched) in &*lock(&self.0) {
-            if scope.has(name) {
-                watched.kick.notify_one();
-            }
+        let all: Vec<_> = lock(&self.0).values().cloned().collect();
+        for watched in all.iter().filter(|watched| scope.has(&watched.name)) {
+            watched.kick.notify_one();
         }
     }
 
@@ -158,6 +157,7 @@ impl Watched {
         let mut state = lock(&self.state);
         let mut next = Next::Later;
         let mut left = Vec::with_capacity(state.waiters.len());
+        let mut over = Vec::new();
         for mut waiter in state.waiters.drain(..) {
             if waiter.after_look >= look.number {
                 left.push(waiter);
@@ -173,17 +173,25 @@ impl Watched {
                     next = Next::Soon;
                     left.push(waiter);
                 }
-                // Whoever waited may have gone.
-                LatchFate::Over(opened) => drop(waiter.done.send(Ok(opened))),
+                LatchFate::Over(opened) => over.push((waiter.done, opened)),
             }
         }
+        if left.is_empty() {
+            next = Next::Nobody;
+        }
         state.waiters = left;
-        if state.waiters.is_empty() { Next::Nobody } else { next }
+        drop(state);
+        for (done, opened) in over {
+            // Whoever waited may have gone.
+            let _ = done.send(Ok(opened));
+        }
+        next
     }
 
     /// The look has failed: all who wait get the error.
     pub(crate) fn failed(&self, error: &Error) {
-        for waiter in lock(&self.state).waiters.drain(..) {
+        let waiters = std::mem::take(&mut lock(&self.state).waiters);
+        for waiter in waiters {
             let _ = waiter.done.send(Err(error.clone()));
         }
     }
