@@ -29,6 +29,8 @@ pub(crate) struct Watched {
 struct State {
     /// How many looks have begun.
     looks: u64,
+    /// How many waiters have come. Never the same twice: one whose wait is over may be dropped later.
+    numbers: u64,
     /// Since the last look, a message said that the latch was counted down to 0.
     counted_down: bool,
     /// In the order in which they came.
@@ -134,7 +136,8 @@ impl Latches {
 impl Watched {
     fn add(&self, done: oneshot::Sender<Result<Opened, Error>>) -> u64 {
         let mut state = lock(&self.state);
-        let number = state.waiters.last().map_or(0, |last| last.number + 1);
+        state.numbers += 1;
+        let number = state.numbers;
         let after_look = state.looks;
         state.waiters.push(Waiter { number, after_look, waits_for: None, gone_since: None, done });
         number
