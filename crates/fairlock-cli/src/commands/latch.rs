@@ -65,7 +65,7 @@ pub(crate) struct Args {
     wait: bool,
 
     /// With --wait: longest wait. Default: no limit.
-    #[arg(long, value_name = "TIME", requires = "wait", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["set", "down"], value_parser = duration::parse)]
     wait_for: Option<Duration>,
 
     /// One JSON object; its fields are described below.
