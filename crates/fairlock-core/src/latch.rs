@@ -305,7 +305,8 @@ impl Run {
     fn begin(&mut self, known: Option<u64>, set_by: Option<RequestId>) {
         let before = self.latch.note.as_ref();
         let least = before.map_or(0, |note| note.generation + 1);
-        let generation = known.filter(|known| *known >= least).unwrap_or(self.now_us.max(least));
+        let next = self.now_us.max(least);
+        let generation = known.filter(|known| *known >= least).unwrap_or(next);
         let opened = before.and_then(|note| note.opened);
         let expires = self.now_ms + LATCH_NOTE_MS;
         self.latch.note = Some(LatchNote { generation, opened, set_by, expires });
