@@ -9,7 +9,7 @@ use crate::base::exit;
 use crate::commands::run::args::Run;
 #[cfg(feature = "top")]
 use crate::commands::top;
-use crate::commands::{bench, demo, list, status, unlock};
+use crate::commands::{bench, demo, latch, list, status, unlock};
 use crate::process::{exec, guardian, terminal};
 
 /// Locks for commands and services: first come, first served, with fencing tokens.
@@ -64,6 +64,8 @@ pub(crate) enum Command {
     Top(top::Args),
     /// Take a lock away from whoever holds it.
     Unlock(unlock::Args),
+    /// Set a latch, count it down, or wait until it is open.
+    Latch(latch::Args),
     /// Measure what the store gives from this machine: it is used as fast as it can.
     Bench(bench::args::Args),
     /// Show, on locks inside this process, what fairlock promises. Needs no server.

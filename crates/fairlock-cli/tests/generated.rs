@@ -9,7 +9,7 @@ use fairlock_testkit::tempdir::TempDir;
 use crate::fixture::{fairlock, finish};
 
 const COMMANDS: &[&str] =
-    &["run", "status", "list", "top", "unlock", "bench", "demo", "completions", "man"];
+    &["run", "status", "list", "top", "unlock", "latch", "bench", "demo", "completions", "man"];
 
 fn generated(args: &[&str]) -> String {
     let outcome = finish(fairlock(args));

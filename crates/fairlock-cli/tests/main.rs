@@ -41,6 +41,7 @@ mod generated;
 mod hold;
 mod host;
 mod jobs;
+mod latches;
 mod list;
 mod loss;
 mod many;

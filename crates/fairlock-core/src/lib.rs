@@ -26,6 +26,7 @@ mod foreign;
 mod holds;
 mod id;
 mod invariant;
+mod latch;
 mod liveness;
 mod lock;
 mod model;
@@ -46,6 +47,10 @@ pub use holds::{SharedHold, Shares};
 pub use id::{
     ClientId, IdError, LockName, MAX_NAME_BYTES, MAX_OWNER_NUMBER, ONCE_NUMBER_MIN, OwnerId,
     RequestId, client_text,
+};
+pub use latch::{
+    LATCH_COUNT_MAX, LATCH_NOTE_MS, Latch, LatchFate, LatchNote, LatchOp, LatchSeen, Opened,
+    latch_fate,
 };
 pub use model::Model;
 pub use not_a_lock::NotALock;

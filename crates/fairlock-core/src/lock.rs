@@ -24,6 +24,9 @@ impl LockState {
         rules: &Rules,
         world: &dyn World,
     ) -> Result<(Answer, Vec<Effect>), CoreError> {
+        if let Op::Latch(latch) = op {
+            return self.apply_latch(now_us, latch, rules);
+        }
         if (self.shares.is_some() || op.is_shared())
             && let Some(done) = self.apply_to_shares(now_us, op, rules, world)
         {
@@ -93,6 +96,8 @@ impl LockState {
             Op::Inspect { limit, .. } => Body::Inspected(Box::new(self.inspect(*limit, cx))),
             // Carried out by `apply_to_shares`.
             Op::AcquireShare(_) | Op::Downgrade { .. } | Op::OfShares(_) => Body::Nothing,
+            // Carried out by `apply_latch`.
+            Op::Latch(_) => Body::Nothing,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The vocabulary that every store speaks: operations, replies and effects.
 
 use crate::id::{ClientId, OwnerId, RequestId};
+use crate::latch::{LatchOp, LatchSeen};
 use crate::not_a_lock::NotALock;
 use crate::rules::Token;
 use crate::share::Share;
@@ -208,6 +209,8 @@ pub enum Op {
     /// An operation that does not itself say what kind of lock it is for, and the kind, if several may hold such a lock
     /// at once. For a store that keeps each of these kinds under keys of its own; see [`Op::on`].
     OfShares(Box<(Kind, Self)>),
+    /// An operation on a latch, which is no lock.
+    Latch(LatchOp),
 }
 
 // No operation is larger because several may hold a lock.
@@ -251,7 +254,11 @@ impl Op {
             | Self::Leave { kind, .. }
             | Self::Force { kind }
             | Self::Inspect { kind, .. } => Some(*kind),
-            Self::Reenter { .. } | Self::Beat { .. } | Self::Nudge | Self::Place { .. } => None,
+            Self::Reenter { .. }
+            | Self::Beat { .. }
+            | Self::Nudge
+            | Self::Place { .. }
+            | Self::Latch(_) => None,
         }
     }
 
@@ -387,6 +394,8 @@ pub enum Body {
     },
     /// Reply to [`Op::Inspect`].
     Inspected(Box<Inspection>),
+    /// Reply to [`Op::Latch`].
+    Latch(LatchSeen),
 }
 
 /// What has become of a waiter.
@@ -501,13 +510,17 @@ pub enum Channel {
     Base,
     /// The channel of one waiter, as in Redisson.
     Waiter(OwnerId),
+    /// The channel of the latch of this name, as in Redisson.
+    Latch,
 }
 
 /// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Payload {
-    /// `0`: look again.
+    /// `0`: look again; of a latch: it was counted down to 0.
     Zero,
+    /// `1`: a latch was set, or deleted.
+    One,
     /// The recipient holds the lock.
     Grant {
         /// The grant.
@@ -537,6 +550,8 @@ pub enum CoreError {
     InUse(Kind),
     /// What exists under the name is clearly not a lock.
     NotALock(NotALock),
+    /// What exists under the name is clearly not a latch.
+    NotALatch,
     /// A lock of this kind has no such share, or never has as many permits.
     NoSuchShare,
 }
@@ -574,6 +589,11 @@ impl fmt::Display for CoreError {
                 f,
                 "a lock of this kind has no such share: ask for at least one permit, and for no more \
                  than the limit"
+            ),
+            Self::NotALatch => write!(
+                f,
+                "the name stands for a simple lock, or for what is no whole number above 0, not a \
+                 latch; use another name"
             ),
             Self::NotALock(found) => write!(
                 f,

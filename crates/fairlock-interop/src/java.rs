@@ -102,6 +102,8 @@ pub enum Kind {
     Read,
     /// Its `writeLock()`.
     Write,
+    /// No lock: an `RCountDownLatch`, with operations of its own.
+    Latch,
 }
 
 /// A lock object used by one thread.
@@ -541,6 +543,7 @@ impl Kind {
             Self::NonReentrantFair => "nonreentrant-fair",
             Self::Read => "read",
             Self::Write => "write",
+            Self::Latch => "latch",
         }
     }
 }

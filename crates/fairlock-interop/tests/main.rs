@@ -14,6 +14,7 @@ mod fixture;
 mod giving_up;
 mod holds;
 mod kinds;
+mod latches;
 mod leases;
 mod order;
 mod rounds;

@@ -33,6 +33,7 @@
 //! | a lock shared with `SET NX PX` of other libraries | [`Client::simple_lock`] |
 //! | one writer or many readers, in order | an [`RwLock`] by [`Client::rw_lock`]: [`ReadGuard`], [`WriteGuard`] |
 //! | at most n at once, in order | a [`Semaphore`] by [`Client::semaphore`]: [`Permit`], [`Usage`] |
+//! | to wait until n parts are done | a [`Latch`] by [`Client::latch`], which is [`Opened`] |
 //! | to hold a lock for as long as a value lives | [`Lock::lock`], [`Lock::try_lock`], [`Lock::try_lock_for`]: a [`Guard`] |
 //! | to run one future under a lock, cancelled on loss | [`Lock::with`]: a [`Held`] inside, [`Done`] and [`Release`] afterwards |
 //! | to keep a place in the queue in a `select!` loop | [`Lock::enqueue`]: a [`Turn`] |
@@ -176,6 +177,7 @@ pub mod yardstick;
 pub use api::client::Client;
 pub use api::detached::Detached;
 pub use api::guard::Guard;
+pub use api::latch::Latch;
 pub use api::listing::Locks;
 pub use api::lock::Lock;
 pub use api::owner::Owner;
@@ -187,7 +189,9 @@ pub use api::turn::Turn;
 pub use base::error::{Error, ErrorKind};
 pub use base::lost_reason::LostReason;
 #[doc(inline)]
-pub use fairlock_core::{ClientId, IdError, Kind, LockName, OwnerId, Share, Token as FencingToken};
+pub use fairlock_core::{
+    ClientId, IdError, Kind, LockName, Opened, OwnerId, Share, Token as FencingToken,
+};
 pub use settings::client_info::ClientInfo;
 pub use settings::config::{Config, ShardedPubSub};
 pub use settings::connection_state::ConnectionState;

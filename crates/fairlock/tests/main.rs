@@ -15,6 +15,7 @@
 //! - `dependencies`: everybody may use the dependencies
 //! - `hostile`: a server that sends anything, at every step
 //! - `identity`: ids are unique and cannot be forged
+//! - `latches`: what latches cost, and lost messages, replies and data
 //! - `secrets`: no output shows a password
 //! - `send_sync`: what the types and futures can be used for
 //! - `redisson`: Redisson's failures beside our behaviour, and its own tests
@@ -70,6 +71,7 @@ mod faults;
 mod host;
 mod hostile;
 mod identity;
+mod latches;
 #[cfg(feature = "test-util")]
 mod lost;
 mod many;

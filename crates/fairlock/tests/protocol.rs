@@ -32,7 +32,7 @@ fn scripts() -> BTreeMap<String, String> {
 const ALONE: [&str; 4] = ["client", "record", "replicated", "rights"];
 
 /// Slices of several scripts, and the common cases of one.
-const SLICES: [&str; 62] = [
+const SLICES: [&str; 63] = [
     "head",
     "token",
     "hash",
@@ -65,6 +65,7 @@ const SLICES: [&str; 62] = [
     "simple_own",
     "simple_released",
     "simple_other",
+    "latch",
     "share_keys",
     "share_kept",
     "share_ask",
@@ -399,6 +400,10 @@ fn replies_have_the_tags_that_the_page_says() {
         ("share_release", &["share_count", "share_release_alone", "share_handed"]),
         ("share_reenter", &["share_count"]),
         ("share_beat", &["share_fates"]),
+        ("latch_set", &["latch"]),
+        ("latch_count_down", &["latch"]),
+        ("latch_delete", &["latch"]),
+        ("latch_look", &["latch"]),
     ]);
     for (name, text) in scripts.iter().filter(|(name, _)| is_operation(name)) {
         let mut all = tags(text);

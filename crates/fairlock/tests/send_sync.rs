@@ -1,7 +1,7 @@
 //! What the public types and futures can be used for. The tables are compared with the snapshot of
 //! the API, so they are complete.
 
-use fairlock::{Client, Config, GuardState, Release};
+use fairlock::{Client, Config, GuardState, Opened, Release};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::Duration;
@@ -25,12 +25,14 @@ Held                 Send Sync Unpin -          -             Clone -    Debug
 Holder               Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 IdError              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 Kind                 Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
+Latch                Send Sync Unpin -          -             Clone -    Debug
 Lock                 Send Sync Unpin -          -             Clone -    Debug
 LockEntry            Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 LockName             Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 LockStatus           Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 LostReason           Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Locks                Send Sync Unpin -          -             -     -    Debug
+Opened               Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Owner                Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 OwnerId              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 Permit               Send Sync Unpin -          -             -     -    Debug
@@ -54,6 +56,7 @@ const BLOCKING: &str = "\
 blocking::Client     Send Sync Unpin -          -             Clone -    Debug
 blocking::Guard      -    Sync Unpin -          -             -     -    Debug
 blocking::Interrupt  Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
+blocking::Latch      Send Sync Unpin -          -             Clone -    Debug
 blocking::Lock       Send Sync Unpin -          -             Clone -    Debug
 blocking::Locks      Send Sync Unpin -          -             -     -    Debug
 blocking::Permit     -    Sync Unpin -          -             -     -    Debug
@@ -161,12 +164,14 @@ fn types() {
         Holder,
         IdError,
         Kind,
+        Latch,
         Lock,
         LockEntry,
         LockName,
         LockStatus,
         LostReason,
         Locks,
+        Opened,
         Owner,
         OwnerId,
         Permit,
@@ -196,6 +201,7 @@ fn blocking_types() {
         blocking::Client,
         blocking::Guard,
         blocking::Interrupt,
+        blocking::Latch,
         blocking::Lock,
         blocking::Locks,
         blocking::Permit,
@@ -298,6 +304,14 @@ async fn futures() {
     drop(sent.by("Turn::wait", turn.wait()));
     sent.by("Turn::leave", turn.leave()).await.unwrap();
     shares(&mut sent, &client).await;
+    let latch = client.latch("import");
+    assert!(sent.by("Latch::try_set", latch.try_set(2)).await.unwrap());
+    assert_eq!(sent.by("Latch::count_down", latch.count_down()).await.unwrap(), 1);
+    assert_eq!(sent.by("Latch::count", latch.count()).await.unwrap(), 1);
+    let moment = Duration::from_millis(1);
+    assert_eq!(sent.by("Latch::wait_for", latch.wait_for(moment)).await.unwrap(), None);
+    assert!(sent.by("Latch::delete", latch.delete()).await.unwrap());
+    assert_eq!(sent.by("Latch::wait", latch.wait()).await.unwrap(), Opened::Gone);
     #[cfg(feature = "yardstick")]
     yardstick(&mut sent, &client).await;
     sent.by("Client::shutdown", client.shutdown()).await;

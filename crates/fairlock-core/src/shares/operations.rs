@@ -183,6 +183,8 @@ impl LockState {
                 self.pass_shares_on(cx);
                 Body::Nudged
             }
+            // Carried out by `apply_latch`.
+            Op::Latch(_) => Body::Nothing,
         }
     }
 

@@ -340,7 +340,7 @@ impl Client {
     pub(crate) fn on_message(&mut self, payload: &Payload, now: u64) -> Vec<Call> {
         match payload {
             Payload::Grant { grant, at_ms } => self.granted_by_message(now, grant, *at_ms),
-            Payload::Zero => self.kicked |= self.beating,
+            Payload::Zero | Payload::One => self.kicked |= self.beating,
             Payload::Forced { .. } => {}
         }
         self.calls()

@@ -1,5 +1,6 @@
 //! The client: a connection to a store, and the background work of everything that uses it.
 
+use crate::api::latch::Latch;
 use crate::api::listing::Locks;
 use crate::api::lock::Lock;
 use crate::api::owner::Owner;
@@ -145,6 +146,13 @@ impl Client {
     /// were asked for. See [`Semaphore`].
     pub fn semaphore(&self, name: impl AsRef<[u8]>, limit: u32) -> Semaphore {
         Semaphore::new(Lock::new(self.session.clone(), name.as_ref(), Kind::Semaphore), limit)
+    }
+
+    /// The latch `name`: a count that only falls, and that others wait for. See [`Latch`].
+    ///
+    /// On a server it is Redisson's `RCountDownLatch` of the same name.
+    pub fn latch(&self, name: impl AsRef<[u8]>) -> Latch {
+        Latch::new(self.session.clone(), name.as_ref())
     }
 
     /// A new owner, for requests that count as one: see [`Owner`]. Each call creates another one.

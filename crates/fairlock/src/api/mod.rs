@@ -4,6 +4,7 @@
 pub(crate) mod client;
 pub(crate) mod detached;
 pub(crate) mod guard;
+pub(crate) mod latch;
 pub(crate) mod listing;
 pub(crate) mod lock;
 pub(crate) mod owner;

@@ -53,6 +53,7 @@
 
 mod guard;
 mod interrupt;
+mod latch;
 mod listing;
 mod lock;
 mod rw_lock;
@@ -63,6 +64,7 @@ mod wait;
 
 pub use guard::Guard;
 pub use interrupt::Interrupt;
+pub use latch::Latch;
 pub use listing::Locks;
 pub use lock::Lock;
 pub use rw_lock::{ReadGuard, RwLock, WriteGuard};
@@ -125,6 +127,11 @@ impl Client {
     /// The read-write lock `name`: see [`rw_lock`](crate::Client::rw_lock) of the async API.
     pub fn rw_lock(&self, name: impl AsRef<[u8]>) -> RwLock {
         RwLock::new(&self.inner, self.inner.rw_lock(name))
+    }
+
+    /// The latch `name`: see [`latch`](crate::Client::latch) of the async API.
+    pub fn latch(&self, name: impl AsRef<[u8]>) -> Latch {
+        Latch::new(self.inner.latch(name))
     }
 
     /// The semaphore `name`: see [`semaphore`](crate::Client::semaphore) of the async API.

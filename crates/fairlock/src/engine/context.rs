@@ -9,6 +9,7 @@ use crate::settings::config::Config;
 use crate::settings::connection_state::ConnectionState;
 use crate::settings::server_checks::{Check, Reaction, Warning};
 use crate::state::in_flight::InFlight;
+use crate::state::latches::Latches;
 use crate::state::renewals::Watchdog;
 use crate::state::seat::Owners;
 use crate::state::waiters::Waiters;
@@ -32,6 +33,7 @@ pub(crate) struct Context {
     pub(crate) is_in_process: bool,
     pub(crate) clock: ServerClock,
     pub(crate) waiters: Waiters,
+    pub(crate) latches: Latches,
     pub(crate) owners: Arc<Owners>,
     pub(crate) watchdog: Watchdog,
     pub(crate) in_flight: Arc<InFlight>,
@@ -69,6 +71,7 @@ impl Context {
             is_in_process,
             clock: ServerClock::default(),
             waiters: Waiters::default(),
+            latches: Latches::default(),
             owners: Arc::default(),
             watchdog: Watchdog::default(),
             in_flight: Arc::new(InFlight::new(Origin::here())),
@@ -202,6 +205,7 @@ impl Context {
         let counts = [
             (waiters, "waiters"),
             (queues, "queues"),
+            (self.latches.watched(), "latches that are watched"),
             (holds, "holds that are watched"),
             (self.in_flight.count(), "clean-ups under way"),
             (lock(&self.nudging).len(), "locks that are nudged"),

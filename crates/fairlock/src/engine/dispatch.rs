@@ -6,7 +6,7 @@ use crate::engine::replay;
 use crate::observe;
 use crate::settings::connection_state::ConnectionState;
 use crate::settings::server_checks::Warning;
-use crate::store::Event;
+use crate::store::{Event, Topic};
 use std::sync::Arc;
 
 impl Context {
@@ -27,7 +27,9 @@ impl Context {
                     self.waiters.note_dropped();
                 }
             }
+            Event::Wake(Topic::Latch(name)) => self.latches.wake(&name, false),
             Event::Wake(topic) => self.waiters.wake(&topic),
+            Event::CountedDown(name) => self.latches.wake(&name, true),
             Event::Invalid => self.waiters.note_dropped(),
             Event::Down(scope) => {
                 self.set_connection(ConnectionState::Reconnecting);
@@ -43,9 +45,13 @@ impl Context {
                 // Guards first: a waiter must not get what a guard still believes it has.
                 self.watchdog.check(&scope);
                 self.waiters.check_everyone(&scope);
+                self.latches.check(&scope);
                 replay::again(self, &scope);
             }
-            Event::InboxUp(scope) => self.waiters.check(&scope),
+            Event::InboxUp(scope) => {
+                self.waiters.check(&scope);
+                self.latches.check(&scope);
+            }
             Event::InboxDown => {}
             Event::Checked(found) => self.note_warnings(found),
             Event::Found(check, found) => self.note_found(check, found),

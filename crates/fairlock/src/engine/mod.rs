@@ -7,6 +7,7 @@ pub(crate) mod detach;
 pub(crate) mod dispatch;
 pub(crate) mod downgrade;
 pub(crate) mod heartbeat;
+pub(crate) mod latch;
 pub(crate) mod panics;
 pub(crate) mod reenter;
 pub(crate) mod release;

@@ -235,6 +235,7 @@ impl Waiters {
             Topic::Waiter(name, _) | Topic::ReadWrite(name) | Topic::Inbox(name) => {
                 self.kick(name);
             }
+            Topic::Latch(_) => {}
         }
     }
 

@@ -135,6 +135,9 @@ impl MemoryStore {
         let looked_at = u32::try_from(names.len()).unwrap_or(u32::MAX);
         let entries = names.into_iter().filter_map(|name| {
             let lock = state.model.get(&name)?;
+            if lock.is_only_a_latch() {
+                return None;
+            }
             let is_simple = lock.snapshot().value.is_some();
             let shared = lock.shares().map(fairlock_core::Shares::kind);
             let kind = if is_simple { Kind::Simple } else { shared.unwrap_or(Kind::Fair) };
@@ -159,15 +162,25 @@ impl MemoryStore {
                 }
                 (Channel::Base, _) => self.wake(Topic::Base(name.clone())),
                 (Channel::Waiter(owner), _) => self.wake(Topic::Waiter(name.clone(), owner)),
-                (Channel::Inbox(_), Payload::Zero) => {}
+                (Channel::Latch, Payload::Zero) => {
+                    let event = Event::CountedDown(name.clone());
+                    self.tell(&Topic::Latch(name.clone()), event);
+                }
+                (Channel::Latch, _) => self.wake(Topic::Latch(name.clone())),
+                (Channel::Inbox(_), _) => {}
             }
         }
     }
 
     fn wake(&self, topic: Topic) {
-        let wanted = lock(&self.state).listened.contains(&topic);
+        let event = Event::Wake(topic.clone());
+        self.tell(&topic, event);
+    }
+
+    fn tell(&self, topic: &Topic, event: Event) {
+        let wanted = lock(&self.state).listened.contains(topic);
         if wanted {
-            (self.sink)(None, Event::Wake(topic));
+            (self.sink)(None, event);
         }
     }
 

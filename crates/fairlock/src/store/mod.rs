@@ -83,6 +83,8 @@ pub(crate) enum Topic {
     Waiter(LockName, OwnerId),
     /// The channel on which Java clients wake all that wait for a read-write lock.
     ReadWrite(LockName),
+    /// The channel of a latch of this name.
+    Latch(LockName),
     /// This client's grants of the lock, in a store with [an inbox per
     /// lock](Store::has_per_lock_inbox).
     Inbox(LockName),
@@ -129,6 +131,8 @@ pub(crate) enum Event {
     Forced { owner: OwnerId, token: Token },
     /// A message on a topic: look again.
     Wake(Topic),
+    /// A message says that a latch of this name was counted down to 0.
+    CountedDown(LockName),
     /// A message of an unknown form, or on an unknown channel.
     Invalid,
     /// The command connection of these locks is lost.

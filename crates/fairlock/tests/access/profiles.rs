@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::{soon, until};
-use fairlock::{Client, Config, Error, ErrorKind, LockStatus, Release};
+use fairlock::{Client, Config, Error, ErrorKind, LockStatus, Opened, Release};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::{Generation, Server};
@@ -42,7 +42,7 @@ pub(super) fn profile(name: &str) -> Vec<Rule> {
 /// The rules for a user of all names, as in docs/acl/README.md: key rules beside `~*` are an error.
 #[cfg(feature = "tls")]
 pub(crate) fn for_all_names() -> Vec<String> {
-    let files = ["locks.acl", "shares.acl", "operate.acl", "records.acl"];
+    let files = ["locks.acl", "shares.acl", "latches.acl", "operate.acl", "records.acl"];
     let rules =
         files.iter().flat_map(|file| profile(file)).filter(|rule| !rule.text.starts_with('~'));
     rules.map(|rule| rule.text.replace("billing:", "")).chain(["~*".to_owned()]).collect()
@@ -223,6 +223,43 @@ async fn shares_need_their_rules_and_no_others() {
                 println!("{context}: {error}");
             }
             nothing_is_left(&mut raw, &context);
+            raw.call(&["FLUSHALL"]);
+        }
+    }
+}
+
+/// The rules of latches.acl are complete, and each of them is needed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn latches_need_their_rules_and_no_others() {
+    async fn scenario(config: &Config) -> Result<(), Error> {
+        let one = Client::with_config(config.clone()).await?;
+        let two = Client::with_config(config.clone()).await?;
+        let (latch, other) = (one.latch("billing:import"), two.latch("billing:import"));
+        latch.try_set(1).await?;
+        let waiter = tokio::spawn(async move { other.wait().await });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(latch.count_down().await?, 0);
+        assert_eq!(soon("the end", waiter).await.unwrap()?, Opened::CountedDown);
+        latch.try_set(1).await?;
+        assert!(latch.delete().await?);
+        Ok(())
+    }
+    for generation in Generation::ALL {
+        let Some(server) = Server::start(generation) else { continue };
+        let mut raw = server.client();
+        let (base, rules) = (profile("locks.acl"), profile("latches.acl"));
+        allow(&mut raw, base.iter().chain(&rules));
+        raw.call(&["ACL", "LOG", "RESET"]);
+        scenario(&ann(&server)).await.unwrap();
+        let mut denials = denied(&mut raw);
+        denials.retain(|key| !key.starts_with("fairlock_client:"));
+        assert_eq!(denials, [""; 0], "{}", generation.name());
+        for (at, rule) in rules.iter().enumerate() {
+            let context = format!("{} without {}", generation.name(), rule.text);
+            allow(&mut raw, rules[..at].iter().chain(&rules[at + 1..]).chain(&base));
+            let error = soon(&context, scenario(&ann(&server))).await.expect_err(&context);
+            assert_eq!(error.kind(), ErrorKind::Denied, "{context}: {error}");
+            assert!(names(&error, &rule.text), "{context}: {error}");
             raw.call(&["FLUSHALL"]);
         }
     }

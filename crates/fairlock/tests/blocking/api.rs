@@ -54,6 +54,15 @@ impl Client {
         Semaphore(self.0.semaphore(name, limit))
     }
 
+    /// The async one: its cases need futures.
+    pub(crate) fn latch(&self, name: impl AsRef<[u8]>) -> fairlock::Latch {
+        self.0.as_async().latch(name)
+    }
+
+    pub(crate) fn background_tasks(&self) -> usize {
+        self.0.as_async().background_tasks()
+    }
+
     pub(crate) fn owner(&self) -> Owner {
         self.0.owner()
     }

@@ -4,6 +4,7 @@
 mod api;
 mod drops;
 mod interrupts;
+mod latches;
 mod runtimes;
 mod threads;
 

@@ -9,6 +9,7 @@ mod enqueue;
 mod errors;
 mod forced;
 mod guards;
+mod latches;
 mod listing;
 mod looking;
 mod loss;
@@ -53,6 +54,12 @@ macro_rules! on {
                 leaving_is_confirmed, dropped_turns_leave, only_fair_locks_have_a_queue,
                 the_shutdown_ends_them, positions, turns_of_one_owner,
                 no_runtime_is_needed,
+            ];
+            latches: [
+                it_opens_at_zero, a_timed_wait_ends, a_deleted_latch_is_gone,
+                a_latch_that_is_set_anew_is_another, bad_input_is_refused, a_latch_is_no_lock,
+                a_dropped_wait_leaves_nothing, a_shutdown_ends_the_wait,
+                many_wait_and_many_count_down,
             ];
             unpolled: [a_shutdown_does_not_wait_for_one_that_nobody_polls];
             with: [

@@ -9,6 +9,7 @@
 //! - `boot`: host time, which all processes of the host share;
 //! - `schema`: the tables, and files of other versions or other programs;
 //! - `codec`: a lock's state as bytes; `parts`: its shares, which have rows of their own;
+//!   `latches`: what is kept of latches;
 //! - `opening`: from a path to a file of the right version in the right boot;
 //! - `file`: the transactions; `rows`: a lock's rows in one of them; `turns`: whose turn it is to
 //!   write, among the clients of a process; `line`: the same among processes; `patience`: tries again;
@@ -38,6 +39,7 @@ mod forks;
 mod graves;
 mod hand;
 mod heads;
+mod latches;
 mod line;
 mod liveness;
 mod mounts;

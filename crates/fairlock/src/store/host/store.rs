@@ -26,8 +26,8 @@ use crate::settings::config::{Address, Config};
 use crate::store::entry::LockEntry;
 use crate::store::{Boxed, Cursor, Event, Events, Page, Reply, Store, StoreError, Topic};
 use fairlock_core::{
-    Answer, Body, Channel, ClientId, Effect, Kind, LockName, LockState, Mode, Op, OwnerId, Payload,
-    REGISTRY_TTL_MS, Rules, Token, has_queue,
+    Answer, Body, Channel, ClientId, Effect, Kind, LatchOp, LockName, LockState, Mode, Op, OwnerId,
+    Payload, REGISTRY_TTL_MS, Rules, Token, has_queue,
 };
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
@@ -75,7 +75,7 @@ pub(super) struct Inner {
     deadlines: Deadlines,
     /// Locks with a line that this client waits for, each with what the last look showed.
     pub(super) waits: Mutex<HashMap<LockName, Stand>>,
-    /// Locks without a queue that it waits for, and how many of its waiters listen.
+    /// Locks without a queue, and latches, that it waits for, and how many of its waiters listen.
     pub(super) listened: Mutex<HashMap<LockName, usize>>,
     /// The holds that this client has left to the store, as far as their files may exist.
     left: Mutex<VecDeque<(LockName, Token)>>,
@@ -230,7 +230,7 @@ impl Inner {
         let mut topics: Vec<_> = lock(&self.waits).keys().map(|name| self.topic(name)).collect();
         for name in lock(&self.listened).keys() {
             cleanup::listen(&self.folder, name, self.client);
-            topics.push(Topic::Base(name.clone()));
+            topics.extend([Topic::Base(name.clone()), Topic::Latch(name.clone())]);
         }
         let events = Arc::clone(&self.events);
         // Not here: the receivers take locks of their own.
@@ -275,6 +275,13 @@ impl Inner {
     /// Carries out one operation on the file, and checks what follows from it.
     fn carry_out(&self, file: &mut HostFile, name: &LockName, op: &Op) -> Result<Done, StoreError> {
         let world = Kernel::new(&self.folder, self.client, name);
+        if matches!(op, Op::Latch(_)) {
+            let (answer, effects) = file.apply_latch(name, op, &self.rules, &world)?;
+            if matches!(op, Op::Latch(LatchOp::Look { waiting: Some(_) })) {
+                self.keep_bell();
+            }
+            return Ok(Done { answer, effects, moved: Vec::new() });
+        }
         let (mut behind, mut earlier, mut line) = (None, None, LineBefore::default());
         let quiet = match op {
             Op::Beat { client, waiters } => {
@@ -422,7 +429,16 @@ impl Inner {
                     cleanup::tell(&self.folder, name, self.client);
                 }
                 // Only fairlock uses the file.
-                (Channel::Waiter(_), _) | (Channel::Inbox(_), Payload::Zero) => {}
+                (Channel::Latch, payload) => {
+                    if lock(&self.listened).contains_key(name) {
+                        (self.events)(match payload {
+                            Payload::Zero => Event::CountedDown(name.clone()),
+                            _ => Event::Wake(Topic::Latch(name.clone())),
+                        });
+                    }
+                    cleanup::tell(&self.folder, name, self.client);
+                }
+                (Channel::Waiter(_), _) | (Channel::Inbox(_), _) => {}
             }
         }
         Reply { sent, answer: done.answer, clock: None }
@@ -460,7 +476,8 @@ impl Inner {
             Ok(Message::Free(hash)) => {
                 let names: Vec<_> = lock(&self.listened).keys().filter(of(hash)).cloned().collect();
                 for name in names {
-                    (self.events)(Event::Wake(Topic::Base(name)));
+                    (self.events)(Event::Wake(Topic::Base(name.clone())));
+                    (self.events)(Event::Wake(Topic::Latch(name)));
                 }
             }
             Ok(Message::Moved(hash)) => {
@@ -502,6 +519,13 @@ impl Inner {
                 let world = Kernel::new(&self.folder, self.client, &name);
                 let op = Op::Inspect { kind, limit: 0 };
                 match file.apply(&name, &op, &self.rules, &world) {
+                    // Only a latch keeps what is not ours.
+                    Ok((Answer { body: Body::Inspected(seen), .. }, _))
+                        if kind == Kind::Simple
+                            && seen.holder.as_ref().is_some_and(|held| !held.owner.is_ours()) =>
+                    {
+                        break;
+                    }
                     Ok((Answer { body: Body::Inspected(seen), .. }, _)) => {
                         let entry = LockEntry::seen(name.clone(), kind, &seen);
                         page.entries.push(entry);
@@ -574,7 +598,7 @@ impl Store for HostStore {
     }
 
     fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
-        if let Topic::Base(name) = topic {
+        if let Topic::Base(name) | Topic::Latch(name) = topic {
             let mut listened = lock(&self.0.listened);
             let users = listened.entry(name.clone()).or_default();
             *users += 1;
@@ -586,7 +610,7 @@ impl Store for HostStore {
     }
 
     fn unlisten(&self, topic: Topic) {
-        let Topic::Base(name) = &topic else { return };
+        let (Topic::Base(name) | Topic::Latch(name)) = &topic else { return };
         let mut listened = lock(&self.0.listened);
         let Some(users) = listened.get_mut(name) else { return };
         *users -= 1;

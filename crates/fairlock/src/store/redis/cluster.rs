@@ -8,17 +8,18 @@ use super::aside::Aside;
 use super::confirm::Confirmer;
 use super::dial::{self, Endpoint, Target, Tls};
 use super::kept::kept;
+use super::keys::{Keys, Publishing};
 use super::link::Link;
 use super::login::Login;
 use super::place::Place;
 use super::route::{self, Route};
-use super::slots::{Addr, SLOTS, SlotMap, SlotSet, slot_of};
+use super::slots::{Addr, SLOTS, SlotMap, SlotSet, slot_of, tag};
 use super::wire::CallError;
 use crate::base::clock::{Moment, ServerClock, lock};
 use crate::base::error::{Error, ErrorKind};
 use crate::settings::config::{Address, Config};
 use crate::store::{Event, Events, Scope, StoreError};
-use fairlock_core::LockName;
+use fairlock_core::{LockName, Op};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -441,6 +442,26 @@ pub(super) fn scope(slots: SlotSet) -> Scope {
 /// # Errors
 /// Redisson's rule for keys spreads the keys of this name over several slots: no script can use
 /// them all.
+/// Refuses a latch whose channel is in another slot than its count: a script could not publish there.
+pub(crate) fn check_latch(
+    publishing: Publishing,
+    name: &LockName,
+    op: &Op,
+) -> Result<(), StoreError> {
+    let is_latch = matches!(op, Op::Latch(_));
+    if publishing == Publishing::Whole || !is_latch {
+        return Ok(());
+    }
+    let channel = Keys::new(name).latch_channel();
+    if tag(&channel) == tag(name.as_bytes()) {
+        return Ok(());
+    }
+    let message = "this name cannot be used for a latch on a Cluster with sharded messages: Redisson adds \
+                   braces to it for the latch's channel, so that the channel is in another slot than \
+                   the count; use a name without braces";
+    Err(StoreError::refused(Error::new(ErrorKind::Misuse, message).on(name)))
+}
+
 pub(crate) fn slot_or_refusal(name: &LockName) -> Result<u16, StoreError> {
     slot_of(name).map_err(|why| {
         let message = format!(
@@ -449,4 +470,29 @@ pub(crate) fn slot_or_refusal(name: &LockName) -> Result<u16, StoreError> {
         );
         StoreError::refused(Error::new(ErrorKind::Misuse, message).on(name))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlock_core::LatchOp;
+
+    /// Braces of a name's own lead its channel to another slot, unless they are no tag.
+    #[test]
+    fn latches_whose_channel_is_elsewhere_are_refused() {
+        let op = Op::Latch(LatchOp::Look { waiting: None });
+        for (name, fits) in
+            [("import", true), ("a{b", true), ("{a}", false), ("a{b}c", false), ("a}b", false)]
+        {
+            let name = LockName::new(name.as_bytes()).unwrap();
+            assert!(check_latch(Publishing::Whole, &name, &op).is_ok());
+            assert!(check_latch(Publishing::Sharded, &name, &Op::Nudge).is_ok());
+            let refused = check_latch(Publishing::Sharded, &name, &op);
+            assert_eq!(refused.is_ok(), fits, "{name}");
+            if let Err(refused) = refused {
+                assert_eq!(refused.error.kind(), ErrorKind::Misuse);
+                assert!(!refused.passing && !refused.doubt);
+            }
+        }
+    }
 }

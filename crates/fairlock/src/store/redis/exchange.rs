@@ -79,7 +79,9 @@ impl Call<'_> {
             if self.op.kind() == Some(Kind::ReadWrite) {
                 keys.push(Keys::new(self.name).reader_timeout());
             }
-            return rights::explain(conn, self.name, &keys, self.publishing.command(), error)
+            let is_latch = matches!(self.op, Op::Latch(_));
+            let publish = self.publishing.command();
+            return rights::explain(conn, self.name, is_latch, &keys, publish, error)
                 .await
                 .unwrap_or(failure);
         }

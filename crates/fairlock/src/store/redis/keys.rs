@@ -7,6 +7,9 @@ use fairlock_core::{ClientId, Kind, LockName, Op, OwnerId, RequestId};
 /// Prefix of the inbox channels of our clients; the client id follows.
 pub(crate) const INBOX_PREFIX: &str = "fairlock_inbox:";
 
+/// Prefix of the channel of a latch.
+const LATCH_CHANNEL: &[u8] = b"redisson_countdownlatch__channel__";
+
 /// How the messages of a script are published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Publishing {
@@ -108,6 +111,11 @@ impl Keys {
 
     /// The same for an operation: the kinds that several may hold at once have keys of their own.
     pub(crate) fn parts_of(&self, op: &Op) -> [Parts<'_>; 7] {
+        if matches!(op, Op::Latch(_)) {
+            let [name, _, rest @ ..] = self.all_parts();
+            let [a, b, c, d, e] = rest;
+            return [name, self.with_ours("fairlock_latch"), a, b, c, d, e];
+        }
         match op.kind() {
             Some(Kind::ReadWrite) => self.parts_with(&READ_WRITE),
             Some(Kind::Semaphore) => self.parts_with(&SEMAPHORE),
@@ -141,6 +149,7 @@ impl Keys {
     }
 
     /// Marks a request that was given up while a copy of it was under way.
+    #[cfg_attr(not(test), allow(dead_code, reason = "calls are encoded from parts"))]
     pub(crate) fn buried(&self, request: RequestId) -> Vec<u8> {
         self.buried_parts(&request.to_text()).concat()
     }
@@ -149,6 +158,21 @@ impl Keys {
     pub(crate) fn buried_parts<'a>(&'a self, request: &'a [u8]) -> [&'a [u8]; 6] {
         let [prefix, between, name, end] = self.with_ours("fairlock_buried");
         [prefix, between, name, end, b":", request]
+    }
+
+    /// The key of the request that an operation names.
+    pub(crate) fn request_parts<'a>(&'a self, op: &Op, request: &'a [u8]) -> [&'a [u8]; 6] {
+        let mut parts = self.buried_parts(request);
+        if matches!(op, Op::Latch(_)) {
+            parts[0] = b"fairlock_counted";
+        }
+        parts
+    }
+
+    /// The channel of a latch of this name. Redisson adds braces always, also around a name with
+    /// braces.
+    pub(crate) fn latch_channel(&self) -> Vec<u8> {
+        [LATCH_CHANNEL, b"{", self.name.as_bytes(), b"}"].concat()
     }
 
     /// Written and removed, so that there is something for replicas to acknowledge.
@@ -235,7 +259,10 @@ impl Family {
 /// The event of a message on a topic: Java says that somebody let go.
 pub(crate) fn woken(topic: Topic, payload: &[u8]) -> Event {
     match (&topic, payload) {
+        (Topic::Latch(name), b"0") => Event::CountedDown(name.clone()),
         (_, b"0") => Event::Wake(topic),
+        // A latch was set or deleted.
+        (Topic::Latch(_), b"1") => Event::Wake(topic),
         // A writer has ended, and readers may follow.
         (Topic::ReadWrite(_), b"1") => Event::Wake(topic),
         _ => Event::Invalid,
@@ -248,6 +275,7 @@ pub(crate) fn topic(topic: &Topic) -> Vec<u8> {
         Topic::Base(name) => Keys::new(name).base(),
         Topic::Waiter(name, owner) => Keys::new(name).waiter(owner),
         Topic::ReadWrite(name) => Keys::new(name).with("redisson_rwlock").concat(),
+        Topic::Latch(name) => Keys::new(name).latch_channel(),
         // One for all locks; for one per slot, see `sharded_inbox`.
         Topic::Inbox(_) => INBOX_PREFIX.as_bytes().to_vec(),
     }

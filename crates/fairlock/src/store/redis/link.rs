@@ -337,6 +337,10 @@ pub(crate) fn name_not_a_lock(name: &LockName, found: &str) -> StoreError {
             "the key `{name}` holds {found}; if it is a read-write lock or a semaphore, name that kind (`--shared`, \
              `--permits`; `rw_lock`, `semaphore`), and remove nothing; otherwise use another name"
         ),
+        None if found.contains("not a latch") => format!(
+            "the key `{name}` holds {found}; it may be a simple lock that somebody holds, or another program's: use \
+             another name, and remove nothing"
+        ),
         None => format!(
             "the key `{name}` holds {found}; another program uses that name: use another one, or remove \
              the key if nobody needs it"
@@ -352,11 +356,14 @@ pub(crate) async fn name_wrong_type(
     name: &LockName,
     op: &Op,
 ) -> Option<StoreError> {
-    let lock = if op.is_simple() { "string" } else { "hash" };
-    let [second, third] = if op.is_shared() { ["zset", "hash"] } else { ["list", "zset"] };
-    let types = [lock, second, third, "string", "zset", "hash", "zset"];
+    let types = match op {
+        Op::Latch(_) => &["string", "hash"][..],
+        op if op.is_simple() => &["string", "list", "zset", "string", "zset", "hash", "zset"],
+        op if op.is_shared() => &["hash", "zset", "hash", "string", "zset", "hash", "zset"],
+        _ => &["hash", "list", "zset", "string", "zset", "hash", "zset"],
+    };
     let keys = Keys::new(name);
-    for (at, (key, wanted)) in keys.parts_of(op).iter().zip(types).enumerate() {
+    for (at, (key, &wanted)) in keys.parts_of(op).iter().zip(types).enumerate() {
         let key = key.concat();
         let found = conn.call(wire::cmd("TYPE").arg(&key)).await.ok()?;
         let Value::SimpleString(found) = found else { return None };

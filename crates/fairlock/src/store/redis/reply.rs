@@ -4,8 +4,8 @@ use super::wire::Value;
 use crate::base::clock::{Moment, ServerClock};
 use crate::store::{Event, Events};
 use fairlock_core::{
-    Answer, Body, Fate, Grant, HeldBy, Inspection, LOOKED_AT_MAX, OwnerId, RequestId, Share,
-    ShareHolder, SharesView, Token, WaiterView,
+    Answer, Body, Fate, Grant, HeldBy, Inspection, LOOKED_AT_MAX, LatchSeen, OwnerId, RequestId,
+    Share, ShareHolder, SharesView, Token, WaiterView,
 };
 use std::sync::Arc;
 
@@ -86,6 +86,12 @@ fn decode(value: Value) -> Option<Answer> {
         }
         b"place" => Body::Place { ahead: r.maybe_count()? },
         b"inspected" => Body::Inspected(Box::new(inspection(&mut r)?)),
+        b"latch" => Body::Latch(LatchSeen {
+            done: r.flag()?,
+            count: r.count()?,
+            generation: r.maybe_count()?,
+            opened: r.maybe_count()?,
+        }),
         b"shares" => Body::Inspected(Box::new(shares(&mut r)?)),
         _ => return None,
     };

@@ -106,6 +106,7 @@ fn prefix(name: &str) -> &str {
 pub(crate) async fn explain(
     conn: &mut Connection,
     name: &LockName,
+    is_latch: bool,
     cmd_keys: &[Vec<u8>],
     publish: &str,
     error: &CallError,
@@ -118,13 +119,21 @@ pub(crate) async fn explain(
     let message = if ["channels", "a channel", "the channel"].iter().any(|of| said.contains(of)) {
         // The server does not say which. The client's own inbox is tried when the connection is
         // made.
-        let base = Keys::new(name).base();
-        let base = base.escape_ascii();
-        format!(
-            "the user has no right to the channel `{base}`, or to one that begins with `{base}:` or \
+        let keys = Keys::new(name);
+        let base = if is_latch { keys.latch_channel() } else { keys.base() };
+        let base = base.escape_ascii().to_string();
+        if is_latch {
+            let rule = prefix(&base);
+            format!(
+                "the user has no right to the channel `{base}`: allow it with a rule like `&{rule}*`"
+            )
+        } else {
+            format!(
+                "the user has no right to the channel `{base}`, or to one that begins with `{base}:` or \
              `{INBOX_PREFIX}`: allow it with rules like `&redisson_lock__channel:{{*` and \
              `&{INBOX_PREFIX}*`"
-        )
+            )
+        }
     } else if said.contains("keys") || said.contains("a key") {
         let denied = denied_keys(conn, cmd_keys).await;
         if denied.is_empty() {

@@ -2,7 +2,7 @@
 //! slot if it has moved.
 
 use super::attempt::Attempt;
-use super::cluster::{Cluster, Node, Redirected, slot_or_refusal};
+use super::cluster::{Cluster, Node, Redirected, check_latch, slot_or_refusal};
 use super::dial::Connection;
 use super::exchange::Call;
 use super::inbox::Inbox;
@@ -203,6 +203,7 @@ impl Routes {
     pub(crate) async fn call(&self, name: &LockName, op: &Op) -> Result<Reply, StoreError> {
         let slot = slot_or_refusal(name)?;
         let publishing = self.publishing()?;
+        check_latch(publishing, name, op)?;
         let call = Call { rules: &self.rules, publishing, name, op };
         let mut node = self.cluster.node_of(slot).inspect_err(|_| {
             self.cluster.map_wanted.notify_one();
@@ -245,6 +246,7 @@ impl Routes {
     pub(crate) async fn confirm(&self, name: &LockName, op: &Op) -> Result<Confirmed, StoreError> {
         let slot = slot_or_refusal(name)?;
         let publishing = self.publishing()?;
+        check_latch(publishing, name, op)?;
         let confirmed = match self.cluster.node_of(slot) {
             Ok(node) => match &node.confirmer {
                 Some(confirmer) => {

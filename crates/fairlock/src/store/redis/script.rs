@@ -3,7 +3,7 @@
 use super::keys::{Keys, Publishing};
 use super::wire::{Cmd, Decimal};
 use fairlock_core::{
-    Acquire, LockName, Mode, Op, OwnerId, RequestId, Rules, Share, client_text, has_queue,
+    Acquire, LatchOp, LockName, Mode, Op, OwnerId, RequestId, Rules, Share, client_text, has_queue,
 };
 use std::sync::LazyLock;
 
@@ -49,16 +49,23 @@ macro_rules! slices {
 }
 
 macro_rules! script {
-    ($($slices:tt)*) => {{
-        const TEXT: &str = slices!(@short head token $($slices)*);
+    (@ $text:expr, $long_way:expr) => {{
+        const TEXT: &str = $text;
         Script {
             text: TEXT,
             sha: LazyLock::new(|| sha1_smol::Sha1::from(TEXT).digest().to_string()),
             #[cfg(feature = "_testkit")]
             #[cfg(test)]
-            long_way: slices!(@long head token $($slices)*),
+            long_way: $long_way,
         }
     }};
+    // What is no operation on a lock, and so has none of the prelude's keys.
+    (alone $($slices:tt)*) => {
+        script!(@ slices!(@short $($slices)*), slices!(@long $($slices)*))
+    };
+    ($($slices:tt)*) => {
+        script!(@ slices!(@short head token $($slices)*), slices!(@long head token $($slices)*))
+    };
 }
 
 static ACQUIRE: Script = script!(
@@ -148,6 +155,11 @@ static SHARE_RENEW: Script = share_script!(
     share_hold_of share_renew ; share_renewed share_reply
 );
 
+static LATCH_COUNT_DOWN: Script = script!(alone latch latch_count_down);
+static LATCH_DELETE: Script = script!(alone latch latch_delete);
+static LATCH_LOOK: Script = script!(alone latch latch_look);
+static LATCH_SET: Script = script!(alone latch latch_set);
+
 /// How a call names its script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
@@ -183,6 +195,10 @@ fn script(op: &Op) -> &'static Script {
         Op::Force { .. } => &FORCE,
         Op::Place { .. } => &PLACE,
         Op::Inspect { .. } => &INSPECT,
+        Op::Latch(LatchOp::Set { .. }) => &LATCH_SET,
+        Op::Latch(LatchOp::CountDown { .. }) => &LATCH_COUNT_DOWN,
+        Op::Latch(LatchOp::Delete { .. }) => &LATCH_DELETE,
+        Op::Latch(LatchOp::Look { .. }) => &LATCH_LOOK,
         _ => unreachable!("every operation of this version has a script"),
     }
 }
@@ -227,6 +243,10 @@ pub(crate) fn named(name: &str, long_way: bool) -> &'static str {
         "beat" => &BEAT,
         "force" => &FORCE,
         "inspect" => &INSPECT,
+        "latch_count_down" => &LATCH_COUNT_DOWN,
+        "latch_delete" => &LATCH_DELETE,
+        "latch_look" => &LATCH_LOOK,
+        "latch_set" => &LATCH_SET,
         "leave" => &LEAVE,
         "nudge" => &NUDGE,
         "place" => &PLACE,
@@ -284,7 +304,7 @@ pub(crate) fn call(by: By, rules: &Rules, publishing: Publishing, name: &LockNam
         cmd.arg_of(&all[*key]);
     }
     if let Some(request) = &request {
-        cmd.arg_of(&keys.buried_parts(request));
+        cmd.arg_of(&keys.request_parts(op, request));
     }
     for key in &of_others {
         cmd.arg_of(key);
@@ -328,7 +348,8 @@ pub(crate) fn keys(name: &LockName, op: &Op) -> Vec<Vec<u8>> {
     let keys = Keys::new(name);
     let all = keys.parts_of(op);
     let named = named_keys(op).iter().map(|key| all[*key].concat());
-    let buried = named_request(op).map(|request| keys.buried(request));
+    let of_request = |request: RequestId| keys.request_parts(op, &request.to_text()).concat();
+    let buried = named_request(op).map(of_request);
     let of_others = keys.others_parts(op);
     named.chain(buried).chain(of_others.iter().map(|parts| parts.concat())).collect()
 }
@@ -337,6 +358,10 @@ pub(crate) fn keys(name: &LockName, op: &Op) -> Vec<Vec<u8>> {
 fn named_keys(op: &Op) -> &'static [usize] {
     const LOCK: usize = 0;
     const TOKEN: usize = 3;
+    const NOTE: usize = 1;
+    if matches!(op, Op::Latch(_)) {
+        return &[LOCK, NOTE];
+    }
     if op.is_simple() { &[LOCK, TOKEN] } else { &[LOCK, 1, 2, TOKEN, 4, 5, 6] }
 }
 
@@ -345,6 +370,7 @@ fn named_request(op: &Op) -> Option<RequestId> {
         Op::Acquire(a) => Some(a.request),
         Op::AcquireShare(ask) => Some(ask.acquire.request),
         Op::Leave { request, .. } => Some(*request),
+        Op::Latch(latch) => latch.request(),
         _ => None,
     }
 }
@@ -389,6 +415,7 @@ fn own_arguments(cmd: &mut Cmd, rules: &Rules, op: &Op) {
         Op::Inspect { limit, .. } => {
             cmd.arg(*limit);
         }
+        Op::Latch(latch) => add_latch(cmd, rules, latch),
         _ => {}
     }
 }
@@ -403,6 +430,21 @@ fn add_acquire(cmd: &mut Cmd, a: &Acquire) {
         if a.shared_owner { b"o" } else { b"" },
         order.as_ref().map_or(b"", Decimal::digits),
     ]);
+}
+
+fn add_latch(cmd: &mut Cmd, rules: &Rules, op: &LatchOp) {
+    if let Some(request) = op.request() {
+        cmd.arg(&request.to_text()[..]).arg(rules.bury_ms);
+    }
+    match op {
+        LatchOp::Set { count, .. } => {
+            cmd.arg(*count);
+        }
+        LatchOp::Look { waiting: Some(known) } => {
+            cmd.arg(*known);
+        }
+        _ => {}
+    }
 }
 
 fn add_share(cmd: &mut Cmd, share: Share) {

@@ -3,6 +3,7 @@ package interop;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.redisson.Redisson;
+import org.redisson.api.RCountDownLatch;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
@@ -71,6 +72,10 @@ final class Client {
     /** A kind may be followed by "#" and any word: each word has a separate object. */
     RLock lock(String kind, String name) {
         return locks.computeIfAbsent(kind + " " + name, made -> make(kind.split("#")[0], name));
+    }
+
+    RCountDownLatch latch(String name) {
+        return redisson.getCountDownLatch(name);
     }
 
     /** Kinds that some versions lack are looked up by name. */

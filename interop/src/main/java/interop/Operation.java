@@ -1,6 +1,7 @@
 package interop;
 
 import java.util.concurrent.TimeUnit;
+import org.redisson.api.RCountDownLatch;
 import org.redisson.api.RLock;
 
 /**
@@ -14,6 +15,7 @@ import org.redisson.api.RLock;
  *   tryLockUnit WAIT UNIT                     tryLock(wait, unit), where the unit matters
  *   unlock                  unlockAsync
  *   isLocked  isHeldByCurrentThread  holdCount  remainTimeToLive  forceUnlock
+ *   trySetCount N     countDown     getCount     await [WAIT]     delete     (kind latch)
  *   token     lockAndGetToken [LEASE]     tryLockAndGetToken WAIT LEASE     (fenced locks)
  * </pre>
  */
@@ -36,8 +38,11 @@ final class Operation {
         if (name.equals("id")) {
             return client.uuid() + ":" + thread;
         }
-        RLock lock = client.lock(kind, this.lock);
         boolean timed = numbers.length > 0;
+        if (kind.equals("latch")) {
+            return latch(client.latch(lock), timed);
+        }
+        RLock lock = client.lock(kind, this.lock);
         switch (name) {
             case "lock":
                 if (timed) {
@@ -86,6 +91,28 @@ final class Operation {
                         : fenced(lock, name);
             case "tryLockAndGetToken":
                 return fenced(lock, name, number(0), number(1), TimeUnit.MILLISECONDS);
+            default:
+                throw new IllegalArgumentException("no operation " + name);
+        }
+    }
+
+    private Object latch(RCountDownLatch latch, boolean timed) throws InterruptedException {
+        switch (name) {
+            case "trySetCount":
+                return latch.trySetCount(number(0));
+            case "countDown":
+                latch.countDown();
+                return null;
+            case "getCount":
+                return latch.getCount();
+            case "await":
+                if (timed) {
+                    return latch.await(number(0), TimeUnit.MILLISECONDS);
+                }
+                latch.await();
+                return null;
+            case "delete":
+                return latch.delete();
             default:
                 throw new IllegalArgumentException("no operation " + name);
         }

@@ -15,6 +15,7 @@
 //! - `entering`: entering a queue on the short way and the long one, in every unusual state;
 //! - `costs`: how many commands each path of a script calls, compared with the recorded figures;
 //! - `vectors`: the golden vectors of `testing/vectors`, the scripts alone;
+//! - `latches`: the same for latches;
 //! - `shares`: the same for read-write locks and semaphores, which have scripts of their own.
 //!
 //! The other modules are shared: `fixture` (a server and its connections), `dump` (keys to a
@@ -30,6 +31,7 @@ mod foreign;
 mod garbage;
 #[cfg(feature = "sqlite")]
 mod host;
+mod latches;
 mod lifetimes;
 mod limits;
 mod others;

@@ -146,6 +146,7 @@ impl Call {
             Channel::Inbox(client) => inbox(&self.inbox_prefix, *client),
             Channel::Base => self.base.clone(),
             Channel::Waiter(owner) => self.waiter(owner),
+            Channel::Latch => unreachable!("no latch is played here"),
         };
         let text = match (&effect.channel, &effect.payload) {
             (Channel::Inbox(client), Payload::Forced { number, token }) => {
@@ -153,6 +154,7 @@ impl Call {
             }
             (_, Payload::Forced { .. }) => unreachable!("it goes to an inbox"),
             (_, Payload::Zero) => "0".into(),
+            (_, Payload::One) => "1".into(),
             (_, Payload::Grant { grant, at_ms }) => {
                 format!("g1 {} {} {at_ms} {}", grant.request, grant.token, grant.ttl_ms)
             }

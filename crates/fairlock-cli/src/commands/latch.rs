@@ -1,0 +1,144 @@
+//! `fairlock latch`: sets a latch, counts it down, or waits until it is open.
+//!
+//! The JSON form (`HELP`) is a contract: fields are added, never renamed or removed.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
+
+use fairlock::{Latch, Opened};
+use serde_json::json;
+
+use crate::base::duration;
+use crate::base::exit::{Code, Failure};
+use crate::base::message;
+use crate::base::output;
+use crate::settings::options;
+use crate::store::{self, Store};
+
+const EXAMPLES: &str = "\
+Examples:
+  fairlock latch import --set 3                 three parts are to come
+  fairlock latch import --down                  one of them is there
+  fairlock latch import --wait --wait-for 10m   until all are there, at most ten minutes
+";
+
+const HELP: &str = "\
+Exit codes:
+  0        it is set, counted down, or was counted down to 0
+  1        --set: it is set already, and was not changed; --wait: it is gone, and nothing says that
+           it was counted down (deleted, lost with the store's data, or never set)
+  64       wrong usage, or a wrong setting; a name in use as a lock, or by another program
+  69       the store cannot be reached, or there is none
+  70       internal error; an answer or a file that is not fairlock's; stdout cannot be written
+  75       not open within --wait-for
+  77       access denied by the store, or no encrypted connection to a verified server
+
+With --json, one object on one line:
+  schema   1; fields may be added under the same number
+  name     the latch's name, as text; bytes that are not UTF-8 are replaced
+  state    \"set\", \"closed\", \"counted_down\", \"gone\", or \"open\": after --down, whichever of these
+           two it is
+  count    what is left to count down, or null after --wait
+
+Durations:
+  500ms, 10s, 5m, 1m30s, 1h, 1d, 0";
+
+#[derive(clap::Args, Debug)]
+#[command(before_help = EXAMPLES, after_help = HELP)]
+#[command(group = clap::ArgGroup::new("what").required(true))]
+pub(crate) struct Args {
+    /// The latch's name, any bytes. Java's clients know it as `getCountDownLatch(NAME)`.
+    #[arg(value_name = "NAME")]
+    name: OsString,
+
+    /// Set the count, unless it is set: from 1 to 2^53 - 1.
+    #[arg(long, value_name = "N", group = "what", value_parser = clap::value_parser!(u64).range(1..1 << 53))]
+    set: Option<u64>,
+
+    /// Count down by one. At 0 the latch is open.
+    #[arg(long, group = "what")]
+    down: bool,
+
+    /// Wait until the latch is open: at once if it is, or was never set.
+    #[arg(long, group = "what")]
+    wait: bool,
+
+    /// With --wait: longest wait. Default: no limit.
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["set", "down"], value_parser = duration::parse)]
+    wait_for: Option<Duration>,
+
+    /// One JSON object; its fields are described below.
+    #[arg(long)]
+    json: bool,
+
+    /// Print nothing but errors.
+    #[arg(short, long, conflicts_with = "json")]
+    quiet: bool,
+
+    #[command(flatten)]
+    store: options::Store,
+}
+
+/// What was found, or done.
+struct Outcome {
+    code: Code,
+    text: String,
+    state: &'static str,
+    count: Option<u64>,
+}
+
+/// Carries out what was asked. Signals keep their default action: a request is sent completely or not
+/// at all, and a wait leaves nothing behind.
+pub(crate) async fn latch(args: Args) -> Result<Code, Failure> {
+    let store = Store::resolve(&args.store)?.silent();
+    let store = if args.wait { store.waited_for(args.wait_for) } else { store };
+    store.warn(args.quiet);
+    let client = store.connect(args.quiet).await?;
+    let done = carry_out(&client.latch(args.name.as_bytes()), &args).await;
+    store::shutdown(client).await;
+    let Outcome { code, text, state, count } = done?;
+    let name = message::printable(&args.name);
+    if args.json {
+        let form = json!({
+            "schema": 1,
+            "name": args.name.to_string_lossy(),
+            "state": state,
+            "count": count,
+        });
+        output::print(&format!("{form}\n"))?;
+    } else if !args.quiet {
+        output::print(&format!("{name}: {text}\n"))?;
+    }
+    Ok(code)
+}
+
+async fn carry_out(latch: &Latch, args: &Args) -> Result<Outcome, Failure> {
+    if let Some(count) = args.set {
+        let is_new = latch.try_set(count).await?;
+        let left = if is_new { count } else { latch.count().await? };
+        let (code, text, state) = match is_new {
+            true => (Code::OK, format!("set to {left}"), "set"),
+            false => (Code::NO, format!("is set already, {left} left"), "closed"),
+        };
+        return Ok(Outcome { code, text, state, count: Some(left) });
+    }
+    if args.down {
+        let left = latch.count_down().await?;
+        let (text, state) = match left {
+            0 => ("open".to_owned(), "open"),
+            left => (format!("{left} left"), "closed"),
+        };
+        return Ok(Outcome { code: Code::OK, text, state, count: Some(left) });
+    }
+    let opened = match args.wait_for {
+        None => Some(latch.wait().await?),
+        Some(time) => latch.wait_for(time).await?,
+    };
+    let (code, text, state) = match opened {
+        Some(Opened::CountedDown) => (Code::OK, "counted down", "counted_down"),
+        Some(_) => (Code::NO, "gone: deleted, lost, or never set", "gone"),
+        None => (Code::CONFLICT, "not open in time", "closed"),
+    };
+    Ok(Outcome { code, text: text.to_owned(), state, count: None })
+}

@@ -1,0 +1,167 @@
+//! The latch: a count that others wait for.
+
+use crate::api::session::Session;
+use crate::base::error::Error;
+use crate::engine::latch;
+use fairlock_core::{LATCH_COUNT_MAX, LatchFate, LatchOp, LatchSeen, LockName, Opened, latch_fate};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A latch by name: it is set to a number, counted down, and opens at 0. Any number of tasks, on any
+/// number of hosts, can wait until it is open.
+///
+/// On a server it is Redisson's `RCountDownLatch` of the same name: Java's clients set it, count it
+/// down and wait for it as ours do.
+///
+/// It is no lock. Nobody holds it, a client that dies counts nothing down, and it has no lease: a
+/// latch that nobody counts down stays until [`delete`](Self::delete).
+///
+/// # What ends a wait
+/// [`Opened::CountedDown`]: the latch was counted down to 0. [`Opened::Gone`]: it is not there, and
+/// nothing says that it was counted down, because it was deleted, was lost with the server's data, was
+/// never set, or was counted down by a Java client whose message was lost. What the latch stands for
+/// may then not have happened; check that, or treat it as an error. Somebody who waits for a latch that
+/// ends, and is set anew meanwhile, does not wait for the new one.
+///
+/// A waiting client looks at the latch with each heartbeat ([`Config::heartbeat`](crate::Config::heartbeat)), once for all
+/// that wait for it there; messages only make that faster.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fairlock::Error> {
+/// use fairlock::Opened;
+///
+/// let client = fairlock::Client::connect("memory:").await?;
+/// let import = client.latch("import");
+/// assert!(import.try_set(2).await?);
+/// import.count_down().await?;
+/// let rest = import.clone();
+/// let worker = tokio::spawn(async move { rest.count_down().await });
+/// assert_eq!(import.wait().await?, Opened::CountedDown);
+/// # worker.await.unwrap()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Latch {
+    session: Session,
+    name: Result<LockName, Error>,
+}
+
+impl Latch {
+    pub(crate) fn new(session: Session, name: &[u8]) -> Self {
+        Self { session, name: LockName::new(name).map_err(Error::from) }
+    }
+
+    /// Sets the count, from 1 to 2^53 - 1. Returns `false` and changes nothing if it is set and not
+    /// counted down yet.
+    ///
+    /// # Errors
+    /// [`Misuse`](crate::ErrorKind::Misuse) for another count or a bad name;
+    /// [`WrongType`](crate::ErrorKind::WrongType) if the name is in use for something else; the
+    /// store's errors. After [`Unknown`](crate::ErrorKind::Unknown) it may be set or not; after
+    /// [`NotReplicated`](crate::ErrorKind::NotReplicated) it is set, but on too few replicas.
+    ///
+    /// # Cancel safety
+    /// Once begun, it continues even if the future is dropped.
+    pub async fn try_set(&self, count: u64) -> Result<bool, Error> {
+        if !(1..=LATCH_COUNT_MAX).contains(&count) {
+            let message = format!("a latch counts from 1 to {LATCH_COUNT_MAX}, not {count}");
+            return Err(Error::misuse(message));
+        }
+        let request = self.session.context().new_request()?;
+        Ok(self.carry_out(LatchOp::Set { count, request }).await?.done)
+    }
+
+    /// Counts down by one, and returns what is left. A latch that is open stays open.
+    ///
+    /// Each call counts once, however often it is sent when connections break: the store recognises
+    /// another copy of it.
+    ///
+    /// # Errors
+    /// As [`try_set`](Self::try_set). After [`Unknown`](crate::ErrorKind::Unknown) it may have
+    /// counted, and after [`NotReplicated`](crate::ErrorKind::NotReplicated) it has: another call
+    /// counts once more.
+    ///
+    /// # Cancel safety
+    /// Once begun, it continues even if the future is dropped.
+    pub async fn count_down(&self) -> Result<u64, Error> {
+        let request = self.session.context().new_request()?;
+        Ok(self.carry_out(LatchOp::CountDown { request }).await?.count)
+    }
+
+    /// The count; 0 if the latch is open, or was never set.
+    ///
+    /// # Errors
+    /// As [`try_set`](Self::try_set).
+    ///
+    /// # Cancel safety
+    /// Nothing is changed by this call.
+    pub async fn count(&self) -> Result<u64, Error> {
+        Ok(self.carry_out(LatchOp::Look { waiting: None }).await?.count)
+    }
+
+    /// Waits until the latch is open: at once if it is, or was never set.
+    ///
+    /// # Errors
+    /// As [`try_set`](Self::try_set); [`Unavailable`](crate::ErrorKind::Unavailable) if the store does
+    /// not answer within [`Config::store_timeout`](crate::Config::store_timeout), also in the middle of the wait.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the wait, and changes nothing.
+    pub async fn wait(&self) -> Result<Opened, Error> {
+        let (context, name) = (self.session.context(), self.name.clone()?);
+        context.usable()?;
+        context.background()?;
+        let mut waiting = latch::wait(context, &name);
+        // The task that looks has ended without a word: so has the client.
+        (&mut waiting.done).await.unwrap_or_else(|_| Err(Error::closed().on(&name)))
+    }
+
+    /// Waits until the latch is open, at most for `time`; `None` if it is not open by then.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    ///
+    /// # Cancel safety
+    /// As [`wait`](Self::wait).
+    pub async fn wait_for(&self, time: Duration) -> Result<Option<Opened>, Error> {
+        // Also where no time is left.
+        let seen = self.carry_out(LatchOp::Look { waiting: None }).await?;
+        if let LatchFate::Over(opened) = latch_fate(None, &seen, false) {
+            return Ok(Some(opened));
+        }
+        tokio::select! {
+            biased;
+            opened = self.wait() => opened.map(Some),
+            () = self.session.sleep(time) => Ok(None),
+        }
+    }
+
+    /// Removes the latch, whatever its count. Those who wait for it get [`Opened::Gone`]. Returns
+    /// whether there was one.
+    ///
+    /// # Errors
+    /// As [`try_set`](Self::try_set).
+    ///
+    /// # Cancel safety
+    /// Once begun, it continues even if the future is dropped.
+    pub async fn delete(&self) -> Result<bool, Error> {
+        let request = self.session.context().new_request()?;
+        Ok(self.carry_out(LatchOp::Delete { request }).await?.done)
+    }
+
+    async fn carry_out(&self, op: LatchOp) -> Result<LatchSeen, Error> {
+        let (context, name) = (Arc::clone(self.session.context()), self.name.clone()?);
+        context.usable()?;
+        let work = async move { latch::carry_out(&context, &name, op).await };
+        self.session.on_background(work).await?
+    }
+}
+
+impl fmt::Debug for Latch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Latch").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,221 @@
+//! Who waits for which latch. Those who wait for one share its looks: one task looks for all of them
+//! (`engine/latch.rs`).
+
+use crate::base::clock::{Moment, lock};
+use crate::base::error::Error;
+use crate::store::Scope;
+use fairlock_core::{LatchFate, LatchSeen, LockName, Opened, latch_fate};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
+
+/// How long a message may take that was sent before the reply to a call on another connection.
+pub(crate) const ON_ITS_WAY: Duration = Duration::from_millis(100);
+
+/// The latches that this client waits for.
+#[derive(Default)]
+pub(crate) struct Latches(Mutex<BTreeMap<LockName, Arc<Watched>>>);
+
+/// A latch that is waited for.
+pub(crate) struct Watched {
+    pub(crate) name: LockName,
+    /// Something was said about the latch, or somebody new waits for it.
+    pub(crate) kick: Notify,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// How many looks have begun.
+    looks: u64,
+    /// How many waiters have come. Never the same twice: one whose wait is over may be dropped later.
+    numbers: u64,
+    /// Since the last look, a message said that the latch was counted down to 0.
+    counted_down: bool,
+    /// In the order in which they came.
+    waiters: Vec<Waiter>,
+}
+
+struct Waiter {
+    /// Distinguishes it from the others of this latch.
+    number: u64,
+    /// Looks that had begun when it came say nothing to it.
+    after_look: u64,
+    /// The generation that it waits for; unknown before its first look.
+    waits_for: Option<u64>,
+    /// Since when looks show that its latch is gone. The message that it was counted down may be on its
+    /// way, on the other connection.
+    gone_since: Option<Moment>,
+    done: oneshot::Sender<Result<Opened, Error>>,
+}
+
+/// A look that is under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    number: u64,
+    counted_down: bool,
+    /// The generation that the look names.
+    pub(crate) waiting: u64,
+}
+
+/// When to look next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nobody waits any more.
+    Nobody,
+    /// With the next heartbeat.
+    Later,
+    /// When a message that is on its way must have arrived.
+    Soon,
+}
+
+/// Somebody waits. Dropping it ends the wait.
+pub(crate) struct Waiting {
+    watched: Arc<Watched>,
+    number: u64,
+    pub(crate) done: oneshot::Receiver<Result<Opened, Error>>,
+}
+
+impl Latches {
+    /// Begins to wait. `watch` starts the task that looks, unless there is one.
+    pub(crate) fn wait(&self, name: &LockName, watch: impl FnOnce(Arc<Watched>)) -> Waiting {
+        let mut all = lock(&self.0);
+        let mut is_new = false;
+        let watched = all.entry(name.clone()).or_insert_with(|| {
+            is_new = true;
+            Arc::new(Watched { name: name.clone(), kick: Notify::new(), state: Mutex::default() })
+        });
+        let watched = Arc::clone(watched);
+        let (done, outcome) = oneshot::channel();
+        let number = watched.add(done);
+        drop(all);
+        if is_new {
+            watch(Arc::clone(&watched));
+        } else {
+            watched.kick.notify_one();
+        }
+        Waiting { watched, number, done: outcome }
+    }
+
+    /// A message about the latch.
+    pub(crate) fn wake(&self, name: &LockName, counted_down: bool) {
+        let watched = lock(&self.0).get(name).cloned();
+        if let Some(watched) = watched {
+            lock(&watched.state).counted_down |= counted_down;
+            watched.kick.notify_one();
+        }
+    }
+
+    /// Messages may have been missed: all look again.
+    pub(crate) fn check(&self, scope: &Scope) {
+        let all: Vec<_> = lock(&self.0).values().cloned().collect();
+        for watched in all.iter().filter(|watched| scope.has(&watched.name)) {
+            watched.kick.notify_one();
+        }
+    }
+
+    /// Ends the task that looks, unless somebody waits. Returns whether it ends.
+    pub(crate) fn ends(&self, watched: &Watched) -> bool {
+        let mut all = lock(&self.0);
+        let is_over = lock(&watched.state).waiters.is_empty();
+        if is_over {
+            all.remove(&watched.name);
+        }
+        is_over
+    }
+
+    /// How many are watched.
+    #[cfg(feature = "_testkit")]
+    #[cfg(test)]
+    pub(crate) fn watched(&self) -> usize {
+        lock(&self.0).len()
+    }
+}
+
+impl Watched {
+    fn add(&self, done: oneshot::Sender<Result<Opened, Error>>) -> u64 {
+        let mut state = lock(&self.state);
+        state.numbers += 1;
+        let number = state.numbers;
+        let after_look = state.looks;
+        state.waiters.push(Waiter { number, after_look, waits_for: None, gone_since: None, done });
+        number
+    }
+
+    /// A look begins.
+    pub(crate) fn look(&self) -> Look {
+        let mut state = lock(&self.state);
+        state.looks += 1;
+        let known = state.waiters.iter().filter_map(|waiter| waiter.waits_for).max();
+        Look {
+            number: state.looks,
+            counted_down: std::mem::take(&mut state.counted_down),
+            waiting: known.unwrap_or(0),
+        }
+    }
+
+    /// What the look has shown: those whose latch is over are told.
+    pub(crate) fn seen(&self, look: Look, seen: &LatchSeen) -> Next {
+        let mut state = lock(&self.state);
+        let mut next = Next::Later;
+        let mut left = Vec::with_capacity(state.waiters.len());
+        let mut over = Vec::new();
+        for mut waiter in state.waiters.drain(..) {
+            if waiter.after_look >= look.number {
+                left.push(waiter);
+                continue;
+            }
+            match latch_fate(waiter.waits_for, seen, look.counted_down) {
+                LatchFate::Closed(generation) => {
+                    waiter.waits_for = Some(generation);
+                    waiter.gone_since = None;
+                    left.push(waiter);
+                }
+                LatchFate::Over(Opened::Gone) if waiter.may_hear(Moment::now()) => {
+                    next = Next::Soon;
+                    left.push(waiter);
+                }
+                LatchFate::Over(opened) => over.push((waiter.done, opened)),
+            }
+        }
+        if left.is_empty() {
+            next = Next::Nobody;
+        }
+        state.waiters = left;
+        drop(state);
+        for (done, opened) in over {
+            // Whoever waited may have gone.
+            let _ = done.send(Ok(opened));
+        }
+        next
+    }
+
+    /// The look has failed: all who wait get the error.
+    pub(crate) fn failed(&self, error: &Error) {
+        let waiters = std::mem::take(&mut lock(&self.state).waiters);
+        for waiter in waiters {
+            let _ = waiter.done.send(Err(error.clone()));
+        }
+    }
+}
+
+impl Waiter {
+    /// Whether the message that its latch was counted down may still arrive.
+    fn may_hear(&mut self, now: Moment) -> bool {
+        // What was open before it came is no news to it.
+        self.waits_for.is_some() && now.since(*self.gone_since.get_or_insert(now)) < ON_ITS_WAY
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut state = lock(&self.watched.state);
+        let before = state.waiters.len();
+        state.waiters.retain(|waiter| waiter.number != self.number);
+        if state.waiters.is_empty() && before > 0 {
+            drop(state);
+            self.watched.kick.notify_one();
+        }
+    }
+}

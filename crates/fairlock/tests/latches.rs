@@ -1,0 +1,270 @@
+//! Latches: what they cost on a server, and what becomes of them when replies, messages or data are lost.
+//! What every store must do is in the contract.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{At, Store, run, soon, until};
+use fairlock::{Client, Config, ErrorKind, Opened};
+use fairlock_testkit::proxy::Proxy;
+use fairlock_testkit::server::Generation;
+
+const REDIS: At = At::Server(Generation::Redis70);
+const CHANNEL: &str = "redisson_countdownlatch__channel__{import}";
+
+/// Resolves when somebody waits for the latch.
+async fn is_waited_for(store: &Store, listeners: i64) {
+    let mut raw = store.raw().unwrap();
+    until("a subscription", async || raw.listeners(CHANNEL) == listeners).await;
+}
+
+/// B40: a count-down is carried out, its reply is lost, and it is sent again: it counts once. The same
+/// for setting, and for deleting.
+#[test]
+fn b40_a_request_whose_reply_is_lost_counts_once() {
+    run(REDIS, async |store| {
+        for cut in [true, false] {
+            let proxy = Proxy::start(store.server().unwrap().addr());
+            proxy.cut_after_reply_lost(cut);
+            let config = Config::from_url(&proxy.url()).unwrap();
+            let config = config.response_timeout(Duration::from_millis(300));
+            let client = Client::with_config(config).await.unwrap();
+            let latch = client.latch("import");
+            // The server knows the scripts afterwards, so that the next reply is the request's.
+            latch.try_set(1).await.unwrap();
+            latch.count_down().await.unwrap();
+            latch.delete().await.unwrap();
+            proxy.drop_replies(1);
+            assert!(latch.try_set(5).await.unwrap());
+            proxy.drop_replies(1);
+            assert_eq!(latch.count_down().await.unwrap(), 4);
+            assert_eq!(proxy.counts().replies_dropped, 2);
+            assert_eq!(store.client().await.latch("import").count().await.unwrap(), 4);
+            proxy.drop_replies(1);
+            assert!(latch.delete().await.unwrap());
+            assert_eq!(proxy.counts().replies_dropped, 3);
+        }
+    });
+}
+
+/// B41: the message is lost. The waiters look with their heartbeat.
+#[test]
+fn b41_a_lost_message_costs_a_heartbeat() {
+    run(REDIS, async |store| {
+        const BEAT: Duration = Duration::from_millis(500);
+        let proxy = Proxy::start(store.server().unwrap().addr());
+        let config = Config::from_url(&proxy.url()).unwrap();
+        let deaf = Client::with_config(config.heartbeat(BEAT)).await.unwrap();
+        let other = store.client().await.latch("import");
+        other.try_set(1).await.unwrap();
+        let latch = deaf.latch("import");
+        let waiter = tokio::spawn(async move { latch.wait().await });
+        is_waited_for(&store, 1).await;
+        proxy.swallow_pushes(true);
+        let began = Instant::now();
+        other.count_down().await.unwrap();
+        let opened = soon("the end of the wait", waiter).await.unwrap().unwrap();
+        assert_eq!(opened, Opened::CountedDown, "the note says so");
+        assert!(began.elapsed() < 8 * BEAT, "{:?}", began.elapsed());
+    });
+}
+
+/// Redisson leaves no note: its message is what says that the latch was counted down.
+#[test]
+fn redissons_message_says_that_it_was_counted_down() {
+    run(REDIS, async |store| {
+        let latch = store.client().await.latch("import");
+        let mut raw = store.raw().unwrap();
+        for (messages, expected) in
+            [(&["0"][..], Opened::CountedDown), (&["1"], Opened::Gone), (&[], Opened::Gone)]
+        {
+            raw.call(&["SET", "import", "1"]);
+            let own = latch.clone();
+            let waiter = tokio::spawn(async move { own.wait().await });
+            is_waited_for(&store, 1).await;
+            raw.call(&["DEL", "import"]);
+            for message in messages {
+                raw.call(&["PUBLISH", CHANNEL, *message]);
+            }
+            let opened = soon("the end of the wait", waiter).await.unwrap().unwrap();
+            assert_eq!(opened, expected, "{messages:?}");
+            is_waited_for(&store, 0).await;
+        }
+        // What is no message of Redisson's is counted and ignored.
+        raw.call(&["SET", "import", "1"]);
+        let (client, before) = (store.client().await, 0);
+        let latch = client.latch("import");
+        let waiter = tokio::spawn(async move { latch.wait().await });
+        is_waited_for(&store, 1).await;
+        raw.call(&["PUBLISH", CHANNEL, "open"]);
+        until("it is counted", async || client.dropped_messages() > before).await;
+        assert!(!waiter.is_finished());
+        raw.call(&["DEL", "import"]);
+        assert_eq!(soon("the end", waiter).await.unwrap().unwrap(), Opened::Gone);
+    });
+}
+
+/// B42: the data is lost. The wait ends, and not as if the latch had been counted down.
+#[test]
+fn b42_lost_data_is_not_taken_for_the_end() {
+    run(REDIS, async |store| {
+        let client = store.client().await;
+        let latch = client.latch("import");
+        latch.try_set(2).await.unwrap();
+        let own = latch.clone();
+        let waiter = tokio::spawn(async move { own.wait().await });
+        is_waited_for(&store, 1).await;
+        store.raw().unwrap().call(&["FLUSHALL"]);
+        let opened = soon("the end of the wait", waiter).await.unwrap().unwrap();
+        assert_eq!(opened, Opened::Gone);
+        assert_eq!(latch.wait().await.unwrap(), Opened::Gone);
+    });
+}
+
+/// A client looks once a heartbeat for all that wait for a latch there, and listens once.
+#[test]
+fn a_thousand_that_wait_cost_one_call_a_heartbeat() {
+    run(REDIS, async |store| {
+        const BEAT: Duration = Duration::from_millis(500);
+        const WAITERS: usize = 1_000;
+        let client = store.client_with(|config| config.heartbeat(BEAT)).await;
+        let latch = client.latch("import");
+        latch.try_set(1).await.unwrap();
+        let waiters: Vec<_> = (0..WAITERS)
+            .map(|_| {
+                let latch = latch.clone();
+                tokio::spawn(async move { latch.wait().await })
+            })
+            .collect();
+        is_waited_for(&store, 1).await;
+        tokio::time::sleep(2 * BEAT).await;
+        let server = store.server().unwrap();
+        let (calls, began) = (server.script_calls(), Instant::now());
+        tokio::time::sleep(6 * BEAT).await;
+        let calls = server.script_calls() - calls;
+        let beats = began.elapsed().as_millis() / BEAT.as_millis() + 1;
+        assert!(calls >= 1 && u128::from(calls) <= beats, "{calls} calls in {beats} heartbeats");
+        latch.count_down().await.unwrap();
+        for waiter in waiters {
+            assert_eq!(waiter.await.unwrap().unwrap(), Opened::CountedDown);
+        }
+        is_waited_for(&store, 0).await;
+    });
+}
+
+/// Nothing of ours stays for ever, and the count is Redisson's: a number without a TTL.
+#[test]
+fn only_the_count_has_no_end() {
+    run(REDIS, async |store| {
+        let latch = store.client().await.latch("import");
+        let mut raw = store.raw().unwrap();
+        latch.try_set(3).await.unwrap();
+        latch.count_down().await.unwrap();
+        assert_eq!(raw.call(&["GET", "import"]).text(), "2");
+        let keys = raw.call(&["KEYS", "*"]);
+        for key in keys.array() {
+            let left = raw.call(&["PTTL", key.text()]).int();
+            assert_eq!(left < 0, key.text() == "import", "{key:?}: {left}");
+        }
+        latch.delete().await.unwrap();
+        assert_eq!(raw.call(&["EXISTS", "import"]).int(), 0);
+    });
+}
+
+/// What stands under the name and is no latch is refused, with the reason, and stays as it is.
+#[test]
+fn what_is_no_latch_is_refused() {
+    run(REDIS, async |store| {
+        let latch = store.client().await.latch("import");
+        let mut raw = store.raw().unwrap();
+        for write in [
+            &["SET", "import", "some text"][..],
+            &["SET", "import", "-1"],
+            &["SET", "import", ""],
+            &["RPUSH", "import", "x"],
+            &["HSET", "import", "f", "1"],
+        ] {
+            raw.call(&["DEL", "import"]);
+            raw.call(write);
+            let before = raw.call(&["DUMP", "import"]);
+            for refused in [
+                latch.try_set(1).await.map(drop),
+                latch.count_down().await.map(drop),
+                latch.count().await.map(drop),
+                latch.wait().await.map(drop),
+                latch.delete().await.map(drop),
+            ] {
+                let refused = refused.unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::WrongType, "{write:?}: {refused}");
+                assert!(refused.to_string().contains("`import`"), "{refused}");
+            }
+            assert_eq!(raw.call(&["DUMP", "import"]), before);
+        }
+    });
+}
+
+/// A server that restarts without its data ends the wait, one that keeps it does not.
+#[test]
+fn a_wait_goes_on_after_a_reconnect() {
+    run(REDIS, async |store| {
+        let proxy = Proxy::start(store.server().unwrap().addr());
+        let client = Client::connect(&proxy.url()).await.unwrap();
+        let latch = client.latch("import");
+        latch.try_set(1).await.unwrap();
+        let own = latch.clone();
+        let waiter = tokio::spawn(async move { own.wait().await });
+        is_waited_for(&store, 1).await;
+        proxy.cut_all();
+        is_waited_for(&store, 1).await;
+        assert!(!waiter.is_finished());
+        latch.count_down().await.unwrap();
+        let opened = soon("the end of the wait", waiter).await.unwrap().unwrap();
+        assert_eq!(opened, Opened::CountedDown);
+    });
+}
+
+/// In paused time: dropping a call after any number of polls leaves nothing of it behind.
+#[cfg(feature = "test-util")]
+#[test]
+fn calls_can_be_dropped_at_every_poll() {
+    use crate::support::{poll_once, run_paused};
+    use fairlock::test_util::Sandbox;
+
+    run_paused(async {
+        let sandbox = Sandbox::new();
+        let client = sandbox.client();
+        let latch = client.latch("import");
+        let idle = client.background_tasks();
+        for polls in 0..8 {
+            assert!(latch.try_set(2).await.unwrap());
+            let mut wait = Box::pin(latch.wait());
+            let mut timed = Box::pin(latch.wait_for(Duration::from_secs(5)));
+            let mut count = Box::pin(latch.count_down());
+            for _ in 0..polls {
+                assert!(poll_once(&mut wait).await.is_none());
+                assert!(poll_once(&mut timed).await.is_none());
+                if poll_once(&mut count).await.is_some() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            drop((wait, timed, count));
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            assert_eq!(client.background_tasks(), idle, "after {polls} polls");
+            // A count-down that has begun is carried out, once.
+            let counted = if polls == 0 { 2 } else { 1 };
+            assert_eq!(latch.count().await.unwrap(), counted, "after {polls} polls");
+            assert!(latch.delete().await.unwrap());
+        }
+        // A cut-off client learns of the end when it is back.
+        latch.try_set(1).await.unwrap();
+        let other = sandbox.client().latch("import");
+        let waiter = tokio::spawn(async move { latch.wait().await });
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        sandbox.cut_off(&client);
+        other.count_down().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(!waiter.is_finished());
+        sandbox.restore(&client);
+        assert_eq!(waiter.await.unwrap().unwrap(), Opened::CountedDown);
+    });
+}
