@@ -2,6 +2,7 @@
 
 use crate::holds::Shares;
 use crate::id::{ClientId, OwnerId};
+use crate::leader::Leader;
 use crate::op::{Effect, Mode, Op};
 use crate::rules::{Rules, TOKEN_LIMIT, Token, World};
 use crate::snapshot::Snapshot;
@@ -16,6 +17,8 @@ pub struct LockState {
     pub(crate) by_order: BTreeSet<(u64, OwnerId)>,
     /// Who holds the lock, if several may. Their waiters are in `keys` and `by_order`, without a queue and scores.
     pub(crate) shares: Option<Box<Shares>>,
+    /// What the holder has announced.
+    pub(crate) leader: Option<Box<Leader>>,
 }
 
 /// The inputs of one operation, and what it collects while it runs.
@@ -77,7 +80,7 @@ impl LockState {
     /// A lock with these facts, consistent or not.
     pub fn from_snapshot(keys: Snapshot) -> Self {
         let by_order = keys.order.iter().map(|(owner, order)| (*order, owner.clone())).collect();
-        Self { keys, by_order, shares: None }
+        Self { keys, by_order, shares: None, leader: None }
     }
 
     /// A lock with these facts, which several may hold if there are `shares`.

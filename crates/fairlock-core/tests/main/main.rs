@@ -12,6 +12,7 @@ mod gone;
 mod holds;
 mod java;
 mod lab;
+mod leaders;
 mod oracle;
 mod places;
 mod property;

@@ -235,6 +235,8 @@ impl Waiters {
             Topic::Waiter(name, _) | Topic::ReadWrite(name) | Topic::Inbox(name) => {
                 self.kick(name);
             }
+            // Nobody waits there: see `state/observers.rs`.
+            Topic::Leader(_) => {}
         }
     }
 

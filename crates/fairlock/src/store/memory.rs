@@ -113,7 +113,7 @@ impl MemoryStore {
             // A look serves nobody, so what was due is due still, also where it has found a lease over. And without
             // waiters nothing needs to be done when one ends.
             let at = match op {
-                Op::Inspect { .. } | Op::Place { .. } => *known,
+                Op::Inspect { .. } | Op::Place { .. } | Op::Leader => *known,
                 _ => l.due_ms(now_us / 1_000, &self.rules),
             };
             (std::mem::replace(known, at), at)
@@ -159,7 +159,8 @@ impl MemoryStore {
                 }
                 (Channel::Base, _) => self.wake(Topic::Base(name.clone())),
                 (Channel::Waiter(owner), _) => self.wake(Topic::Waiter(name.clone(), owner)),
-                (Channel::Inbox(_), Payload::Zero) => {}
+                (Channel::Leader, _) => (self.sink)(None, Event::Wake(Topic::Leader(name.clone()))),
+                (Channel::Inbox(_), Payload::Zero | Payload::Leader { .. }) => {}
             }
         }
     }

@@ -83,6 +83,8 @@ pub(crate) enum Topic {
     Waiter(LockName, OwnerId),
     /// The channel on which Java clients wake all that wait for a read-write lock.
     ReadWrite(LockName),
+    /// The lock's channel for those who observe its holder.
+    Leader(LockName),
     /// This client's grants of the lock, in a store with [an inbox per
     /// lock](Store::has_per_lock_inbox).
     Inbox(LockName),

@@ -38,6 +38,7 @@ mod forks;
 mod graves;
 mod hand;
 mod heads;
+mod leaders;
 mod line;
 mod liveness;
 mod mounts;

@@ -354,9 +354,14 @@ pub(crate) async fn name_wrong_type(
 ) -> Option<StoreError> {
     let lock = if op.is_simple() { "string" } else { "hash" };
     let [second, third] = if op.is_shared() { ["zset", "hash"] } else { ["list", "zset"] };
-    let types = [lock, second, third, "string", "zset", "hash", "zset"];
+    // The last is an announcement's.
+    let types = [lock, second, third, "string", "zset", "hash", "zset", "hash"];
     let keys = Keys::new(name);
-    for (at, (key, wanted)) in keys.parts_of(op).iter().zip(types).enumerate() {
+    let others = match op {
+        Op::Announce(_) | Op::Leader => keys.others_parts(op),
+        _ => Vec::new(),
+    };
+    for (at, (key, wanted)) in keys.parts_of(op).iter().chain(&others).zip(types).enumerate() {
         let key = key.concat();
         let found = conn.call(wire::cmd("TYPE").arg(&key)).await.ok()?;
         let Value::SimpleString(found) = found else { return None };

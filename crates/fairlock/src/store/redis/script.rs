@@ -66,9 +66,11 @@ static ACQUIRE: Script = script!(
     owner entered heir rare { hold fn write_token(minted) { write_token } fn take_now() { TAKE }
     fn grant() { mint grant } fn enter_last() { enter_last } rules acquire }
 );
+static ANNOUNCE: Script = script!(hash settings rare { hold change announce });
 static BEAT: Script = script!(hash settings heir rare { RULES beat });
 static FORCE: Script = script!(hash settings heir rare { RULES change force });
 static INSPECT: Script = script!(hash owner inspect);
+static LEADER: Script = script!(hash rare { hold leader });
 static LEAVE: Script = script!(hash settings heir rare { RULES leave });
 static NUDGE: Script = script!(hash settings heir rare { RULES nudge });
 static PLACE: Script = script!(hash place);
@@ -181,6 +183,8 @@ fn script(op: &Op) -> &'static Script {
         Op::Force { .. } => &FORCE,
         Op::Place { .. } => &PLACE,
         Op::Inspect { .. } => &INSPECT,
+        Op::Announce(_) => &ANNOUNCE,
+        Op::Leader => &LEADER,
         _ => unreachable!("every operation of this version has a script"),
     }
 }
@@ -222,9 +226,11 @@ fn share_script(op: &Op) -> &'static Script {
 pub(crate) fn named(name: &str, long_way: bool) -> &'static str {
     let script = match name {
         "acquire" => &ACQUIRE,
+        "announce" => &ANNOUNCE,
         "beat" => &BEAT,
         "force" => &FORCE,
         "inspect" => &INSPECT,
+        "leader" => &LEADER,
         "leave" => &LEAVE,
         "nudge" => &NUDGE,
         "place" => &PLACE,
@@ -353,6 +359,13 @@ fn own_arguments(cmd: &mut Cmd, rules: &Rules, op: &Op) {
         Op::AcquireShare(ask) => {
             add_acquire(cmd, &ask.acquire);
             add_share(cmd, ask.share);
+        }
+        Op::Announce(a) => {
+            add_owner(cmd, &a.owner)
+                .arg(a.token.get())
+                .arg(a.change)
+                .arg(a.ttl_ms)
+                .arg(&a.value[..]);
         }
         Op::Downgrade { owner, token, change } => {
             add_owner(cmd, owner).arg(token.get()).arg(*change);
