@@ -16,6 +16,7 @@ ConnectionState      Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Credentials          Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 Detached             Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 Done<u8>             Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
+Election             Send Sync Unpin -          -             Clone -    Debug
 Error                Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 ErrorKind            Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 FencingToken         Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
@@ -25,12 +26,14 @@ Held                 Send Sync Unpin -          -             Clone -    Debug
 Holder               Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 IdError              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 Kind                 Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
+Leader               Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 Lock                 Send Sync Unpin -          -             Clone -    Debug
 LockEntry            Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 LockName             Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 LockStatus           Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 LostReason           Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Locks                Send Sync Unpin -          -             -     -    Debug
+Observer             Send Sync Unpin -          -             -     -    Debug
 Owner                Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 OwnerId              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 Permit               Send Sync Unpin -          -             -     -    Debug
@@ -43,6 +46,7 @@ RwLock               Send Sync Unpin -          -             Clone -    Debug
 Semaphore            Send Sync Unpin -          -             Clone -    Debug
 Share                Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 ShardedPubSub        Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
+Term                 Send Sync Unpin -          -             -     -    Debug
 Turn                 Send Sync Unpin -          -             -     -    Debug
 Usage                Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Warning              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
@@ -52,14 +56,17 @@ WriteGuard           Send Sync Unpin -          -             -     -    Debug
 #[cfg(feature = "blocking")]
 const BLOCKING: &str = "\
 blocking::Client     Send Sync Unpin -          -             Clone -    Debug
+blocking::Election   Send Sync Unpin -          -             Clone -    Debug
 blocking::Guard      -    Sync Unpin -          -             -     -    Debug
 blocking::Interrupt  Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 blocking::Lock       Send Sync Unpin -          -             Clone -    Debug
 blocking::Locks      Send Sync Unpin -          -             -     -    Debug
+blocking::Observer   Send Sync Unpin -          -             -     -    Debug
 blocking::Permit     -    Sync Unpin -          -             -     -    Debug
 blocking::ReadGuard  -    Sync Unpin -          -             -     -    Debug
 blocking::RwLock     Send Sync Unpin -          -             Clone -    Debug
 blocking::Semaphore  Send Sync Unpin -          -             Clone -    Debug
+blocking::Term       -    Sync Unpin -          -             -     -    Debug
 blocking::Turn       -    Sync Unpin -          -             -     -    Debug
 blocking::WriteGuard -    Sync Unpin -          -             -     -    Debug
 ";
@@ -152,6 +159,7 @@ fn types() {
         Credentials,
         Detached,
         Done<u8>,
+        Election,
         Error,
         ErrorKind,
         FencingToken,
@@ -161,12 +169,14 @@ fn types() {
         Holder,
         IdError,
         Kind,
+        Leader,
         Lock,
         LockEntry,
         LockName,
         LockStatus,
         LostReason,
         Locks,
+        Observer,
         Owner,
         OwnerId,
         Permit,
@@ -179,6 +189,7 @@ fn types() {
         Semaphore,
         Share,
         ShardedPubSub,
+        Term,
         Turn,
         Usage,
         Warning,
@@ -194,14 +205,17 @@ fn blocking_types() {
     use fairlock::blocking;
     let rows = rows![
         blocking::Client,
+        blocking::Election,
         blocking::Guard,
         blocking::Interrupt,
         blocking::Lock,
         blocking::Locks,
+        blocking::Observer,
         blocking::Permit,
         blocking::ReadGuard,
         blocking::RwLock,
         blocking::Semaphore,
+        blocking::Term,
         blocking::Turn,
         blocking::WriteGuard,
     ];
@@ -298,6 +312,7 @@ async fn futures() {
     drop(sent.by("Turn::wait", turn.wait()));
     sent.by("Turn::leave", turn.leave()).await.unwrap();
     shares(&mut sent, &client).await;
+    election(&mut sent, &client).await;
     #[cfg(feature = "yardstick")]
     yardstick(&mut sent, &client).await;
     sent.by("Client::shutdown", client.shutdown()).await;
@@ -354,6 +369,20 @@ async fn shares(sent: &mut Sent, client: &Client) {
     assert_eq!(released, Release::Released);
     drop(two);
     assert_eq!(sent.by("Semaphore::force_unlock", pool.force_unlock()).await.unwrap(), 0);
+}
+
+async fn election(sent: &mut Sent, client: &Client) {
+    let election = client.election("scheduler");
+    let term = sent.by("Election::campaign", election.campaign("one")).await.unwrap();
+    sent.by("Term::proclaim", term.proclaim("two")).await.unwrap();
+    assert!(sent.by("Election::leader", election.leader()).await.unwrap().is_some());
+    let mut observer = sent.by("Election::observe", election.observe()).await.unwrap();
+    assert!(sent.by("Observer::changed", observer.changed()).await.unwrap().is_some());
+    assert_eq!(sent.by("Term::resign", term.resign()).await.unwrap(), Release::Released);
+    let guard = client.fair_lock("scheduler").lock().await.unwrap();
+    drop(sent.by("Election::lead", election.lead(guard, "three")).await.unwrap());
+    let ran = sent.by("Election::run", election.run("four", |term| async move { term.token() }));
+    assert!(ran.await.unwrap().get() > 0);
 }
 
 #[cfg(feature = "yardstick")]

@@ -1,5 +1,6 @@
 //! The client: a connection to a store, and the background work of everything that uses it.
 
+use crate::api::election::Election;
 use crate::api::listing::Locks;
 use crate::api::lock::Lock;
 use crate::api::owner::Owner;
@@ -145,6 +146,14 @@ impl Client {
     /// were asked for. See [`Semaphore`].
     pub fn semaphore(&self, name: impl AsRef<[u8]>, limit: u32) -> Semaphore {
         Semaphore::new(Lock::new(self.session.clone(), name.as_ref(), Kind::Semaphore), limit)
+    }
+
+    /// The election `name`: at most one of those who campaign leads, and all see who. See [`Election`].
+    ///
+    /// As for [`fair_lock`](Self::fair_lock), a name that cannot be used is an error of the
+    /// handle's calls.
+    pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
+        Election::new(self.session.clone(), name.as_ref())
     }
 
     /// A new owner, for requests that count as one: see [`Owner`]. Each call creates another one.

@@ -3,9 +3,11 @@
 
 pub(crate) mod client;
 pub(crate) mod detached;
+pub(crate) mod election;
 pub(crate) mod guard;
 pub(crate) mod listing;
 pub(crate) mod lock;
+pub(crate) mod observer;
 pub(crate) mod owner;
 pub(crate) mod rw_lock;
 pub(crate) mod scoped;

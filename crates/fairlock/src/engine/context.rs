@@ -9,6 +9,7 @@ use crate::settings::config::Config;
 use crate::settings::connection_state::ConnectionState;
 use crate::settings::server_checks::{Check, Reaction, Warning};
 use crate::state::in_flight::InFlight;
+use crate::state::observers::Observers;
 use crate::state::renewals::Watchdog;
 use crate::state::seat::Owners;
 use crate::state::waiters::Waiters;
@@ -32,6 +33,7 @@ pub(crate) struct Context {
     pub(crate) is_in_process: bool,
     pub(crate) clock: ServerClock,
     pub(crate) waiters: Waiters,
+    pub(crate) observers: Observers,
     pub(crate) owners: Arc<Owners>,
     pub(crate) watchdog: Watchdog,
     pub(crate) in_flight: Arc<InFlight>,
@@ -69,6 +71,7 @@ impl Context {
             is_in_process,
             clock: ServerClock::default(),
             waiters: Waiters::default(),
+            observers: Observers::default(),
             owners: Arc::default(),
             watchdog: Watchdog::default(),
             in_flight: Arc::new(InFlight::new(Origin::here())),

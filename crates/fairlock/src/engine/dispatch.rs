@@ -6,7 +6,7 @@ use crate::engine::replay;
 use crate::observe;
 use crate::settings::connection_state::ConnectionState;
 use crate::settings::server_checks::Warning;
-use crate::store::Event;
+use crate::store::{Event, Topic};
 use std::sync::Arc;
 
 impl Context {
@@ -27,6 +27,7 @@ impl Context {
                     self.waiters.note_dropped();
                 }
             }
+            Event::Wake(Topic::Leader(name)) => self.observers.wake(&name),
             Event::Wake(topic) => self.waiters.wake(&topic),
             Event::Invalid => self.waiters.note_dropped(),
             Event::Down(scope) => {
@@ -43,9 +44,13 @@ impl Context {
                 // Guards first: a waiter must not get what a guard still believes it has.
                 self.watchdog.check(&scope);
                 self.waiters.check_everyone(&scope);
+                self.observers.check(&scope);
                 replay::again(self, &scope);
             }
-            Event::InboxUp(scope) => self.waiters.check(&scope),
+            Event::InboxUp(scope) => {
+                self.waiters.check(&scope);
+                self.observers.check(&scope);
+            }
             Event::InboxDown => {}
             Event::Checked(found) => self.note_warnings(found),
             Event::Found(check, found) => self.note_found(check, found),
