@@ -410,7 +410,6 @@ fn elections(transcript: &mut Transcript) {
     assert_eq!(again.line(), "leads");
     again.signal(Signal::TERM);
     transcript.about("job", "the same without, which campaigns again", &again.wait());
-    transcript.about("job", "the same, refused", &finish(elect(&[], &["/no/such/command"])));
     let hold =
         ["run", "--url", &url, "--shared", "job", "--", "sh", "-c", "echo held; exec sleep 60"];
     let mut hold = Running::start(fairlock(hold));
