@@ -38,7 +38,7 @@ pub struct Leader {
 
 impl Leader {
     /// Of a client of ours that holds the lock. Others have no term.
-    pub(crate) fn of(seen: Box<Leadership>) -> Option<Self> {
+    pub(crate) fn of(seen: Leadership) -> Option<Self> {
         let (owner, term) = seen.holder.filter(OwnerId::is_ours).zip(seen.token)?;
         let (value, since_ms) = seen.announced.map(|it| (it.value, it.since_ms)).unzip();
         let since = since_ms.and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
@@ -130,7 +130,7 @@ impl Observer {
     }
 
     /// Looks once.
-    pub(crate) async fn look(session: &Session, name: &LockName) -> Result<Box<Leadership>, Error> {
+    pub(crate) async fn look(session: &Session, name: &LockName) -> Result<Leadership, Error> {
         let (context, name) = (Arc::clone(session.context()), name.clone());
         context.usable().map_err(|error| error.on(&name))?;
         let seen = session.on_background(async move { election::look(&context, &name).await });
@@ -146,7 +146,7 @@ impl Observer {
     }
 
     /// Takes a state that is newer than what was seen before.
-    fn takes(&mut self, seen: Box<Leadership>) {
+    fn takes(&mut self, seen: Leadership) {
         let change = seen.announced.as_ref().map_or(0, |it| it.change);
         // The token of a hold is lost, and comes back with its next renewal.
         let is_unclear = seen.holder.as_ref().is_some_and(OwnerId::is_ours) && seen.token.is_none();
@@ -205,12 +205,12 @@ mod tests {
     use fairlock_core::{Announced, ClientId};
 
     /// A look that found this term with this change of its announcement; 0: nobody leads.
-    fn seen(term: u64, change: u64) -> Box<Leadership> {
+    fn seen(term: u64, change: u64) -> Leadership {
         let token = FencingToken::new(term);
         let holder = token.and_then(|_| OwnerId::ours(ClientId::from_random(1), term).ok());
         let value = change.to_string().into_bytes();
         let announced = (change > 0).then_some(Announced { change, since_ms: 1, value });
-        Box::new(Leadership { holder, token, ttl_ms: None, announced })
+        Leadership { holder, token, ttl_ms: None, announced }
     }
 
     /// B44: the message of term 7 arrives after the look that saw term 8, and leads to a server that lacks the last writes.

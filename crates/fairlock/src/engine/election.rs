@@ -9,7 +9,7 @@ use crate::engine::send::{self, Copies};
 use crate::state::hold::Hold;
 use crate::state::standing::GuardState;
 use fairlock_core::client::Loss;
-use fairlock_core::{Announce, Body, LockName, Op};
+use fairlock_core::{Announce, Body, Leadership, LockName, Op};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -138,14 +138,11 @@ fn give_up(context: &Arc<Context>, hold: &Arc<Hold>) {
 ///
 /// # Errors
 /// The store's.
-pub(crate) async fn look(
-    context: &Arc<Context>,
-    name: &LockName,
-) -> Result<Box<fairlock_core::Leadership>, Error> {
+pub(crate) async fn look(context: &Arc<Context>, name: &LockName) -> Result<Leadership, Error> {
     let until = context.store_deadline();
     let mut copies = Copies::default();
     match send::until_answered(context, name, &Op::Leader, until, &mut copies).await?.answer.body {
-        Body::Leader(seen) => Ok(seen),
+        Body::Leader(seen) => Ok(*seen),
         _ => Err(Error::mismatch().on(name)),
     }
 }
