@@ -118,13 +118,21 @@ pub(crate) async fn explain(
     let message = if ["channels", "a channel", "the channel"].iter().any(|of| said.contains(of)) {
         // The server does not say which. The client's own inbox is tried when the connection is
         // made.
-        let base = Keys::new(name).base();
-        let base = base.escape_ascii();
-        format!(
-            "the user has no right to the channel `{base}`, or to one that begins with `{base}:` or \
-             `{INBOX_PREFIX}`: allow it with rules like `&redisson_lock__channel:{{*` and \
-             `&{INBOX_PREFIX}*`"
-        )
+        let (base, leader) = (Keys::new(name).base(), Keys::new(name).leader());
+        if cmd_keys.contains(&leader) {
+            // An announcement is told on the channel of its key, and on no other.
+            let leader = leader.escape_ascii();
+            format!(
+                "the user has no right to the channel `{leader}`: allow it with a rule like `&fairlock_leader:{{*`"
+            )
+        } else {
+            let base = base.escape_ascii();
+            format!(
+                "the user has no right to the channel `{base}`, or to one that begins with `{base}:` or \
+                 `{INBOX_PREFIX}`: allow it with rules like `&redisson_lock__channel:{{*` and \
+                 `&{INBOX_PREFIX}*`"
+            )
+        }
     } else if said.contains("keys") || said.contains("a key") {
         let denied = denied_keys(conn, cmd_keys).await;
         if denied.is_empty() {
