@@ -7,9 +7,10 @@ use clap_complete::Shell;
 
 use crate::base::exit;
 use crate::commands::run::args::Run;
+use crate::commands::run::elect::Elect;
 #[cfg(feature = "top")]
 use crate::commands::top;
-use crate::commands::{bench, demo, latch, list, status, unlock};
+use crate::commands::{bench, demo, latch, leader, list, status, unlock};
 use crate::process::{exec, guardian, terminal};
 
 /// Locks for commands and services: first come, first served, with fencing tokens.
@@ -55,6 +56,10 @@ Examples:
 pub(crate) enum Command {
     /// Wait for the lock, run a command while it is held, exit with the command's code.
     Run(Run),
+    /// Campaign, run a command while leading, and campaign again after a loss.
+    Elect(Elect),
+    /// Show who leads an election.
+    Leader(leader::Args),
     /// Show who holds a lock and who waits for it; without a name, which store is used.
     Status(status::Args),
     /// Show which locks there are, who holds them, and how many wait.

@@ -35,7 +35,7 @@ const BASH_COMMANDS: &str = r#"
 _fairlock_or_command() {
     local at
     for ((at = 1; at < COMP_CWORD; at++)); do
-        if [[ ${COMP_WORDS[at]} == -- && ${COMP_WORDS[1]} == run ]]; then
+        if [[ ${COMP_WORDS[at]} == -- && (${COMP_WORDS[1]} == run || ${COMP_WORDS[1]} == elect) ]]; then
             if declare -F _comp_command_offset >/dev/null; then
                 _comp_command_offset $((at + 1))
             elif declare -F _command_offset >/dev/null; then
@@ -126,7 +126,7 @@ fn tip(error: ErrorKind, tips: &str, typed: &[&str]) -> String {
     {
         return format!("; did you mean {}?", similar.trim_end());
     }
-    if typed.first() == Some(&"run")
+    if matches!(typed.first(), Some(&("run" | "elect")))
         && error == ErrorKind::UnknownArgument
         && !typed.contains(&"--")
     {

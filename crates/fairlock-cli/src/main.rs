@@ -36,7 +36,7 @@ use crate::args::{Cli, Command, Errand};
 use crate::base::exit::{Code, Failure};
 #[cfg(feature = "top")]
 use crate::commands::top;
-use crate::commands::{bench, demo, latch, list, run, status, unlock};
+use crate::commands::{bench, demo, latch, leader, list, run, status, unlock};
 use crate::process::{exec, guardian, signal, terminal};
 
 fn main() -> ExitCode {
@@ -53,6 +53,8 @@ fn main() -> ExitCode {
 fn dispatch(command: Command) -> Result<Code, Failure> {
     match command {
         Command::Run(args) => block_on(run::run(args.named())),
+        Command::Elect(args) => args.run().and_then(|args| block_on(run::run(args))),
+        Command::Leader(args) => block_on(leader::leader(args)),
         Command::Status(args) => block_on(status::status(args)),
         Command::List(args) => block_on(list::list(args)),
         #[cfg(feature = "top")]

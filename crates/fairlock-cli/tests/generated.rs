@@ -8,8 +8,20 @@ use fairlock_testkit::tempdir::TempDir;
 
 use crate::fixture::{fairlock, finish};
 
-const COMMANDS: &[&str] =
-    &["run", "status", "list", "top", "unlock", "latch", "bench", "demo", "completions", "man"];
+const COMMANDS: &[&str] = &[
+    "run",
+    "elect",
+    "leader",
+    "status",
+    "list",
+    "top",
+    "unlock",
+    "latch",
+    "bench",
+    "demo",
+    "completions",
+    "man",
+];
 
 fn generated(args: &[&str]) -> String {
     let outcome = finish(fairlock(args));

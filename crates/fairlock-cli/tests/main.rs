@@ -24,6 +24,7 @@
 //! - `rights`: users of the server who lack a right;
 //! - `simple`: the simple lock, beside a client that uses the same string;
 //! - `shares`: read-write locks and semaphores;
+//! - `elect`: elections, and who sees them;
 //! - `messages`: every error and notice, in one file for people to read;
 //! - `documents`: the commands in the documents, run as written;
 //! - `recipes`: crontab lines, units and containers of docs/recipes.md, run as written;
@@ -35,6 +36,7 @@ mod cluster;
 mod command;
 mod configuration;
 mod documents;
+mod elect;
 mod environments;
 mod fixture;
 mod generated;

@@ -182,6 +182,7 @@ fn every_message_of_the_command_line() {
     servers(&mut transcript, &urls, &dir);
     locks(&mut transcript, &server);
     shares(&mut transcript);
+    elections(&mut transcript);
     if !notices(&mut transcript, &dir, &urls.server) {
         return;
     }
@@ -385,6 +386,44 @@ fn shares(transcript: &mut Transcript) {
     let mut nested = run(&url, &["--permits", "3"], inner);
     nested.env("F", env!("CARGO_BIN_EXE_fairlock")).env("U", &url);
     transcript.about("job", "a permit inside of a run with one", &finish(nested));
+}
+
+fn elections(transcript: &mut Transcript) {
+    transcript.part("Elections");
+    let url = alone();
+    let elect = |options: &[&str], command: &[&str]| {
+        let mut elect = fairlock(["elect", "--url", &url]);
+        elect.args(options).args(["job", "--"]).args(command);
+        elect
+    };
+    let long = "v".repeat(1_025);
+    transcript.about(
+        "job",
+        "a --value of 1025 bytes",
+        &finish(elect(&["--value", &long], &["true"])),
+    );
+    let unlock = || finish(fairlock(["unlock", "--url", &url, "--force", "job"]));
+    let leads = ["sh", "-c", "echo leads; exec sleep 60"];
+    let mut once = Running::start(elect(&["--once"], &leads));
+    assert_eq!(once.line(), "leads");
+    unlock();
+    transcript.about("job", "a term that was taken away: --once", &once.wait());
+    let mut again = Running::start(elect(&["-v"], &leads));
+    assert_eq!(again.line(), "leads");
+    unlock();
+    assert_eq!(again.line(), "leads");
+    again.signal(Signal::TERM);
+    transcript.about("job", "the same without, which campaigns again", &again.wait());
+    let hold =
+        ["run", "--url", &url, "--shared", "job", "--", "sh", "-c", "echo held; exec sleep 60"];
+    let mut hold = Running::start(fairlock(hold));
+    assert_eq!(hold.line(), "held");
+    transcript.about(
+        "job",
+        "a read-write lock",
+        &finish(fairlock(["leader", "--url", &url, "job"])),
+    );
+    hold.signal(Signal::KILL);
 }
 
 fn locks(transcript: &mut Transcript, server: &Server) {

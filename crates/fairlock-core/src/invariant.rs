@@ -91,6 +91,8 @@ impl LockState {
                 | Op::AcquireShare(_)
                 | Op::Downgrade { .. }
                 | Op::Place { .. }
+                | Op::Announce(_)
+                | Op::Leader
                 | Op::Renew { .. }
                 | Op::Reenter { .. }
                 | Op::Acquire(crate::Acquire { kind: crate::Kind::Plain, .. })

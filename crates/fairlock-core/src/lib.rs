@@ -27,6 +27,7 @@ mod holds;
 mod id;
 mod invariant;
 mod latch;
+mod leader;
 mod liveness;
 mod lock;
 mod model;
@@ -52,18 +53,19 @@ pub use latch::{
     LATCH_COUNT_MAX, LATCH_NOTE_MS, Latch, LatchFate, LatchNote, LatchOp, LatchSeen, Opened,
     latch_fate,
 };
+pub use leader::Leader;
 pub use model::Model;
 pub use not_a_lock::NotALock;
 pub use op::{
-    Acquire, Answer, Body, Channel, CoreError, Effect, Fate, Grant, HeldBy, Inspection, Kind, Mode,
-    Op, Payload, ShareAcquire, ShareHolder, SharesView, WaiterView, has_queue, is_share_of,
-    is_shared, is_string, kind_label,
+    Acquire, Announce, Announced, Answer, Body, Channel, CoreError, Effect, Fate, Grant, HeldBy,
+    Inspection, Kind, Leadership, Mode, Op, Payload, ShareAcquire, ShareHolder, SharesView,
+    WaiterView, has_queue, is_share_of, is_shared, is_string, kind_label,
 };
 pub use rules::{
-    BEATS_KEPT_MS, HEAD_SCORE_MS, JAVA_HEAD_PATIENCE_MS, JAVA_PASSED_MS, JAVA_PING_MS,
-    LOOKED_AT_MAX, MAX_HOLD_COUNT, MAX_LEASE_MS, MENDED_HOLD_MS, MENDED_MAX, QUEUE_TTL_MS,
-    REGISTRY_TTL_MS, Rules, SILENT_REGISTRY_TTL_MS, TOKEN_LIMIT, TOKEN_TTL_MS, Token, WALKED_MAX,
-    World,
+    ANNOUNCED_BYTES_MAX, BEATS_KEPT_MS, HEAD_SCORE_MS, JAVA_HEAD_PATIENCE_MS, JAVA_PASSED_MS,
+    JAVA_PING_MS, LOOKED_AT_MAX, MAX_HOLD_COUNT, MAX_LEASE_MS, MENDED_HOLD_MS, MENDED_MAX,
+    QUEUE_TTL_MS, REGISTRY_TTL_MS, Rules, SILENT_REGISTRY_TTL_MS, TOKEN_LIMIT, TOKEN_TTL_MS, Token,
+    WALKED_MAX, World,
 };
 pub use share::Share;
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotWaiter, Watch};

@@ -94,6 +94,8 @@ impl LockState {
                 Body::Inspected(Box::new(self.simple_inspect(cx)))
             }
             Op::Inspect { limit, .. } => Body::Inspected(Box::new(self.inspect(*limit, cx))),
+            Op::Announce(announce) => self.announce(announce, cx),
+            Op::Leader => Body::Leader(Box::new(self.leadership(cx))),
             // Carried out by `apply_to_shares`.
             Op::AcquireShare(_) | Op::Downgrade { .. } | Op::OfShares(_) => Body::Nothing,
             // Carried out by `apply_latch`.

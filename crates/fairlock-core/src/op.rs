@@ -115,6 +115,21 @@ pub struct ShareAcquire {
     pub share: Share,
 }
 
+/// What the holder of a fair lock lets everybody know.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Announce {
+    /// The holder.
+    pub owner: OwnerId,
+    /// Identifies the hold.
+    pub token: Token,
+    /// Number of this change of the announcement, rising; a delayed copy of an older one is refused.
+    pub change: u64,
+    /// For how long it is kept, in milliseconds from now.
+    pub ttl_ms: u64,
+    /// At most [`ANNOUNCED_BYTES_MAX`](crate::ANNOUNCED_BYTES_MAX).
+    pub value: Vec<u8>,
+}
+
 /// One operation on one lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -206,6 +221,10 @@ pub enum Op {
         /// How many waiters to list.
         limit: u32,
     },
+    /// The holder lets everybody know something.
+    Announce(Box<Announce>),
+    /// Who holds the lock, and what it has announced; changes nothing.
+    Leader,
     /// An operation that does not itself say what kind of lock it is for, and the kind, if several may hold such a lock
     /// at once. For a store that keeps each of these kinds under keys of its own; see [`Op::on`].
     OfShares(Box<(Kind, Self)>),
@@ -254,6 +273,8 @@ impl Op {
             | Self::Leave { kind, .. }
             | Self::Force { kind }
             | Self::Inspect { kind, .. } => Some(*kind),
+            // An election is a fair lock.
+            Self::Announce(_) | Self::Leader => Some(Kind::Fair),
             Self::Reenter { .. }
             | Self::Beat { .. }
             | Self::Nudge
@@ -394,6 +415,10 @@ pub enum Body {
     },
     /// Reply to [`Op::Inspect`].
     Inspected(Box<Inspection>),
+    /// The value is known to everybody now.
+    Announced,
+    /// Reply to [`Op::Leader`].
+    Leader(Box<Leadership>),
     /// Reply to [`Op::Latch`].
     Latch(LatchSeen),
 }
@@ -492,6 +517,30 @@ pub struct Inspection {
     pub shares: Option<Box<SharesView>>,
 }
 
+/// Who leads: the holder of a fair lock, with what it has announced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leadership {
+    /// The holder.
+    pub holder: Option<OwnerId>,
+    /// The token of its hold; that of a foreign holder is not its own.
+    pub token: Option<Token>,
+    /// Remaining TTL of the hold in milliseconds; `None` when free or without a TTL.
+    pub ttl_ms: Option<u64>,
+    /// What this holder has announced under this token.
+    pub announced: Option<Announced>,
+}
+
+/// What a holder has announced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announced {
+    /// Number of the change.
+    pub change: u64,
+    /// When the hold was first announced, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// The value.
+    pub value: Vec<u8>,
+}
+
 /// A message to publish.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Effect {
@@ -510,6 +559,8 @@ pub enum Channel {
     Base,
     /// The channel of one waiter, as in Redisson.
     Waiter(OwnerId),
+    /// The lock's channel for those who observe its holder.
+    Leader,
     /// The channel of the latch of this name, as in Redisson.
     Latch,
 }
@@ -535,6 +586,15 @@ pub enum Payload {
         number: u64,
         /// Identifies the hold.
         token: Token,
+    },
+    /// The holder has announced something else than before.
+    Leader {
+        /// The holder.
+        owner: OwnerId,
+        /// Identifies the hold.
+        token: Token,
+        /// Server time in milliseconds since 1970.
+        at_ms: u64,
     },
 }
 

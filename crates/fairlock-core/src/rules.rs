@@ -71,6 +71,10 @@ pub const JAVA_PASSED_MS: u64 = 60_000;
 /// milliseconds.
 pub const JAVA_PING_MS: u64 = 1_000;
 
+/// The longest value that the holder of a lock can announce, in bytes: room for an address, or for a small record of
+/// where to find more. Everybody who observes the lock reads it every few seconds, and a server keeps it in memory.
+pub const ANNOUNCED_BYTES_MAX: usize = 1_024;
+
 /// The settings on which clients agree: passed with every call, because the server has no
 /// configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

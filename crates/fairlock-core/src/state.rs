@@ -3,6 +3,7 @@
 use crate::holds::Shares;
 use crate::id::{ClientId, OwnerId};
 use crate::latch::Latch;
+use crate::leader::Leader;
 use crate::op::{Effect, Mode, Op};
 use crate::rules::{Rules, TOKEN_LIMIT, Token, World};
 use crate::snapshot::Snapshot;
@@ -19,6 +20,8 @@ pub struct LockState {
     pub(crate) shares: Option<Box<Shares>>,
     /// What is kept of a latch of this name, besides its count.
     pub(crate) latch: Option<Box<Latch>>,
+    /// What the holder has announced.
+    pub(crate) leader: Option<Box<Leader>>,
 }
 
 /// The inputs of one operation, and what it collects while it runs.
@@ -80,7 +83,7 @@ impl LockState {
     /// A lock with these facts, consistent or not.
     pub fn from_snapshot(keys: Snapshot) -> Self {
         let by_order = keys.order.iter().map(|(owner, order)| (*order, owner.clone())).collect();
-        Self { keys, by_order, shares: None, latch: None }
+        Self { keys, by_order, shares: None, latch: None, leader: None }
     }
 
     /// A lock with these facts, which several may hold if there are `shares`.

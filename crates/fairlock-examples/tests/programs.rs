@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 /// The output of each program, on every store.
 const TABLE: &[(&str, &str)] = &[
     ("blocking", "held 2 times by this thread\ninterrupted\n"),
-    ("leader", "a leads\na resigned, b leads\na leads, b was deposed\n"),
+    (
+        "scheduler",
+        "runs at http://a:8080\nthen at http://b:8080\nthen at http://a:8080\nthen nowhere\n",
+    ),
     ("readme", "done\n"),
     (
         "lease",

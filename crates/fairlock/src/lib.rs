@@ -32,6 +32,7 @@
 //! | a lock without an order | [`Client::plain_lock`], shared with Redisson's `RLock` and `RFencedLock` |
 //! | a lock shared with `SET NX PX` of other libraries | [`Client::simple_lock`] |
 //! | one writer or many readers, in order | an [`RwLock`] by [`Client::rw_lock`]: [`ReadGuard`], [`WriteGuard`] |
+//! | one leader that everybody sees | an [`Election`] by [`Client::election`]: [`Term`], [`Observer`], [`Leader`] |
 //! | at most n at once, in order | a [`Semaphore`] by [`Client::semaphore`]: [`Permit`], [`Usage`] |
 //! | to wait until n parts are done | a [`Latch`] by [`Client::latch`], which is [`Opened`] |
 //! | to hold a lock for as long as a value lives | [`Lock::lock`], [`Lock::try_lock`], [`Lock::try_lock_for`]: a [`Guard`] |
@@ -176,10 +177,12 @@ pub mod yardstick;
 
 pub use api::client::Client;
 pub use api::detached::Detached;
+pub use api::election::{Election, Term};
 pub use api::guard::Guard;
 pub use api::latch::Latch;
 pub use api::listing::Locks;
 pub use api::lock::Lock;
+pub use api::observer::{Leader, Observer};
 pub use api::owner::Owner;
 pub use api::rw_lock::{ReadGuard, RwLock, WriteGuard};
 pub use api::scoped::{Done, Held};

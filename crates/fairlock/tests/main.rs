@@ -1,6 +1,7 @@
 //! Integration tests of the library, in one binary.
 //!
 //! - `access`: users of the server's ACL: logins and rights
+//! - `election`: elections, where that needs futures, several clients or faults
 //! - `faults`: the allowed cost of every kind of fault
 //! - `background`: background work while the application blocks its threads, or ends its runtimes
 //! - `simple`: the simple lock beside the foreign clients that it is made for, and its faults
@@ -37,7 +38,7 @@
 
 /// What the contract's tests use. `blocking` has its own `api` and runs the tests, too.
 mod api {
-    pub(crate) use fairlock::{Client, Guard, Lock, RwLock, Semaphore};
+    pub(crate) use fairlock::{Client, Guard, Lock, RwLock, Semaphore, Term};
 }
 
 macro_rules! contract_stores {
@@ -66,6 +67,7 @@ mod collisions;
 mod contract;
 mod cooperation;
 mod dependencies;
+mod election;
 mod faults;
 #[cfg(feature = "sqlite")]
 mod host;

@@ -32,7 +32,7 @@ fn scripts() -> BTreeMap<String, String> {
 const ALONE: [&str; 4] = ["client", "record", "replicated", "rights"];
 
 /// Slices of several scripts, and the common cases of one.
-const SLICES: [&str; 63] = [
+const SLICES: [&str; 67] = [
     "head",
     "token",
     "hash",

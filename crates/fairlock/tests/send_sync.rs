@@ -16,6 +16,7 @@ ConnectionState      Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Credentials          Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 Detached             Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 Done<u8>             Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
+Election             Send Sync Unpin -          -             Clone -    Debug
 Error                Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 ErrorKind            Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 FencingToken         Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
@@ -26,12 +27,14 @@ Holder               Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 IdError              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 Kind                 Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Latch                Send Sync Unpin -          -             Clone -    Debug
+Leader               Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 Lock                 Send Sync Unpin -          -             Clone -    Debug
 LockEntry            Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 LockName             Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 LockStatus           Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 LostReason           Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Locks                Send Sync Unpin -          -             -     -    Debug
+Observer             Send Sync Unpin -          -             -     -    Debug
 Opened               Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Owner                Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 OwnerId              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
@@ -45,6 +48,7 @@ RwLock               Send Sync Unpin -          -             Clone -    Debug
 Semaphore            Send Sync Unpin -          -             Clone -    Debug
 Share                Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 ShardedPubSub        Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
+Term                 Send Sync Unpin -          -             -     -    Debug
 Turn                 Send Sync Unpin -          -             -     -    Debug
 Usage                Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Warning              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
@@ -54,15 +58,18 @@ WriteGuard           Send Sync Unpin -          -             -     -    Debug
 #[cfg(feature = "blocking")]
 const BLOCKING: &str = "\
 blocking::Client     Send Sync Unpin -          -             Clone -    Debug
+blocking::Election   Send Sync Unpin -          -             Clone -    Debug
 blocking::Guard      -    Sync Unpin -          -             -     -    Debug
 blocking::Interrupt  Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 blocking::Latch      Send Sync Unpin -          -             Clone -    Debug
 blocking::Lock       Send Sync Unpin -          -             Clone -    Debug
 blocking::Locks      Send Sync Unpin -          -             -     -    Debug
+blocking::Observer   Send Sync Unpin -          -             -     -    Debug
 blocking::Permit     -    Sync Unpin -          -             -     -    Debug
 blocking::ReadGuard  -    Sync Unpin -          -             -     -    Debug
 blocking::RwLock     Send Sync Unpin -          -             Clone -    Debug
 blocking::Semaphore  Send Sync Unpin -          -             Clone -    Debug
+blocking::Term       -    Sync Unpin -          -             -     -    Debug
 blocking::Turn       -    Sync Unpin -          -             -     -    Debug
 blocking::WriteGuard -    Sync Unpin -          -             -     -    Debug
 ";
@@ -155,6 +162,7 @@ fn types() {
         Credentials,
         Detached,
         Done<u8>,
+        Election,
         Error,
         ErrorKind,
         FencingToken,
@@ -165,12 +173,14 @@ fn types() {
         IdError,
         Kind,
         Latch,
+        Leader,
         Lock,
         LockEntry,
         LockName,
         LockStatus,
         LostReason,
         Locks,
+        Observer,
         Opened,
         Owner,
         OwnerId,
@@ -184,6 +194,7 @@ fn types() {
         Semaphore,
         Share,
         ShardedPubSub,
+        Term,
         Turn,
         Usage,
         Warning,
@@ -199,15 +210,18 @@ fn blocking_types() {
     use fairlock::blocking;
     let rows = rows![
         blocking::Client,
+        blocking::Election,
         blocking::Guard,
         blocking::Interrupt,
         blocking::Latch,
         blocking::Lock,
         blocking::Locks,
+        blocking::Observer,
         blocking::Permit,
         blocking::ReadGuard,
         blocking::RwLock,
         blocking::Semaphore,
+        blocking::Term,
         blocking::Turn,
         blocking::WriteGuard,
     ];
@@ -312,6 +326,7 @@ async fn futures() {
     assert_eq!(sent.by("Latch::wait_for", latch.wait_for(moment)).await.unwrap(), None);
     assert!(sent.by("Latch::delete", latch.delete()).await.unwrap());
     assert_eq!(sent.by("Latch::wait", latch.wait()).await.unwrap(), Opened::Gone);
+    election(&mut sent, &client).await;
     #[cfg(feature = "yardstick")]
     yardstick(&mut sent, &client).await;
     sent.by("Client::shutdown", client.shutdown()).await;
@@ -368,6 +383,20 @@ async fn shares(sent: &mut Sent, client: &Client) {
     assert_eq!(released, Release::Released);
     drop(two);
     assert_eq!(sent.by("Semaphore::force_unlock", pool.force_unlock()).await.unwrap(), 0);
+}
+
+async fn election(sent: &mut Sent, client: &Client) {
+    let election = client.election("scheduler");
+    let term = sent.by("Election::campaign", election.campaign("one")).await.unwrap();
+    sent.by("Term::proclaim", term.proclaim("two")).await.unwrap();
+    assert!(sent.by("Election::leader", election.leader()).await.unwrap().is_some());
+    let mut observer = sent.by("Election::observe", election.observe()).await.unwrap();
+    assert!(sent.by("Observer::changed", observer.changed()).await.unwrap().is_some());
+    assert_eq!(sent.by("Term::resign", term.resign()).await.unwrap(), Release::Released);
+    let guard = client.fair_lock("scheduler").lock().await.unwrap();
+    drop(sent.by("Election::lead", election.lead(guard, "three")).await.unwrap());
+    let ran = sent.by("Election::run", election.run("four", |term| async move { term.token() }));
+    assert!(ran.await.unwrap().get() > 0);
 }
 
 #[cfg(feature = "yardstick")]

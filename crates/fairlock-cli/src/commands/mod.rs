@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod demo;
 pub(crate) mod latch;
+pub(crate) mod leader;
 pub(crate) mod list;
 pub(crate) mod run;
 pub(crate) mod status;

@@ -33,7 +33,9 @@ impl Signals {
     /// Also listens for the signals that are only passed on to a running command. Until then TSTP stops
     /// this process like any other.
     pub(crate) fn add_job_control(&mut self) -> io::Result<()> {
-        self.listen(&JOB_CONTROL)
+        // A run may begin several commands, one after the other.
+        let has_it = self.streams.iter().any(|(signal, _)| JOB_CONTROL.contains(signal));
+        if has_it { Ok(()) } else { self.listen(&JOB_CONTROL) }
     }
 
     /// The next signal.

@@ -44,6 +44,8 @@ pub enum Loss {
     Replaced,
     /// The store does not know the hold, and nobody else has the lock.
     DataLost,
+    /// Its program gave no sign of life in time.
+    Untouched,
 }
 
 /// A change of the hold count that is to be sent.

@@ -178,7 +178,7 @@ impl LockState {
             Op::Place { owner } => Body::Place { ahead: self.place_in_line(owner) },
             Op::Inspect { limit, .. } => Body::Inspected(Box::new(self.inspect_shares(*limit, cx))),
             // An acquisition of another kind was refused, and what is for a kind is bare here.
-            Op::Nudge | Op::Acquire(_) | Op::OfShares(_) => {
+            Op::Nudge | Op::Acquire(_) | Op::Announce(_) | Op::Leader | Op::OfShares(_) => {
                 self.end_gone_shares(None, cx);
                 self.pass_shares_on(cx);
                 Body::Nudged

@@ -13,6 +13,7 @@ mod holds;
 mod java;
 mod lab;
 mod latch;
+mod leaders;
 mod oracle;
 mod places;
 mod property;

@@ -291,7 +291,7 @@ impl Sim {
             Channel::Waiter(owner) if owner == self.java.id && self.java_listens() => {
                 self.java.told = self.java.told.saturating_add(1);
             }
-            Channel::Waiter(_) | Channel::Base | Channel::Latch => {}
+            Channel::Waiter(_) | Channel::Base | Channel::Latch | Channel::Leader => {}
         }
     }
 

@@ -1,5 +1,6 @@
 //! The client: a connection to a store, and the background work of everything that uses it.
 
+use crate::api::election::Election;
 use crate::api::latch::Latch;
 use crate::api::listing::Locks;
 use crate::api::lock::Lock;
@@ -153,6 +154,14 @@ impl Client {
     /// On a server it is Redisson's `RCountDownLatch` of the same name.
     pub fn latch(&self, name: impl AsRef<[u8]>) -> Latch {
         Latch::new(self.session.clone(), name.as_ref())
+    }
+
+    /// The election `name`: at most one of those who campaign leads, and all see who. See [`Election`].
+    ///
+    /// As for [`fair_lock`](Self::fair_lock), a name that cannot be used is an error of the
+    /// handle's calls.
+    pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
+        Election::new(self.session.clone(), name.as_ref())
     }
 
     /// A new owner, for requests that count as one: see [`Owner`]. Each call creates another one.

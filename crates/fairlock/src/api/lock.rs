@@ -339,7 +339,7 @@ impl Lock {
         acquire::begin(context, wanted).map_err(|error| self.about(error))
     }
 
-    fn name(&self) -> Result<&LockName, Error> {
+    pub(crate) fn name(&self) -> Result<&LockName, Error> {
         self.name.as_ref().map_err(Clone::clone)
     }
 

@@ -3,10 +3,12 @@
 
 pub(crate) mod client;
 pub(crate) mod detached;
+pub(crate) mod election;
 pub(crate) mod guard;
 pub(crate) mod latch;
 pub(crate) mod listing;
 pub(crate) mod lock;
+pub(crate) mod observer;
 pub(crate) mod owner;
 pub(crate) mod rw_lock;
 pub(crate) mod scoped;

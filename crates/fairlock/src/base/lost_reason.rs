@@ -31,10 +31,12 @@ pub enum LostReason {
     DataLost,
     /// This is a forked child's copy: the lock is the parent's.
     Forked,
+    /// The program has not [touched](crate::Term::touch) its term [in time](crate::Election::while_touched).
+    Untouched,
 }
 
 impl LostReason {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Expired,
         Self::Unreachable,
         Self::MaxHold,
@@ -42,6 +44,7 @@ impl LostReason {
         Self::Replaced,
         Self::DataLost,
         Self::Forked,
+        Self::Untouched,
     ];
 
     /// What a client found out by itself.
@@ -53,6 +56,7 @@ impl LostReason {
             Loss::Forced => Self::Forced,
             Loss::Replaced => Self::Replaced,
             Loss::DataLost => Self::DataLost,
+            Loss::Untouched => Self::Untouched,
         }
     }
 
@@ -77,6 +81,7 @@ impl fmt::Display for LostReason {
             Self::DataLost => {
                 "the store knows nothing of it: its data were lost, or it was taken away unannounced"
             }
+            Self::Untouched => "its program gave no sign of life in time",
             Self::Forked => "it is the parent's, and this process a copy made by fork()",
         })
     }

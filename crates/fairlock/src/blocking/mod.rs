@@ -51,6 +51,7 @@
 //! and it is up to you that this does no harm. It is not a deadlock unless the holder of the lock
 //! needs this thread.
 
+mod election;
 mod guard;
 mod interrupt;
 mod latch;
@@ -62,6 +63,7 @@ mod thread;
 mod turn;
 mod wait;
 
+pub use election::{Election, Observer, Term};
 pub use guard::Guard;
 pub use interrupt::Interrupt;
 pub use latch::Latch;
@@ -137,6 +139,11 @@ impl Client {
     /// The semaphore `name`: see [`semaphore`](crate::Client::semaphore) of the async API.
     pub fn semaphore(&self, name: impl AsRef<[u8]>, limit: u32) -> Semaphore {
         Semaphore::new(self.inner.semaphore(name, limit))
+    }
+
+    /// The election `name`: see [`election`](crate::Client::election) of the async API.
+    pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
+        Election::new(self.inner.election(name))
     }
 
     /// A new owner, for [`Lock::owned_by`].

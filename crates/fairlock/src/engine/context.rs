@@ -10,6 +10,7 @@ use crate::settings::connection_state::ConnectionState;
 use crate::settings::server_checks::{Check, Reaction, Warning};
 use crate::state::in_flight::InFlight;
 use crate::state::latches::Latches;
+use crate::state::observers::Observers;
 use crate::state::renewals::Watchdog;
 use crate::state::seat::Owners;
 use crate::state::waiters::Waiters;
@@ -34,6 +35,7 @@ pub(crate) struct Context {
     pub(crate) clock: ServerClock,
     pub(crate) waiters: Waiters,
     pub(crate) latches: Latches,
+    pub(crate) observers: Observers,
     pub(crate) owners: Arc<Owners>,
     pub(crate) watchdog: Watchdog,
     pub(crate) in_flight: Arc<InFlight>,
@@ -72,6 +74,7 @@ impl Context {
             clock: ServerClock::default(),
             waiters: Waiters::default(),
             latches: Latches::default(),
+            observers: Observers::default(),
             owners: Arc::default(),
             watchdog: Watchdog::default(),
             in_flight: Arc::new(InFlight::new(Origin::here())),

@@ -28,6 +28,7 @@ impl Context {
                 }
             }
             Event::Wake(Topic::Latch(name)) => self.latches.wake(&name, false),
+            Event::Wake(Topic::Leader(name)) => self.observers.wake(&name),
             Event::Wake(topic) => self.waiters.wake(&topic),
             Event::CountedDown(name) => self.latches.wake(&name, true),
             Event::Invalid => self.waiters.note_dropped(),
@@ -46,11 +47,13 @@ impl Context {
                 self.watchdog.check(&scope);
                 self.waiters.check_everyone(&scope);
                 self.latches.check(&scope);
+                self.observers.check(&scope);
                 replay::again(self, &scope);
             }
             Event::InboxUp(scope) => {
                 self.waiters.check(&scope);
                 self.latches.check(&scope);
+                self.observers.check(&scope);
             }
             Event::InboxDown => {}
             Event::Checked(found) => self.note_warnings(found),

@@ -6,6 +6,7 @@ pub(crate) mod context;
 pub(crate) mod detach;
 pub(crate) mod dispatch;
 pub(crate) mod downgrade;
+pub(crate) mod election;
 pub(crate) mod heartbeat;
 pub(crate) mod latch;
 pub(crate) mod panics;

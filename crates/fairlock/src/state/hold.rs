@@ -288,7 +288,6 @@ impl Hold {
         }
     }
 
-    #[cfg(any(test, feature = "test-util"))]
     pub(crate) fn lose(&self, reason: fairlock_core::client::Loss) {
         self.input(|known| known.lose(reason));
     }

@@ -4,6 +4,7 @@
 pub(crate) mod hold;
 pub(crate) mod in_flight;
 pub(crate) mod latches;
+pub(crate) mod observers;
 pub(crate) mod outcome;
 pub(crate) mod renewals;
 pub(crate) mod seat;

@@ -235,7 +235,8 @@ impl Waiters {
             Topic::Waiter(name, _) | Topic::ReadWrite(name) | Topic::Inbox(name) => {
                 self.kick(name);
             }
-            Topic::Latch(_) => {}
+            // Nobody waits there for a lock: see `state/latches.rs` and `state/observers.rs`.
+            Topic::Latch(_) | Topic::Leader(_) => {}
         }
     }
 

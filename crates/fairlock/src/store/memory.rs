@@ -113,7 +113,7 @@ impl MemoryStore {
             // A look serves nobody, so what was due is due still, also where it has found a lease over. And without
             // waiters nothing needs to be done when one ends.
             let at = match op {
-                Op::Inspect { .. } | Op::Place { .. } => *known,
+                Op::Inspect { .. } | Op::Place { .. } | Op::Leader => *known,
                 _ => l.due_ms(now_us / 1_000, &self.rules),
             };
             (std::mem::replace(known, at), at)
@@ -167,6 +167,7 @@ impl MemoryStore {
                     self.tell(&Topic::Latch(name.clone()), event);
                 }
                 (Channel::Latch, _) => self.wake(Topic::Latch(name.clone())),
+                (Channel::Leader, _) => (self.sink)(None, Event::Wake(Topic::Leader(name.clone()))),
                 (Channel::Inbox(_), _) => {}
             }
         }

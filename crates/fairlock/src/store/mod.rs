@@ -85,6 +85,8 @@ pub(crate) enum Topic {
     ReadWrite(LockName),
     /// The channel of a latch of this name.
     Latch(LockName),
+    /// The lock's channel for those who observe its holder.
+    Leader(LockName),
     /// This client's grants of the lock, in a store with [an inbox per
     /// lock](Store::has_per_lock_inbox).
     Inbox(LockName),

@@ -42,7 +42,8 @@ pub(super) fn profile(name: &str) -> Vec<Rule> {
 /// The rules for a user of all names, as in docs/acl/README.md: key rules beside `~*` are an error.
 #[cfg(feature = "tls")]
 pub(crate) fn for_all_names() -> Vec<String> {
-    let files = ["locks.acl", "shares.acl", "latches.acl", "operate.acl", "records.acl"];
+    let files =
+        ["locks.acl", "shares.acl", "latches.acl", "elections.acl", "operate.acl", "records.acl"];
     let rules =
         files.iter().flat_map(|file| profile(file)).filter(|rule| !rule.text.starts_with('~'));
     rules.map(|rule| rule.text.replace("billing:", "")).chain(["~*".to_owned()]).collect()
@@ -136,6 +137,29 @@ pub(super) async fn scenario_of_shares(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
+/// What the rules of elections.acl are for, besides: an election is held and observed.
+pub(super) async fn scenario_of_elections(config: &Config) -> Result<(), Error> {
+    let one = Client::with_config(config.clone()).await?;
+    let two = Client::with_config(config.clone()).await?;
+    let held = hold_an_election(&one, &two).await;
+    // A term that could not be announced is given back in the background.
+    one.shutdown().await;
+    two.shutdown().await;
+    held
+}
+
+async fn hold_an_election(one: &Client, two: &Client) -> Result<(), Error> {
+    let term = one.election("billing:elect").campaign("one").await?;
+    let mut observer = two.election("billing:elect").observe().await?;
+    let seen = soon("the leader", observer.changed()).await?;
+    assert_eq!(seen.and_then(|it| it.value), Some(b"one".to_vec()));
+    term.proclaim("two").await?;
+    let seen = soon("a change", observer.changed()).await?;
+    assert_eq!(seen.and_then(|it| it.value), Some(b"two".to_vec()));
+    assert_eq!(term.resign().await?, Release::Released);
+    Ok(())
+}
+
 fn waits(seen: Result<LockStatus, Error>) -> bool {
     seen.is_ok_and(|seen| seen.queue_len == 1)
 }
@@ -147,7 +171,7 @@ pub(super) fn nothing_is_left(raw: &mut Raw, context: &str) {
         let ttl = raw.call(&["PTTL", key.text()]).int();
         assert!(ttl != -1, "{context}: {} has no TTL", key.text());
     }
-    for kind in ["fair", "plain", "simple", "rw", "sem"] {
+    for kind in ["fair", "plain", "simple", "rw", "sem", "elect"] {
         let left = raw.call(&["EXISTS", &format!("billing:{kind}")]).int();
         assert_eq!(left, 0, "{context}: the {kind} lock is still there");
     }
@@ -197,13 +221,30 @@ async fn nothing_is_missing() {
 /// The rules of shares.acl are complete, and each of them is needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shares_need_their_rules_and_no_others() {
+    need_their_rules_and_no_others("shares.acl", async |config: &Config| {
+        scenario_of_shares(config).await
+    })
+    .await;
+}
+
+/// The same of elections.acl.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn elections_need_their_rules_and_no_others() {
+    let scenario = async |config: &Config| scenario_of_elections(config).await;
+    need_their_rules_and_no_others("elections.acl", scenario).await;
+}
+
+async fn need_their_rules_and_no_others(
+    file: &str,
+    scenario: impl AsyncFn(&Config) -> Result<(), Error>,
+) {
     for generation in Generation::ALL {
         let Some(server) = Server::start(generation) else { continue };
         let mut raw = server.client();
-        let (base, rules) = (profile("locks.acl"), profile("shares.acl"));
+        let (base, rules) = (profile("locks.acl"), profile(file));
         allow(&mut raw, base.iter().chain(&rules));
         raw.call(&["ACL", "LOG", "RESET"]);
-        scenario_of_shares(&ann(&server)).await.unwrap();
+        scenario(&ann(&server)).await.unwrap();
         nothing_is_left(&mut raw, generation.name());
         let mut denials = denied(&mut raw);
         denials.retain(|key| !key.starts_with("fairlock_client:"));
@@ -212,7 +253,7 @@ async fn shares_need_their_rules_and_no_others() {
             let context = format!("{} without {}", generation.name(), rule.text);
             allow(&mut raw, rules[..at].iter().chain(&rules[at + 1..]).chain(&base));
             raw.call(&["ACL", "LOG", "RESET"]);
-            let result = soon(&context, scenario_of_shares(&ann(&server))).await;
+            let result = soon(&context, scenario(&ann(&server))).await;
             assert!(!denied(&mut raw).is_empty(), "{context}: nobody was denied anything");
             if rule.optional {
                 result.unwrap_or_else(|error| panic!("{context}: {error}"));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use fairlock::blocking::{self, Interrupt};
 use fairlock::{
     ClientId, Config, ConnectionState, Detached, Error, FencingToken, GuardState, Holder, Kind,
-    LockEntry, LockName, LockStatus, Owner, OwnerId, Release,
+    Leader, LockEntry, LockName, LockStatus, Owner, OwnerId, Release,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -52,6 +52,10 @@ impl Client {
 
     pub(crate) fn semaphore(&self, name: impl AsRef<[u8]>, limit: u32) -> Semaphore {
         Semaphore(self.0.semaphore(name, limit))
+    }
+
+    pub(crate) fn election(&self, name: impl AsRef<[u8]>) -> Election {
+        Election(self.0.election(name))
     }
 
     /// The async one: its cases need futures.
@@ -527,5 +531,120 @@ impl Drop for Guard {
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.look(|guard| format!("{guard:?}")))
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Election(blocking::Election);
+
+impl Election {
+    pub(crate) fn while_touched(self, time: Duration) -> Self {
+        Self(self.0.while_touched(time))
+    }
+
+    pub(crate) async fn campaign(&self, value: impl AsRef<[u8]>) -> Result<Term, Error> {
+        let (election, value) = (self.0.clone(), value.as_ref().to_vec());
+        let (done, result) = oneshot::channel();
+        std::thread::spawn(move || {
+            let (jobs, work) = mpsc::channel::<TermJob>();
+            let campaign = election.campaign(value);
+            drop(election);
+            let facts = campaign.as_ref().map(|term| (term.token(), term.owner().clone()));
+            let facts = facts.map_err(Clone::clone);
+            drop(done.send(facts.map(|(token, owner)| Term { jobs, token, owner })));
+            let mut term = campaign.ok();
+            for job in work {
+                job(&mut term);
+            }
+        });
+        result.await.unwrap()
+    }
+
+    pub(crate) async fn leader(&self) -> Result<Option<Leader>, Error> {
+        let election = self.0.clone();
+        away(move || election.leader()).await
+    }
+
+    pub(crate) async fn observe(&self) -> Result<Observer, Error> {
+        let election = self.0.clone();
+        away(move || election.observe()).await.map(|observer| Observer(Some(observer)))
+    }
+}
+
+type TermJob = Box<dyn FnOnce(&mut Option<blocking::Term>) + Send>;
+
+/// A term on a thread of its own.
+pub(crate) struct Term {
+    jobs: mpsc::Sender<TermJob>,
+    token: FencingToken,
+    owner: OwnerId,
+}
+
+impl Term {
+    fn ask<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Option<blocking::Term>) -> T + Send + 'static,
+    ) -> T {
+        let (reply, answer) = mpsc::channel();
+        self.jobs.send(Box::new(move |term| reply.send(job(term)).unwrap())).unwrap();
+        answer.recv().unwrap()
+    }
+
+    fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&blocking::Term) -> T + Send + 'static,
+    ) -> T {
+        self.ask(move |term| look(term.as_ref().unwrap()))
+    }
+
+    pub(crate) fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    pub(crate) fn owner(&self) -> &OwnerId {
+        &self.owner
+    }
+
+    pub(crate) async fn proclaim(&self, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        let value = value.as_ref().to_vec();
+        self.look(move |term| term.proclaim(value))
+    }
+
+    pub(crate) fn touch(&self) {
+        self.look(blocking::Term::touch);
+    }
+
+    pub(crate) fn ensure_valid(&self) -> Result<(), Error> {
+        self.look(|term| term.ensure_valid())
+    }
+
+    pub(crate) fn lost_reason(&self) -> Option<fairlock::LostReason> {
+        self.look(|term| term.lost_reason())
+    }
+
+    pub(crate) async fn lost(&self) {
+        while self.look(|term| term.state()) != GuardState::Lost {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    pub(crate) async fn resign(self) -> Result<Release, Error> {
+        self.ask(|term| term.take().unwrap().resign())
+    }
+}
+
+/// `None` while a thread waits.
+pub(crate) struct Observer(Option<blocking::Observer>);
+
+impl Observer {
+    pub(crate) async fn changed(&mut self) -> Result<Option<Leader>, Error> {
+        let mut observer = self.0.take().unwrap();
+        let (observer, seen) = away(move || {
+            let seen = observer.changed();
+            (observer, seen)
+        })
+        .await;
+        self.0 = Some(observer);
+        seen
     }
 }

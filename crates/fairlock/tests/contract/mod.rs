@@ -5,6 +5,7 @@ mod closing;
 mod contended;
 mod detached;
 mod drops;
+mod election;
 mod enqueue;
 mod errors;
 mod forced;
@@ -94,6 +95,11 @@ macro_rules! on {
             drops: [
                 inside_a_runtime, in_a_plain_thread, after_the_runtime_is_gone,
                 then_the_client_at_once, a_cancelled_wait_then_the_client_at_once,
+            ];
+            election: [
+                a_leader_is_seen_by_all, a_resigned_leader_is_followed_in_turn, b43_a_former_leader_announces_nothing,
+                a_lock_that_nobody_announces_has_a_leader_without_a_value, a_leader_that_hangs_is_followed,
+                bad_input_is_refused,
             ];
             errors: [
                 a_lost_lock_names_its_new_holder, a_store_that_is_gone, keys_of_another_type,

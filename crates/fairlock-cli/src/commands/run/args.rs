@@ -7,6 +7,7 @@ use clap::builder::TypedValueParser;
 use clap::{Args, ValueEnum, ValueHint};
 use fairlock::Replicas;
 
+use super::elect::Candidacy;
 use crate::base::duration;
 use crate::base::exit::{self, Code};
 use crate::settings::options::{Kind, STORE, Store};
@@ -148,6 +149,10 @@ pub(crate) struct Run {
     /// What happens to the command when the lock is lost or in doubt.
     #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Kill, requires = "command", help_heading = TROUBLE)]
     pub(super) on_lost: OnLost,
+
+    /// Of `fairlock elect`.
+    #[arg(skip)]
+    pub(super) elect: Option<Candidacy>,
 }
 
 impl Run {

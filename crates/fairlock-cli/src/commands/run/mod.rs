@@ -1,6 +1,7 @@
 //! `fairlock run`: wait, run the command, release. Without a command: `hold.rs`.
 
 pub(crate) mod args;
+pub(crate) mod elect;
 mod hold;
 mod loss;
 mod nested;
@@ -19,7 +20,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use fairlock::{Client, Guard, GuardState};
+use fairlock::{Client, ErrorKind, Guard, GuardState};
 use rustix::process::Signal;
 use tokio::time;
 
@@ -37,6 +38,7 @@ use crate::process::terminal::Terminal;
 use crate::settings::secrets;
 use crate::store::{self, Store};
 use args::{OnLost, Run};
+use elect::Tenure;
 use nested::Outer;
 use plan::{Plan, Step};
 use release::{Outcome, in_doubt, release};
@@ -122,6 +124,17 @@ async fn run_with(
         if args.command.is_empty() {
             return Err(hold::hold(client, args, guard, signals).await);
         }
+        let tenure = tokio::select! {
+            biased;
+            signal = signals.recv() => return Err(Failure::signal(signal)),
+            tenure = Tenure::begin(client, args, guard) => tenure,
+        };
+        let guard = match tenure {
+            Ok(tenure) => tenure,
+            // Lost before it was announced: nothing ran.
+            Err(error) if error.kind() == ErrorKind::Lost && elect::goes_on(args) => continue,
+            Err(error) => return Err(error.into()),
+        };
         let hands_off = args.on_lost == OnLost::Ignore;
         let mut plan = Plan::new(args.grace, guard.lease(), args.lease.map(|_| granted), hands_off);
         while plan.is_early(clock::now(), guard.state(), guard.remaining()) {
@@ -131,7 +144,7 @@ async fn run_with(
             Ok(child) => child,
             Err(failure) => {
                 // Nothing ran, and the user needs to know why.
-                release(guard).await;
+                release(guard.into_guard()).await;
                 return Err(failure);
             }
         };
@@ -141,17 +154,22 @@ async fn run_with(
         let first = plan.step(clock::now(), state, guard.remaining());
         if state == GuardState::Lost || !matches!(first, Step::Wait(_)) {
             child.abandon();
-            wait.again(guard).await?;
+            wait.again(guard.into_guard()).await?;
             continue;
         }
         if let Err(failure) = install(signals.add_job_control()) {
             child.abandon();
-            release(guard).await;
+            release(guard.into_guard()).await;
             return Err(failure);
         }
         child.begin((!hands_off).then(|| clock::now() + guard.remaining()));
         let ended = supervise(&mut child, args, &guard, &mut plan, signals).await;
-        return finish(client, args, (guard, granted), child, &plan, ended).await;
+        let was_ended = ended.why.is_some() && plan.kill_at().is_some();
+        let result = finish(client, args, (guard.into_guard(), granted), child, &plan, ended).await;
+        match result {
+            Err(failure) if was_ended && elect::goes_on(args) => drop(failure.report()),
+            result => return result,
+        }
     }
 }
 

@@ -59,7 +59,8 @@ impl Inner {
             (_, Body::Queued { .. }) | (Op::Beat { .. }, _) => {
                 self.follow(file, name, effects);
             }
-            (Op::Inspect { .. } | Op::Place { .. }, _) | (Op::Renew { .. }, Body::Renewed) => {}
+            (Op::Inspect { .. } | Op::Place { .. } | Op::Leader | Op::Announce(_), _)
+            | (Op::Renew { .. }, Body::Renewed) => {}
             _ => {
                 let waited = lock(&self.waits).contains_key(name);
                 if waited {

@@ -221,7 +221,7 @@ impl HostFile {
         self.apply_seeing(name, op, rules, world, |_| {})
     }
 
-    /// Like [`apply`](Self::apply); `see` gets the lock as it was before, unless `op` only reads.
+    /// Like [`apply`](Self::apply); `see` gets the lock as it was before, unless `op` grants and ends nothing.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
@@ -233,8 +233,12 @@ impl HostFile {
         world: &dyn World,
         see: impl FnOnce(&LockState),
     ) -> Result<(Answer, Vec<Effect>), StoreError> {
-        if matches!(op, Op::Inspect { .. } | Op::Place { .. }) {
-            return self.look(name, op, rules, world);
+        match op {
+            Op::Inspect { .. } | Op::Place { .. } | Op::Leader => {
+                return self.look(name, op, rules, world);
+            }
+            Op::Announce(_) => return self.announce_leader(name, op, rules, world),
+            _ => {}
         }
         let (done, cached) = self.transaction(|file| {
             let mut lock = file.load(name)?;
@@ -339,11 +343,15 @@ impl HostFile {
         world: &dyn World,
     ) -> Result<(Answer, Vec<Effect>), StoreError> {
         let mut lock = self.peek(name)?;
+        if matches!(op, Op::Leader) {
+            lock.state.set_leader(self.read(|file| file.leader(name))?);
+        }
         let now_us = self.now_us();
         let done = lock
             .state
             .apply(now_us, op, rules, world)
             .map_err(|error| fault::of_core(&self.path, name, &error));
+        lock.state.set_leader(None);
         // The copy lacks what has expired meanwhile, which is harmless: it would expire again.
         self.keep_loaded(name, lock);
         done

@@ -40,6 +40,7 @@ mod graves;
 mod hand;
 mod heads;
 mod latches;
+mod leaders;
 mod line;
 mod liveness;
 mod mounts;

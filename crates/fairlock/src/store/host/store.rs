@@ -75,7 +75,7 @@ pub(super) struct Inner {
     deadlines: Deadlines,
     /// Locks with a line that this client waits for, each with what the last look showed.
     pub(super) waits: Mutex<HashMap<LockName, Stand>>,
-    /// Locks without a queue, and latches, that it waits for, and how many of its waiters listen.
+    /// Locks without a queue that it waits for, or whose holder it observes, and latches; and how many of it listen.
     pub(super) listened: Mutex<HashMap<LockName, usize>>,
     /// The holds that this client has left to the store, as far as their files may exist.
     left: Mutex<VecDeque<(LockName, Token)>>,
@@ -230,7 +230,7 @@ impl Inner {
         let mut topics: Vec<_> = lock(&self.waits).keys().map(|name| self.topic(name)).collect();
         for name in lock(&self.listened).keys() {
             cleanup::listen(&self.folder, name, self.client);
-            topics.extend([Topic::Base(name.clone()), Topic::Latch(name.clone())]);
+            topics.extend([Topic::Base, Topic::Latch, Topic::Leader].map(|of| of(name.clone())));
         }
         let events = Arc::clone(&self.events);
         // Not here: the receivers take locks of their own.
@@ -422,9 +422,9 @@ impl Inner {
                         wake_up::ring(&self.folder, to, &Message::Forced { owner, token });
                     }
                 }
-                (Channel::Base, _) => {
+                (Channel::Base | Channel::Leader, _) => {
                     if lock(&self.listened).contains_key(name) {
-                        (self.events)(Event::Wake(Topic::Base(name.clone())));
+                        self.wake(name);
                     }
                     cleanup::tell(&self.folder, name, self.client);
                 }
@@ -442,6 +442,13 @@ impl Inner {
             }
         }
         Reply { sent, answer: done.answer, clock: None }
+    }
+
+    /// Somebody let go of the lock, or its holder has announced something, or a latch of this name has changed.
+    fn wake(&self, name: &LockName) {
+        for topic in [Topic::Base, Topic::Latch, Topic::Leader] {
+            (self.events)(Event::Wake(topic(name.clone())));
+        }
     }
 
     /// The locks of [`waits`](Self::waits) for which this is true.
@@ -475,10 +482,7 @@ impl Inner {
             // Ignored for a lock that nobody here waits for any more.
             Ok(Message::Free(hash)) => {
                 let names: Vec<_> = lock(&self.listened).keys().filter(of(hash)).cloned().collect();
-                for name in names {
-                    (self.events)(Event::Wake(Topic::Base(name.clone())));
-                    (self.events)(Event::Wake(Topic::Latch(name)));
-                }
+                names.iter().for_each(|name| self.wake(name));
             }
             Ok(Message::Moved(hash)) => {
                 self.look_at(self.names(|name, _| folder::hash(name) == hash));
@@ -598,7 +602,7 @@ impl Store for HostStore {
     }
 
     fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
-        if let Topic::Base(name) | Topic::Latch(name) = topic {
+        if let Topic::Base(name) | Topic::Latch(name) | Topic::Leader(name) = topic {
             let mut listened = lock(&self.0.listened);
             let users = listened.entry(name.clone()).or_default();
             *users += 1;
@@ -610,7 +614,7 @@ impl Store for HostStore {
     }
 
     fn unlisten(&self, topic: Topic) {
-        let (Topic::Base(name) | Topic::Latch(name)) = &topic else { return };
+        let (Topic::Base(name) | Topic::Latch(name) | Topic::Leader(name)) = &topic else { return };
         let mut listened = lock(&self.0.listened);
         let Some(users) = listened.get_mut(name) else { return };
         *users -= 1;

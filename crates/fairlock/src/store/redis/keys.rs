@@ -1,5 +1,6 @@
 //! The only place where a key or a channel gets its name (docs/protocol.md, "Keys and channels").
 
+use super::reply;
 use super::slots;
 use crate::store::{Event, Topic};
 use fairlock_core::{ClientId, Kind, LockName, Op, OwnerId, RequestId};
@@ -9,6 +10,8 @@ pub(crate) const INBOX_PREFIX: &str = "fairlock_inbox:";
 
 /// Prefix of the channel of a latch.
 const LATCH_CHANNEL: &[u8] = b"redisson_countdownlatch__channel__";
+/// Prefix of the key of an announcement, and of the channel of the same name.
+const LEADER: &str = "fairlock_leader";
 
 /// How the messages of a script are published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,9 +133,14 @@ impl Keys {
         [name, leases, holds, token, order, state, beats]
     }
 
-    /// What waiters for locks of other kinds stand in, if the operation may make one wait for a share.
+    /// Further keys that the operation names: what waiters for locks of other kinds stand in, if it may make one wait for
+    /// a share, and the announcement, if it is about that.
     pub(crate) fn others_parts(&self, op: &Op) -> Vec<Parts<'_>> {
-        let Op::AcquireShare(ask) = op else { return Vec::new() };
+        let ask = match op {
+            Op::AcquireShare(ask) => ask,
+            Op::Announce(_) | Op::Leader => return vec![self.with_ours(LEADER)],
+            _ => return Vec::new(),
+        };
         let other = match ask.acquire.kind {
             Kind::Semaphore => READ_WRITE,
             _ => SEMAPHORE,
@@ -178,6 +186,11 @@ impl Keys {
     /// Written and removed, so that there is something for replicas to acknowledge.
     pub(crate) fn replicated(&self) -> Vec<u8> {
         self.with_ours("fairlock_replicated").concat()
+    }
+
+    /// The holder's announcement, and the channel on which it is told.
+    pub(crate) fn leader(&self) -> Vec<u8> {
+        self.with_ours(LEADER).concat()
     }
 
     /// The base channel.
@@ -256,10 +269,12 @@ impl Family {
     }
 }
 
-/// The event of a message on a topic: Java says that somebody let go.
+/// The event of a message on a topic: Java says that somebody let go, or one of ours that it leads.
 pub(crate) fn woken(topic: Topic, payload: &[u8]) -> Event {
     match (&topic, payload) {
         (Topic::Latch(name), b"0") => Event::CountedDown(name.clone()),
+        (Topic::Leader(_), payload) if reply::is_leader_message(payload) => Event::Wake(topic),
+        (Topic::Leader(_), _) => Event::Invalid,
         (_, b"0") => Event::Wake(topic),
         // A latch was set or deleted.
         (Topic::Latch(_), b"1") => Event::Wake(topic),
@@ -276,6 +291,7 @@ pub(crate) fn topic(topic: &Topic) -> Vec<u8> {
         Topic::Waiter(name, owner) => Keys::new(name).waiter(owner),
         Topic::ReadWrite(name) => Keys::new(name).with("redisson_rwlock").concat(),
         Topic::Latch(name) => Keys::new(name).latch_channel(),
+        Topic::Leader(name) => Keys::new(name).leader(),
         // One for all locks; for one per slot, see `sharded_inbox`.
         Topic::Inbox(_) => INBOX_PREFIX.as_bytes().to_vec(),
     }

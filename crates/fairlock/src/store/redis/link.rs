@@ -360,10 +360,15 @@ pub(crate) async fn name_wrong_type(
         Op::Latch(_) => &["string", "hash"][..],
         op if op.is_simple() => &["string", "list", "zset", "string", "zset", "hash", "zset"],
         op if op.is_shared() => &["hash", "zset", "hash", "string", "zset", "hash", "zset"],
-        _ => &["hash", "list", "zset", "string", "zset", "hash", "zset"],
+        // The last is an announcement's.
+        _ => &["hash", "list", "zset", "string", "zset", "hash", "zset", "hash"],
     };
     let keys = Keys::new(name);
-    for (at, (key, &wanted)) in keys.parts_of(op).iter().zip(types).enumerate() {
+    let others = match op {
+        Op::Announce(_) | Op::Leader => keys.others_parts(op),
+        _ => Vec::new(),
+    };
+    for (at, (key, &wanted)) in keys.parts_of(op).iter().chain(&others).zip(types).enumerate() {
         let key = key.concat();
         let found = conn.call(wire::cmd("TYPE").arg(&key)).await.ok()?;
         let Value::SimpleString(found) = found else { return None };

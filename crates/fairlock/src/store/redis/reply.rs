@@ -4,8 +4,8 @@ use super::wire::Value;
 use crate::base::clock::{Moment, ServerClock};
 use crate::store::{Event, Events};
 use fairlock_core::{
-    Answer, Body, Fate, Grant, HeldBy, Inspection, LOOKED_AT_MAX, LatchSeen, OwnerId, RequestId,
-    Share, ShareHolder, SharesView, Token, WaiterView,
+    Announced, Answer, Body, Fate, Grant, HeldBy, Inspection, LOOKED_AT_MAX, LatchSeen, Leadership,
+    OwnerId, RequestId, Share, ShareHolder, SharesView, Token, WaiterView,
 };
 use std::sync::Arc;
 
@@ -84,6 +84,8 @@ fn decode(value: Value) -> Option<Answer> {
             let others = u32::try_from(r.count()?).ok()?;
             Body::Forced { holder: r.maybe_owner()?, others }
         }
+        b"announced" => Body::Announced,
+        b"leader" => Body::Leader(Box::new(leadership(&mut r)?)),
         b"place" => Body::Place { ahead: r.maybe_count()? },
         b"inspected" => Body::Inspected(Box::new(inspection(&mut r)?)),
         b"latch" => Body::Latch(LatchSeen {
@@ -115,6 +117,20 @@ fn inspection<'a>(r: &mut Reader<'a, impl Iterator<Item = &'a [u8]>>) -> Option<
         queue.push(WaiterView { owner, beat_age_ms: r.maybe_count()?, order: r.maybe_count()? });
     }
     Some(Inspection { holder, ttl_ms, token, queue_len, queue, shares: None })
+}
+
+/// Who leads, and what it has announced.
+fn leadership<'a>(r: &mut Reader<'a, impl Iterator<Item = &'a [u8]>>) -> Option<Leadership> {
+    let (ttl_ms, token) = (r.maybe_count()?, r.maybe_count()?.and_then(Token::new));
+    let (change, since_ms) = (r.maybe_count()?, r.maybe_count()?);
+    let holder = r.maybe_owner()?;
+    let announced = match (change, since_ms) {
+        (Some(change), Some(since_ms)) => Some(Announced { change, since_ms, value: r.bytes()? }),
+        (None, None) => None,
+        _ => return None,
+    };
+    (holder.is_some() || (announced.is_none() && token.is_none() && ttl_ms.is_none()))
+        .then_some(Leadership { holder, token, ttl_ms, announced })
 }
 
 /// A lock that several may hold at once.
@@ -225,6 +241,14 @@ impl<'a, W: Iterator<Item = &'a [u8]>> Reader<'a, W> {
         }
     }
 
+    /// A value that somebody has announced.
+    fn bytes(&mut self) -> Option<Vec<u8>> {
+        match self.rest.next() {
+            Some(Value::BulkString(bytes)) => Some(bytes),
+            _ => None,
+        }
+    }
+
     /// Whether nothing is left.
     fn is_read(&mut self) -> bool {
         self.words.next().is_none() && self.rest.next().is_none()
@@ -314,6 +338,19 @@ pub(crate) fn forced_message(payload: &[u8]) -> Option<(OwnerId, Token)> {
         return None;
     }
     Some((owner, token))
+}
+
+/// Whether this is a message that somebody leads: `l1 <token> <server ms> <owner>`. It is only a reason to look.
+pub(crate) fn is_leader_message(payload: &[u8]) -> bool {
+    /// The longest message of this form.
+    const MAX_BYTES: usize = 3 + 17 + 17 + 52;
+    let mut parts = payload.split(|b| *b == b' ');
+    payload.len() <= MAX_BYTES
+        && parts.next() == Some(b"l1")
+        && parts.next().and_then(token_of).is_some()
+        && parts.next().and_then(decimal).is_some()
+        && parts.next().is_some_and(|owner| OwnerId::parse(owner).is_ours())
+        && parts.next().is_none()
 }
 
 /// Decodes a message in the inbox. `clock` is that of the server it came from, if there are
@@ -496,6 +533,52 @@ mod tests {
             "f1 ".repeat(10_000),
         ] {
             assert_eq!(forced_message(text.as_bytes()), None, "{text:.60}");
+        }
+    }
+
+    #[test]
+    fn replies_about_leaders() {
+        let looks = |items: &[&str]| {
+            let items = items.iter().map(|item| bulk(item)).collect();
+            answer(Value::Array(items)).map(|answer| answer.body)
+        };
+        let Ok(Body::Leader(seen)) = looks(&["5 0 leader 30 9 2 4", "a", ""]) else {
+            panic!("it fits")
+        };
+        assert_eq!((seen.ttl_ms, seen.token), (Some(30), Token::new(9)));
+        let announced = Announced { change: 2, since_ms: 4, value: Vec::new() };
+        assert_eq!(seen.announced, Some(announced));
+        let Ok(Body::Leader(seen)) = looks(&["5 0 leader - 9 - -", "a"]) else { panic!("it fits") };
+        assert_eq!((seen.holder, seen.announced), (Some(OwnerId::parse(b"a")), None));
+        assert!(answer(bulk("5 0 leader - - - -")).is_ok());
+        for odd in [
+            &["5 0 leader - - - -", "a", "b"][..],
+            &["5 0 leader 30 9 2 4", "a"],
+            &["5 0 leader 30 9 2 -", "a", "b"],
+            &["5 0 leader 30 9 2", "a", "b"],
+            &["5 0 leader 30 9 - -"],
+            &["5 0 announced 1"],
+        ] {
+            assert!(looks(odd).is_err(), "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn forged_messages_of_leaders_are_nothing() {
+        let owner = "01234567-89ab-8def-8123-456789abcdef:7";
+        assert!(is_leader_message(format!("l1 5 1000 {owner}").as_bytes()));
+        for text in [
+            String::new(),
+            "0".into(),
+            format!("l2 5 1000 {owner}"),
+            format!("l1 0 1000 {owner}"),
+            format!("l1 5 x {owner}"),
+            format!("l1 5 1000 {owner} 1"),
+            "l1 5 1000 somebody".into(),
+            "l1 5 1000".into(),
+            "l1 ".repeat(10_000),
+        ] {
+            assert!(!is_leader_message(text.as_bytes()), "{text:.60}");
         }
     }
 

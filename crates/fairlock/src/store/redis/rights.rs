@@ -120,18 +120,23 @@ pub(crate) async fn explain(
         // The server does not say which. The client's own inbox is tried when the connection is
         // made.
         let keys = Keys::new(name);
-        let base = if is_latch { keys.latch_channel() } else { keys.base() };
-        let base = base.escape_ascii().to_string();
-        if is_latch {
-            let rule = prefix(&base);
+        // A latch and an announcement are told on one channel of their own.
+        let own = match is_latch {
+            true => Some(keys.latch_channel()),
+            false => Some(keys.leader()).filter(|channel| cmd_keys.contains(channel)),
+        };
+        if let Some(channel) = own {
+            let channel = channel.escape_ascii().to_string();
+            let rule = prefix(&channel);
             format!(
-                "the user has no right to the channel `{base}`: allow it with a rule like `&{rule}*`"
+                "the user has no right to the channel `{channel}`: allow it with a rule like `&{rule}*`"
             )
         } else {
+            let base = keys.base().escape_ascii().to_string();
             format!(
                 "the user has no right to the channel `{base}`, or to one that begins with `{base}:` or \
-             `{INBOX_PREFIX}`: allow it with rules like `&redisson_lock__channel:{{*` and \
-             `&{INBOX_PREFIX}*`"
+                 `{INBOX_PREFIX}`: allow it with rules like `&redisson_lock__channel:{{*` and \
+                 `&{INBOX_PREFIX}*`"
             )
         }
     } else if said.contains("keys") || said.contains("a key") {

@@ -73,9 +73,11 @@ static ACQUIRE: Script = script!(
     owner entered heir rare { hold fn write_token(minted) { write_token } fn take_now() { TAKE }
     fn grant() { mint grant } fn enter_last() { enter_last } rules acquire }
 );
+static ANNOUNCE: Script = script!(hash settings rare { hold change announce });
 static BEAT: Script = script!(hash settings heir rare { RULES beat });
 static FORCE: Script = script!(hash settings heir rare { RULES change force });
 static INSPECT: Script = script!(hash owner inspect);
+static LEADER: Script = script!(hash rare { hold leader });
 static LEAVE: Script = script!(hash settings heir rare { RULES leave });
 static NUDGE: Script = script!(hash settings heir rare { RULES nudge });
 static PLACE: Script = script!(hash place);
@@ -195,6 +197,8 @@ fn script(op: &Op) -> &'static Script {
         Op::Force { .. } => &FORCE,
         Op::Place { .. } => &PLACE,
         Op::Inspect { .. } => &INSPECT,
+        Op::Announce(_) => &ANNOUNCE,
+        Op::Leader => &LEADER,
         Op::Latch(LatchOp::Set { .. }) => &LATCH_SET,
         Op::Latch(LatchOp::CountDown { .. }) => &LATCH_COUNT_DOWN,
         Op::Latch(LatchOp::Delete { .. }) => &LATCH_DELETE,
@@ -240,6 +244,7 @@ fn share_script(op: &Op) -> &'static Script {
 pub(crate) fn named(name: &str, long_way: bool) -> &'static str {
     let script = match name {
         "acquire" => &ACQUIRE,
+        "announce" => &ANNOUNCE,
         "beat" => &BEAT,
         "force" => &FORCE,
         "inspect" => &INSPECT,
@@ -247,6 +252,7 @@ pub(crate) fn named(name: &str, long_way: bool) -> &'static str {
         "latch_delete" => &LATCH_DELETE,
         "latch_look" => &LATCH_LOOK,
         "latch_set" => &LATCH_SET,
+        "leader" => &LEADER,
         "leave" => &LEAVE,
         "nudge" => &NUDGE,
         "place" => &PLACE,
@@ -381,6 +387,13 @@ fn own_arguments(cmd: &mut Cmd, rules: &Rules, op: &Op) {
         Op::AcquireShare(ask) => {
             add_acquire(cmd, &ask.acquire);
             add_share(cmd, ask.share);
+        }
+        Op::Announce(a) => {
+            add_owner(cmd, &a.owner)
+                .arg(a.token.get())
+                .arg(a.change)
+                .arg(a.ttl_ms)
+                .arg(&a.value[..]);
         }
         Op::Downgrade { owner, token, change } => {
             add_owner(cmd, owner).arg(token.get()).arg(*change);

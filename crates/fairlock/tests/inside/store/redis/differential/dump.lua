@@ -1,9 +1,10 @@
--- All stored data: the seven keys of a lock, the burials named by KEYS[8] and on, and the names of
--- all keys. Reading every key also makes the server drop expired ones, as the core does, so that a
+-- All stored data: the seven keys of a lock, its announcement, the burials named by KEYS[9] and on, and the
+-- names of all keys. Reading every key also makes the server drop expired ones, as the core does, so that a
 -- clock that is set back revives nothing.
 local readers = {
   { 'HGETALL' }, { 'LRANGE', 0, -1 }, { 'ZRANGE', 0, -1, 'WITHSCORES' }, { 'GET' },
   { 'ZRANGE', 0, -1, 'WITHSCORES' }, { 'HGETALL' }, { 'ZRANGE', 0, -1, 'WITHSCORES' },
+  { 'HGETALL' },
 }
 local found = {}
 for i, key in ipairs(KEYS) do

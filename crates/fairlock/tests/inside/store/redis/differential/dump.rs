@@ -3,19 +3,22 @@
 use super::super::keys::Keys;
 use fairlock_core::Watch;
 use fairlock_core::{
-    ClientId, OwnerId, RequestId, SimpleValue, Snapshot, SnapshotRecord, SnapshotWaiter,
+    ClientId, Leader, OwnerId, RequestId, SimpleValue, Snapshot, SnapshotRecord, SnapshotWaiter,
+    Token,
 };
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::resp::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 const DUMP: &str = include_str!("dump.lua");
-const SHARED_KEYS: usize = 7;
+const LEADER: usize = 7;
+const SHARED_KEYS: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dump {
     /// As the core represents it; without the token if that is not a whole number.
     pub(super) snapshot: Snapshot,
+    pub(super) leader: Option<Leader>,
     /// The content of the token key if it is not a whole number.
     pub(super) garbage: Option<Vec<u8>>,
 }
@@ -26,6 +29,7 @@ pub(super) struct Dump {
 /// If there is a key that no lock of ours owns, or a key's content cannot be parsed.
 pub(super) fn read(raw: &mut Raw, keys: &Keys, now_ms: u64, burials: &BTreeSet<RequestId>) -> Dump {
     let mut named: Vec<Vec<u8>> = keys.all().to_vec();
+    named.push(keys.leader());
     named.extend(burials.iter().map(|request| keys.buried(*request)));
     let mut command = vec![b"EVAL".to_vec(), DUMP.into(), named.len().to_string().into_bytes()];
     command.extend(named.iter().cloned());
@@ -79,7 +83,19 @@ fn decode(found: &[Value], now_ms: u64, burials: &BTreeSet<RequestId>) -> Dump {
             snapshot.buried.insert(*request, until);
         }
     }
-    Dump { snapshot, garbage }
+    let leader = leader(content(LEADER), expires(LEADER));
+    Dump { snapshot, leader, garbage }
+}
+
+fn leader(fields: &Value, expires: Option<u64>) -> Option<Leader> {
+    let fields: BTreeMap<_, _> = pairs(fields).collect();
+    let owner = OwnerId::parse(fields.get(&b"owner"[..])?);
+    let number = |name: &str| unsigned(&fields[name.as_bytes()]);
+    let token = Token::new(number("token")).expect("a token");
+    let (change, since_ms) = (number("change"), number("since"));
+    let value = fields[&b"value"[..]].clone();
+    let expires = expires.expect("an announcement has an end");
+    Some(Leader { owner, token, change, since_ms, value, expires })
 }
 
 fn state(fields: &Value) -> (BTreeMap<OwnerId, SnapshotWaiter>, SnapshotRecord) {

@@ -7,7 +7,7 @@ use super::super::{classify, reply};
 use super::dump::{self, Dump};
 use crate::store::Topic;
 use fairlock_core::{Answer, Channel, ClientId, Effect, LockName, Op, OwnerId, Payload, RequestId};
-use fairlock_core::{Rules, Snapshot, World};
+use fairlock_core::{Rules, Snapshot, Token, World};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::redisson::JavaClient;
 use fairlock_testkit::resp::Value;
@@ -226,6 +226,14 @@ impl Fixture {
                 assert_eq!(channel, keys::inbox(client), "told in its own inbox");
                 Payload::Forced { number, token }
             }
+            None if reply::is_leader_message(payload) => {
+                let text = std::str::from_utf8(payload).expect("words");
+                let words: Vec<&str> = text.split(' ').collect();
+                let number = |at: usize| words[at].parse().expect("a number");
+                let token = Token::new(number(1)).expect("a token");
+                let owner = OwnerId::parse(words[3].as_bytes());
+                Payload::Leader { owner, token, at_ms: number(2) }
+            }
             None => panic!("a message in no known form: {}", payload.escape_ascii()),
         };
         let base = self.keys.base();
@@ -234,6 +242,8 @@ impl Fixture {
             Channel::Inbox(client)
         } else if channel == base {
             Channel::Base
+        } else if channel == self.keys.leader() {
+            Channel::Leader
         } else {
             let rest = channel.strip_prefix(base.as_slice());
             let id = rest.and_then(|rest| rest.strip_prefix(b":"));

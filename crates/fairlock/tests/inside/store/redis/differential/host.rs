@@ -5,7 +5,7 @@ use crate::ErrorKind;
 use crate::store::StoreError;
 use crate::store::host::{HostFile, OpenOptions};
 use fairlock_core::{
-    Answer, CoreError, Effect, Kind, LockName, LockState, Op, Rules, Snapshot, World,
+    Answer, CoreError, Effect, Kind, Leader, LockName, LockState, Op, Rules, Snapshot, World,
 };
 use fairlock_testkit::tempdir::TempDir;
 use std::time::Duration;
@@ -30,11 +30,12 @@ impl Host {
     }
 
     /// Copies what others did to the keys into the file.
-    pub(super) fn set(&mut self, now_us: u64, state: &Snapshot) {
+    pub(super) fn set(&mut self, now_us: u64, state: &Snapshot, leader: Option<&Leader>) {
         self.file.stopped_us = Some(now_us);
         self.file
             .put(&self.name, &LockState::from_snapshot(state.clone()))
             .expect("the state is written");
+        self.file.put_leader(&self.name, leader).expect("the announcement is written");
     }
 
     /// Carries out `op` in the file and compares the result with the core's.

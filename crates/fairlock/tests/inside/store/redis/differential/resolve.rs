@@ -2,7 +2,7 @@
 
 use super::run::{Run, client, owner, request};
 use super::step::{Named, Place, Step, Who};
-use fairlock_core::{Acquire, Op, OwnerId, SimpleValue, Token};
+use fairlock_core::{Acquire, Announce, Op, OwnerId, SimpleValue, Token};
 
 impl Run<'_> {
     fn who(&self, who: Who) -> OwnerId {
@@ -65,6 +65,14 @@ impl Run<'_> {
                 keep: *keep,
                 change: *change,
             },
+            Step::Announce { who, token, change, ttl_ms } => Op::Announce(Box::new(Announce {
+                owner: self.who(*who),
+                token: self.token(*token),
+                change: *change,
+                ttl_ms: *ttl_ms,
+                value: format!("\0 {change}\r\n").into_bytes(),
+            })),
+            Step::Leader => Op::Leader,
             Step::Renew { kind, who, token, ttl_ms } => Op::Renew {
                 kind: *kind,
                 owner: self.who(*who),

@@ -4,7 +4,7 @@ use super::dump::Dump;
 use super::fixture::Fixture;
 use super::step::{Plan, Step};
 use fairlock_core::{
-    Answer, ClientId, CoreError, Effect, LockState, Op, OwnerId, RequestId, Rules, Snapshot,
+    Answer, ClientId, CoreError, Effect, Leader, LockState, Op, OwnerId, RequestId, Rules, Snapshot,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -82,7 +82,7 @@ impl<'a> Run<'a> {
         seen: &'a mut Seen,
     ) -> Self {
         #[cfg(feature = "sqlite")]
-        fixture.host.set(fixture.now_us(), &start);
+        fixture.host.set(fixture.now_us(), &start, None);
         Self {
             fixture,
             rules,
@@ -237,6 +237,11 @@ impl<'a> Run<'a> {
             }
             (expected, found) => return Err(context("one refuses", &expected, &found)),
         };
+        let lasts = |leader: &&Leader| now_us / 1_000 <= leader.expires;
+        let leader = self.core.leader().filter(lasts).cloned();
+        if leader != dump.leader {
+            return Err(context("the announcements differ", &leader, &dump.leader));
+        }
         if *self.core.snapshot() != dump.snapshot || dump.garbage.is_some() {
             return Err(context(
                 &format!("the keys differ after the same answer\n{answer:#?}"),
@@ -314,8 +319,9 @@ impl<'a> Run<'a> {
         let dump = self.fixture.dump(&self.burials);
         self.garbage = dump.garbage.is_some();
         #[cfg(feature = "sqlite")]
-        self.fixture.host.set(self.fixture.now_us(), &dump.snapshot);
+        self.fixture.host.set(self.fixture.now_us(), &dump.snapshot, dump.leader.as_ref());
         self.core = LockState::from_snapshot(dump.snapshot);
+        self.core.set_leader(dump.leader);
     }
 }
 

@@ -142,6 +142,13 @@ pub(super) enum Step {
         keep: u32,
         change: u64,
     },
+    Announce {
+        who: Who,
+        token: Named,
+        change: u64,
+        ttl_ms: u64,
+    },
+    Leader,
     Renew {
         kind: Kind,
         who: Who,
@@ -378,6 +385,11 @@ fn operation(rng: &mut Rng, mix: &Mix) -> Step {
             shared: rng.chance(25),
         },
         38..60 => Step::Release { kind, who, token, keep: rng.pick(&[0, 0, 0, 0, 1, 2]), change },
+        60..63 if rng.chance(50) => {
+            let ttl_ms = rng.pick(&[1, 5_000, 60_000, MAX_LEASE_MS]);
+            Step::Announce { who, token, change, ttl_ms }
+        }
+        63..65 if rng.chance(50) => Step::Leader,
         60..65 => Step::Reenter { who, token, count: rng.pick(&[1, 2, 3, MAX_HOLD_COUNT]), change },
         65..71 => {
             Step::Renew { kind, who, token, ttl_ms: rng.pick(&[1, 2_000, 30_000, MAX_LEASE_MS]) }

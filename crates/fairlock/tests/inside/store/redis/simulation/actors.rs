@@ -65,6 +65,10 @@ impl Actor {
     pub(super) async fn run(mut self, rounds: u64) {
         for _ in 0..rounds {
             sleep(self.some(1_500)).await;
+            if self.rng.chance(10) {
+                self.observe().await;
+                continue;
+            }
             let (name, lock) = self.lock();
             let began = Instant::now();
             match self.take(&name, &lock).await {
@@ -177,6 +181,9 @@ impl Actor {
         // Permits do not fence: an older one may be valid.
         let fences = !matches!(hold.acquisition.share(), Share::Permits { .. });
         self.world.with(|state| state.took(self.peer, &hold));
+        let leads = hold.kind() == Kind::Fair && self.rng.chance(25);
+        let guard = if leads { self.lead(guard).await } else { Some(guard) };
+        let Some(guard) = guard else { return };
         let ms = if self.rng.chance(15) { 40_000 } else { 1_200 };
         let until = Instant::now() + self.some(ms);
         let inner = if self.rng.chance(20) { guard.reenter().await.ok() } else { None };
@@ -204,6 +211,56 @@ impl Actor {
                         state.oracle.violation(what);
                     });
                 }
+            }
+        }
+    }
+
+    /// Announces something, and something else.
+    async fn lead(&mut self, guard: Guard) -> Option<Guard> {
+        let (began, hold) = (Instant::now(), guard.hold());
+        let election = self.client.election(guard.name().as_bytes());
+        let leads = async {
+            let term = election.lead(guard, "here").await?;
+            sleep(Duration::from_millis(20)).await;
+            term.proclaim("there").await?;
+            Ok(term.into_guard())
+        };
+        match leads.await {
+            Ok(guard) => Some(guard),
+            Err(error) => {
+                self.world.with(|state| state.oracle.gave_back(&hold));
+                self.failed(began, &error);
+                None
+            }
+        }
+    }
+
+    /// Observes who leads: terms rise, and nothing is shown twice.
+    async fn observe(&mut self) {
+        let (began, until) = (Instant::now(), Instant::now() + self.some(15_000));
+        let mut observer = match self.client.election("orders").observe().await {
+            Ok(observer) => observer,
+            Err(error) => return self.failed(began, &error),
+        };
+        let (mut term, mut value, mut is_over) = (0, None, true);
+        while let Ok(seen) = tokio::time::timeout_at(until, observer.changed()).await {
+            let Ok(seen) = seen else {
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let goes_on = |leader: &crate::Leader| {
+                let known = leader.term.get() == term && !is_over;
+                leader.term.get() > term
+                    || (known && leader.value != value && leader.value.is_some())
+            };
+            let is_news = seen.as_ref().map_or(!is_over || term == 0, goes_on);
+            if !is_news {
+                let what = format!("orders: {seen:?} was shown after {value:?} of term {term}");
+                self.world.with(|state| state.oracle.violation(what));
+            }
+            is_over = seen.is_none();
+            if let Some(leader) = seen {
+                (term, value) = (leader.term.get(), leader.value);
             }
         }
     }

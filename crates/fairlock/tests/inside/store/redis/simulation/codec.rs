@@ -4,8 +4,8 @@
 use super::super::keys::Keys;
 use super::super::script;
 use fairlock_core::{
-    Acquire, Answer, Body, Channel, ClientId, Effect, Fate, Grant, Kind, LockName, Mode, Op,
-    OwnerId, Payload, RequestId, Rules, Share, Token,
+    Acquire, Announce, Answer, Body, Channel, ClientId, Effect, Fate, Grant, Kind, LockName, Mode,
+    Op, OwnerId, Payload, RequestId, Rules, Share, Token,
 };
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -19,9 +19,11 @@ struct Scripts {
 static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
     let names = [
         "acquire",
+        "announce",
         "beat",
         "force",
         "inspect",
+        "leader",
         "leave",
         "nudge",
         "place",
@@ -72,6 +74,7 @@ pub(super) struct Call {
     pub(super) rules: Rules,
     pub(super) op: Op,
     base: Vec<u8>,
+    leader: Vec<u8>,
     inbox_prefix: Vec<u8>,
 }
 
@@ -103,12 +106,13 @@ impl Call {
             rules.bury_ms = number(&own[2]);
         }
         let (base, inbox_prefix) = (Keys::new(&name).base(), inbox_prefix.to_vec());
+        let leader = Keys::new(&name).leader();
         // The line of a lock with shares tells its kind.
         let shared = match words.get(5) {
             Some(order) if order.starts_with(b"fairlock_rw_order") => Kind::ReadWrite,
             _ => Kind::Semaphore,
         };
-        Self { name, rules, op: op(script, shared, own), base, inbox_prefix }
+        Self { name, rules, op: op(script, shared, own), base, leader, inbox_prefix }
     }
 
     /// The messages of an operation, in order. The grants of one client are one message, where several may
@@ -147,6 +151,7 @@ impl Call {
             Channel::Base => self.base.clone(),
             Channel::Waiter(owner) => self.waiter(owner),
             Channel::Latch => unreachable!("no latch is played here"),
+            Channel::Leader => self.leader.clone(),
         };
         let text = match (&effect.channel, &effect.payload) {
             (Channel::Inbox(client), Payload::Forced { number, token }) => {
@@ -155,6 +160,7 @@ impl Call {
             (_, Payload::Forced { .. }) => unreachable!("it goes to an inbox"),
             (_, Payload::Zero) => "0".into(),
             (_, Payload::One) => "1".into(),
+            (_, Payload::Leader { owner, token, at_ms }) => format!("l1 {token} {at_ms} {owner}"),
             (_, Payload::Grant { grant, at_ms }) => {
                 format!("g1 {} {} {at_ms} {}", grant.request, grant.token, grant.ttl_ms)
             }
@@ -214,6 +220,14 @@ fn op(script: &str, shared: Kind, own: &[Vec<u8>]) -> Op {
             };
             Op::asks(acquire, own.get(5).map_or(Share::Whole, |word| share(word)))
         }
+        "announce" => Op::Announce(Box::new(Announce {
+            owner: owner(0),
+            token: token(1),
+            change: number(&own[2]),
+            ttl_ms: number(&own[3]),
+            value: own[4].clone(),
+        })),
+        "leader" => Op::Leader,
         "downgrade" => Op::Downgrade { owner: owner(0), token: token(1), change: number(&own[2]) },
         "reenter" => Op::Reenter {
             owner: owner(0),
@@ -347,6 +361,15 @@ pub(super) fn answer(answer: &Answer, is_shared: bool) -> Vec<u8> {
             );
             let beat = format!("beat {} {} {held}", some(*retry_ms), flag(*foreign));
             queued.iter().fold(beat, |words, queued| format!("{words} {}", flag(*queued)))
+        }
+        Body::Announced => "announced".into(),
+        Body::Leader(seen) => {
+            rest.extend(seen.holder.as_ref().map(OwnerId::to_bytes));
+            let announced = seen.announced.as_ref();
+            rest.extend(announced.map(|it| it.value.clone()));
+            let token = some(seen.token.map(Token::get));
+            let (change, since) = (announced.map(|it| it.change), announced.map(|it| it.since_ms));
+            format!("leader {} {token} {} {}", some(seen.ttl_ms), some(change), some(since))
         }
         Body::Place { ahead } => format!("place {}", some(*ahead)),
         Body::Inspected(seen) => {

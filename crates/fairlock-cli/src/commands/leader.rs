@@ -1,0 +1,133 @@
+//! `fairlock leader`: who leads an election, now or with every change.
+//!
+//! The JSON form (`HELP`) is a contract: fields are added, never renamed or removed.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::time::UNIX_EPOCH;
+
+use fairlock::{Client, Leader};
+use serde_json::{Value, json};
+
+use crate::base::exit::{Code, Failure};
+use crate::base::message;
+use crate::base::output;
+use crate::locks::form;
+use crate::settings::options;
+use crate::store::{self, Store};
+
+const EXAMPLES: &str = "\
+Examples:
+  fairlock leader scheduler                   who leads, and what it announces
+  fairlock leader --watch --json scheduler    a line for each change, for programs
+";
+
+const HELP: &str = "\
+Exit codes:
+  0        somebody leads
+  1        nobody leads
+  64       wrong usage, or a wrong setting; a name in use as another kind of lock, or by another
+           program
+  69       the store cannot be reached, or there is none
+  70       internal error; an answer or a file that is not fairlock's; stdout cannot be written
+  77       access denied by the store, or no encrypted connection to a verified server
+
+With --watch:
+  The present state first, then each change, until a signal. The last state is never missed, terms
+  only rise, and a term that was over before it was seen is not shown. That nobody leads is seen
+  within 5 s, or when the lease of a leader that died is over. An error of the store ends it.
+
+With --json, one object on each line:
+  schema     1; fields may be added under the same number
+  name       the election's name, as text; bytes that are not UTF-8 are replaced
+  name_hex   the name's bytes in hexadecimal when it is not UTF-8, else null
+  leader     null, or {\"owner\": ID, as in `fairlock status`, \"term\": its fencing token, a number,
+             \"value\": what it announces, as text, or null as long as it announces nothing,
+             \"value_hex\": the value's bytes in hexadecimal when it is not UTF-8, else null,
+             \"since_ms\": when it first announced something by the store's clock, in ms since 1970,
+             or null}";
+
+#[derive(clap::Args, Debug)]
+#[command(before_help = EXAMPLES, after_help = HELP)]
+pub(crate) struct Args {
+    /// The election's name, any bytes.
+    #[arg(value_name = "NAME")]
+    name: OsString,
+
+    /// A line for each change, until a signal.
+    #[arg(long)]
+    watch: bool,
+
+    /// JSON objects; their fields are described below.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    store: options::Store,
+}
+
+/// Looks once, or until a signal. Signals keep their default action: nothing is held here.
+pub(crate) async fn leader(args: Args) -> Result<Code, Failure> {
+    let store = Store::resolve(&args.store)?.looked_at();
+    store.warn(false);
+    let client = store.connect(false).await?;
+    let done = if args.watch { watch(&client, &args).await } else { look(&client, &args).await };
+    store::shutdown(client).await;
+    done
+}
+
+async fn look(client: &Client, args: &Args) -> Result<Code, Failure> {
+    let leader = client.election(args.name.as_bytes()).leader().await?;
+    output::print(&format!("{}\n", line(args, leader.as_ref())))?;
+    Ok(if leader.is_some() { Code::OK } else { Code::NO })
+}
+
+async fn watch(client: &Client, args: &Args) -> Result<Code, Failure> {
+    let mut observer = client.election(args.name.as_bytes()).observe().await?;
+    loop {
+        let leader = observer.changed().await?;
+        match output::line(&line(args, leader.as_ref())) {
+            Ok(()) => {}
+            // Nobody reads any more.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(Code::OK),
+            Err(error) => return Err(Failure::new(Code::INTERNAL, format!("stdout: {error}"))),
+        }
+    }
+}
+
+fn line(args: &Args, leader: Option<&Leader>) -> String {
+    if args.json { form_of(&args.name, leader).to_string() } else { text(&args.name, leader) }
+}
+
+fn text(name: &OsStr, leader: Option<&Leader>) -> String {
+    let name = message::printable(name);
+    let Some(leader) = leader else { return format!("{name}: nobody leads") };
+    let mut text = format!("{name}: led by {}, term {}", leader.owner, leader.term);
+    match leader.value.clone().map(OsString::from_vec) {
+        None => text.push_str(", not announced"),
+        Some(value) if value.is_empty() => {}
+        Some(value) => {
+            text.push_str(": ");
+            text.push_str(&message::printable(&value));
+        }
+    }
+    text
+}
+
+fn form_of(name: &OsStr, leader: Option<&Leader>) -> Value {
+    let hex = |bytes: &[u8]| std::str::from_utf8(bytes).is_err().then(|| form::hex(bytes));
+    let since = |leader: &Leader| leader.since?.duration_since(UNIX_EPOCH).ok();
+    json!({
+        "schema": 1,
+        "name": name.to_string_lossy(),
+        "name_hex": hex(name.as_bytes()),
+        "leader": leader.map(|leader| json!({
+            "owner": leader.owner.to_string(),
+            "term": leader.term.get(),
+            "value": leader.value.as_deref().map(String::from_utf8_lossy),
+            "value_hex": leader.value.as_deref().and_then(hex),
+            "since_ms": since(leader).map(|since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
+        })),
+    })
+}

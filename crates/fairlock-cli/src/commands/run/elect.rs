@@ -1,0 +1,179 @@
+//! `fairlock elect`: a run that campaigns, announces a value while its command runs, and campaigns again after a loss.
+
+use std::ffi::OsString;
+use std::ops::Deref;
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
+
+use clap::ValueHint;
+use fairlock::{Client, Election, Error, Guard, Term};
+
+use super::args::{OnLost, Run};
+use crate::base::duration;
+use crate::base::exit::{Code, Failure};
+use crate::base::message;
+use crate::settings::options::Store;
+
+/// The text before two spaces is also the example in error messages.
+const EXAMPLES: &str = "\
+Examples:
+  fairlock elect scheduler -- ./scheduler        runs while it leads; others take over when it ends
+  fairlock elect scheduler --value http://$HOST:8080 -- ./scheduler
+                                                 others see where: fairlock leader scheduler
+";
+
+const HELP: &str = "\
+What it does:
+  One of all that name the same election leads, in the order in which they came, and its command
+  runs. When the term is lost, the command is ended (TERM, then KILL), and this campaigns again
+  behind the others; with --once it ends with 76. When the command ends by itself, the term is
+  given back, and this ends with the command's code. The election is the fair lock of its name:
+  `fairlock status NAME` shows the leader and the candidates.
+
+Exit codes:
+  (any)    the command's own code; 128 + n when signal n ended it, or the campaign
+  64       wrong usage, or a wrong setting; a name in use as another kind of lock, or by another
+           program
+  69       the store cannot be reached, or there is none
+  70       internal error; an answer or a file that is not fairlock's
+  76       with --once: the term was lost; it is not known whether it was given back
+  77       access denied by the store, or no encrypted connection to a verified server
+  126/127  the command cannot be executed / was not found
+
+Durations:
+  500ms, 10s, 5m, 1m30s, 1h, 1d, 0";
+
+#[derive(clap::Args, Debug)]
+#[command(
+    override_usage = "fairlock elect [OPTIONS] <NAME> -- <COMMAND>...",
+    before_help = EXAMPLES,
+    after_help = HELP,
+)]
+pub(crate) struct Elect {
+    /// The election's name, any bytes: that of a fair lock.
+    #[arg(value_name = "NAME")]
+    name: OsString,
+
+    /// The command and its arguments. $FAIRLOCK_TOKEN is the number of the term.
+    #[arg(value_name = "COMMAND", last = true, required = true, value_hint = ValueHint::CommandName)]
+    command: Vec<OsString>,
+
+    /// What `fairlock leader` shows while this leads, up to 1024 bytes: where the command can be reached, for instance.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    value: OsString,
+
+    /// End when the term is lost, instead of campaigning again.
+    #[arg(long)]
+    once: bool,
+
+    /// Length of the lease that is renewed, every third of it: for so long nobody else leads when this program and its
+    /// host are gone, 300ms to a year. Default: the configuration file, then 30s.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_ttl)]
+    ttl: Option<Duration>,
+
+    /// What `fairlock status` shows others of this candidate, 1 to 128 bytes. Default: the configuration
+    /// file, then the command's name.
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
+
+    /// Time between TERM and KILL when the command must end; at most a third of the lease.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
+    grace: Duration,
+
+    /// On stderr only errors.
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// On stderr a line whenever something changes while waiting, when the term begins, and for every warning about
+    /// the server.
+    #[arg(short, long, conflicts_with = "quiet")]
+    verbose: bool,
+
+    #[command(flatten)]
+    store: Store,
+}
+
+/// What a run announces while it leads.
+#[derive(Clone, Debug)]
+pub(super) struct Candidacy {
+    value: OsString,
+    once: bool,
+}
+
+impl Elect {
+    /// The run of a candidate.
+    pub(crate) fn run(self) -> Result<Run, Failure> {
+        let bytes = self.value.len();
+        if bytes > Election::VALUE_BYTES_MAX {
+            return Err(Failure::usage(format!(
+                "{}: a --value of {bytes} bytes cannot be announced; the most are {}: announce where to find the rest",
+                message::printable(&self.name),
+                Election::VALUE_BYTES_MAX
+            )));
+        }
+        Ok(Run {
+            name: self.name,
+            dashed: None,
+            command: self.command,
+            wait: None,
+            lease: None,
+            ttl: self.ttl,
+            // A configured one is for runs.
+            once_per: Some(Duration::ZERO),
+            label: self.label,
+            replicas: None,
+            java_fleet: false,
+            kind: None,
+            shared: false,
+            permits: None,
+            take: None,
+            quiet: self.quiet,
+            verbose: self.verbose,
+            store: self.store,
+            conflict_exit_code: Code::CONFLICT,
+            lost_exit_code: Code::LOST,
+            grace: self.grace,
+            on_lost: OnLost::Kill,
+            elect: Some(Candidacy { value: self.value, once: self.once }),
+        })
+    }
+}
+
+/// Whether the run campaigns again after its term was lost.
+pub(super) fn goes_on(args: &Run) -> bool {
+    args.elect.as_ref().is_some_and(|elect| !elect.once)
+}
+
+/// What a run has while its command runs.
+#[derive(Debug)]
+pub(super) enum Tenure {
+    Held(Guard),
+    Leads(Term),
+}
+
+impl Tenure {
+    /// Announces the candidate's value, if the run is one of a candidate.
+    pub(super) async fn begin(client: &Client, args: &Run, guard: Guard) -> Result<Self, Error> {
+        let Some(elect) = &args.elect else { return Ok(Self::Held(guard)) };
+        let election = client.election(args.name.as_bytes());
+        election.lead(guard, elect.value.as_bytes()).await.map(Self::Leads)
+    }
+
+    pub(super) fn into_guard(self) -> Guard {
+        match self {
+            Self::Held(guard) => guard,
+            Self::Leads(term) => term.into_guard(),
+        }
+    }
+}
+
+impl Deref for Tenure {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        match self {
+            Self::Held(guard) => guard,
+            Self::Leads(term) => term,
+        }
+    }
+}

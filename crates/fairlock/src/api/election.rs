@@ -1,0 +1,354 @@
+//! The election: one leader at a time, who is known to all.
+
+use crate::api::guard::Guard;
+use crate::api::lock::Lock;
+use crate::api::observer::{Leader, Observer};
+use crate::api::session::Session;
+use crate::base::error::{Error, ErrorKind};
+use crate::engine::election::{self, Announcement};
+use crate::settings::config::MIN_LEASE;
+use crate::state::hold::Hold;
+use crate::state::outcome::Release;
+use fairlock_core::{ANNOUNCED_BYTES_MAX, Kind, MAX_LEASE_MS};
+use std::convert::identity;
+use std::fmt;
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// An election by name: at most one of those who campaign leads, and everybody can see who.
+///
+/// It is the [fair lock](crate::Client::fair_lock) of that name: candidates lead in the order in which they campaigned, a
+/// leader that dies is followed when its lease is over, and what [`Lock::inspect`] and `fairlock status` show of the lock
+/// are the leader and the candidates. The fencing token is the term: a resource that refuses smaller ones refuses leaders
+/// of earlier terms. What an election adds is a value that the leader announces (where it can be reached, for instance),
+/// and [`observe`](Self::observe).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fairlock::Error> {
+/// let client = fairlock::Client::connect("memory:").await?;
+/// let election = client.election("scheduler");
+/// let term = election.campaign("http://10.0.0.7:8080").await?; // leads from here on
+///
+/// let mut observer = client.election("scheduler").observe().await?; // in any process
+/// let leader = observer.changed().await?.expect("somebody leads");
+/// assert_eq!(leader.term, term.token());
+/// assert_eq!(leader.value.as_deref(), Some(&b"http://10.0.0.7:8080"[..]));
+///
+/// term.resign().await?;
+/// assert!(observer.changed().await?.is_none());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Election {
+    lock: Lock,
+    session: Session,
+    patience: Option<Duration>,
+}
+
+impl Election {
+    /// The longest value that can be announced: room for an address, or for a small record of where to find more.
+    pub const VALUE_BYTES_MAX: usize = ANNOUNCED_BYTES_MAX;
+
+    pub(crate) fn new(session: Session, name: &[u8]) -> Self {
+        Self { lock: Lock::new(session.clone(), name, Kind::Fair), session, patience: None }
+    }
+
+    /// The same election with a sign of life: a term is lost when the program has not [touched](Term::touch) it for
+    /// `time`, and the next candidate leads. A lease is renewed in the background, also while the program that leads hangs;
+    /// this ends such a term.
+    ///
+    /// It is this client that keeps the time. The program may still be at work when somebody else leads already, so the
+    /// resource must check the [token](Guard::token), as always.
+    ///
+    /// A time below 100 ms or above ten years is an error of the next call.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// let client = fairlock::Client::connect("memory:").await?;
+    /// let election = client.election("scheduler").while_touched(Duration::from_millis(100));
+    /// let term = election.campaign("me").await?;
+    /// term.touch(); // with every round of the work
+    /// term.lost().await; // no more of them
+    /// assert_eq!(term.lost_reason(), Some(fairlock::LostReason::Untouched));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn while_touched(mut self, time: Duration) -> Self {
+        self.patience = Some(time);
+        self
+    }
+
+    /// Waits for its turn to lead, and announces `value`, of up to 1024 bytes.
+    ///
+    /// # Errors
+    /// Those of [`Lock::lock`], and [`Misuse`](crate::ErrorKind::Misuse) for a value that is too long, before anything is
+    /// sent. If the value cannot be announced, the term is given back and this is the store's error.
+    ///
+    /// # Cancel safety
+    /// As [`Lock::lock`]: dropping the future gives up the candidacy, or the term.
+    pub async fn campaign(&self, value: impl AsRef<[u8]>) -> Result<Term, Error> {
+        let value = self.checked(value.as_ref())?;
+        self.announced(self.lock.lock().await?, value).await
+    }
+
+    /// Leads with a guard of the election's lock, however it was acquired: with
+    /// [`try_lock_for`](Lock::try_lock_for), or from a [place in the queue](Lock::enqueue).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// let client = fairlock::Client::connect("memory:").await?;
+    /// if let Some(guard) = client.fair_lock("scheduler").try_lock().await? {
+    ///     let term = client.election("scheduler").lead(guard, "me").await?;
+    /// #   term.resign().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`campaign`](Self::campaign), and [`Misuse`](crate::ErrorKind::Misuse) for a guard of another lock or of
+    /// another client. The guard is then released, as if it had been dropped.
+    ///
+    /// # Cancel safety
+    /// Dropping the future releases the guard.
+    pub async fn lead(&self, guard: Guard, value: impl AsRef<[u8]>) -> Result<Term, Error> {
+        let value = self.checked(value.as_ref())?;
+        let here = self.session.context().client_id;
+        let is_its = self.lock.name()? == guard.name() && guard.hold().kind() == Kind::Fair;
+        if !is_its || guard.owner().client() != Some(here) {
+            let message = "the guard is not one of this election's lock, a fair lock of the same name and client";
+            return Err(self.lock.about(Error::misuse(message)));
+        }
+        self.announced(guard, value).await
+    }
+
+    /// Leads, and runs `work` meanwhile; when the term is lost, drops its future and campaigns again. Returns what `work`
+    /// returns; the term, which `work` has, is then over.
+    ///
+    /// ```
+    /// # async fn serve(_: &fairlock::Term) -> u32 { 42 }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// let client = fairlock::Client::connect("memory:").await?;
+    /// let election = client.election("scheduler");
+    /// let value = election.run("me", async |term| serve(&term).await).await?;
+    /// assert_eq!(value, 42);
+    ///
+    /// // In a task of its own:
+    /// let task = tokio::spawn(async move {
+    ///     election.run("me", |term| async move { serve(&term).await }).await
+    /// });
+    /// # assert_eq!(task.await.unwrap()?, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`campaign`](Self::campaign), of the first one or of a later one. An unreachable store is one of them:
+    /// whether and when to try again is up to the program.
+    ///
+    /// # Panics
+    /// If `work` does; the term is given back in the background.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops that of `work`, and gives up the candidacy or the term.
+    pub async fn run<T, F, Fut>(&self, value: impl AsRef<[u8]>, mut work: F) -> Result<T, Error>
+    where
+        F: FnMut(Term) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        let value = value.as_ref();
+        loop {
+            let term = match self.campaign(value).await {
+                Ok(term) => term,
+                // It was lost before the value was announced.
+                Err(error) if error.kind() == ErrorKind::Lost => continue,
+                Err(error) => return Err(error),
+            };
+            let hold = term.guard.hold();
+            let mut work = pin!(work(term));
+            tokio::select! {
+                // A value that is ready matters more than the news of a loss.
+                biased;
+                value = &mut work => return Ok(value),
+                () = hold.lost() => {}
+            }
+        }
+    }
+
+    /// Who leads now, if anybody does. One round trip.
+    ///
+    /// # Errors
+    /// Those of [`Lock::lock`].
+    ///
+    /// # Cancel safety
+    /// Nothing is changed by this call.
+    pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+        Observer::look(&self.session, self.lock.name()?).await.map(Leader::of)
+    }
+
+    /// Observes who leads: see [`Observer`].
+    ///
+    /// # Errors
+    /// Those of [`Lock::lock`], and [`Denied`](crate::ErrorKind::Denied) without the right to the election's channel.
+    ///
+    /// # Cancel safety
+    /// Nothing is left behind.
+    pub async fn observe(&self) -> Result<Observer, Error> {
+        Observer::begin(self.session.clone(), self.lock.name()?.clone()).await
+    }
+
+    fn checked(&self, value: &[u8]) -> Result<Vec<u8>, Error> {
+        self.lock.name()?;
+        if value.len() > ANNOUNCED_BYTES_MAX {
+            return Err(self.lock.about(too_long(value.len())));
+        }
+        if let Some(time) = self.patience
+            && (time < MIN_LEASE || time > Duration::from_millis(MAX_LEASE_MS))
+        {
+            let message = format!(
+                "a sign of life every {time:?} cannot be waited for; the time must be between {MIN_LEASE:?} and ten \
+                 years"
+            );
+            return Err(self.lock.about(Error::misuse(message)));
+        }
+        Ok(value.to_vec())
+    }
+
+    async fn announced(&self, guard: Guard, value: Vec<u8>) -> Result<Term, Error> {
+        let announcement = Arc::new(Announcement::new(value, self.patience));
+        let (session, hold) = (self.session.clone(), guard.hold());
+        let mut office = Office { hold, announcement, session, keeper: None };
+        office.announce().await?;
+        let context = Arc::clone(self.session.context());
+        let (hold, announcement) = (Arc::clone(&office.hold), Arc::clone(&office.announcement));
+        office.keeper =
+            Some(self.session.context().spawn(election::keep(context, hold, announcement)));
+        Ok(Term { guard, office })
+    }
+}
+
+/// One term of a leader: from when it leads until it [resigns](Self::resign), or the term is dropped or lost. A [`Guard`]
+/// of the election's lock, whose [token](Guard::token) is the number of the term.
+#[must_use = "the term is over as soon as this is dropped"]
+pub struct Term {
+    guard: Guard,
+    office: Office,
+}
+
+/// What a term is besides its guard.
+pub(crate) struct Office {
+    hold: Arc<Hold>,
+    announcement: Arc<Announcement>,
+    session: Session,
+    /// Keeps the announcement, and the time without a sign of life; ends with the term.
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl Term {
+    /// Announces another value instead, of up to 1024 bytes.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::ErrorKind::Lost), [`Misuse`](crate::ErrorKind::Misuse) for a value that is too long, or the store's
+    /// errors. After one of the store's the value is announced again every 20 s.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the value may be announced all the same.
+    pub async fn proclaim(&self, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.office.proclaim(value.as_ref()).await
+    }
+
+    /// A sign of life of the program: see [`Election::while_touched`]. No I/O.
+    pub fn touch(&self) {
+        self.office.touch();
+    }
+
+    /// Ends the term, and returns the outcome: see [`Guard::release`]. The next candidate leads at once.
+    ///
+    /// # Errors
+    /// Those of [`Guard::release`].
+    ///
+    /// # Cancel safety
+    /// Same as [`Guard::release`].
+    pub async fn resign(self) -> Result<Release, Error> {
+        self.into_guard().release().await
+    }
+
+    /// The guard itself, for what consumes one. Nothing keeps the announcement any more, nor waits for a sign of life.
+    pub fn into_guard(self) -> Guard {
+        self.guard
+    }
+
+    #[cfg(feature = "blocking")]
+    pub(crate) fn into_parts(self) -> (Guard, Office) {
+        (self.guard, self.office)
+    }
+}
+
+impl Office {
+    pub(crate) async fn proclaim(&self, value: &[u8]) -> Result<(), Error> {
+        if value.len() > ANNOUNCED_BYTES_MAX {
+            return Err(too_long(value.len()).on(&self.hold.name).by(self.hold.owner()));
+        }
+        self.hold.ensure_valid()?;
+        self.announcement.change(value.to_vec());
+        self.announce().await
+    }
+
+    pub(crate) fn touch(&self) {
+        self.announcement.touch();
+    }
+
+    async fn announce(&self) -> Result<(), Error> {
+        let (context, hold) = (Arc::clone(self.session.context()), Arc::clone(&self.hold));
+        let announcement = Arc::clone(&self.announcement);
+        context.usable().map_err(|error| error.on(&hold.name))?;
+        let announced = self
+            .session
+            .on_background(async move { election::announce(&context, &hold, &announcement).await });
+        let about = |error: Error| error.on(&self.hold.name).by(self.hold.owner());
+        announced.await.and_then(identity).map_err(about)
+    }
+}
+
+impl Drop for Office {
+    fn drop(&mut self) {
+        let keeper = self.keeper.take();
+        if self.session.context().origin.is_forked_child() {
+            // It is the parent's, as is what the last copy of the hold would touch.
+            std::mem::forget((keeper, Arc::clone(&self.hold), self.session.clone()));
+        } else if let Some(keeper) = keeper {
+            keeper.abort();
+        }
+    }
+}
+
+impl Deref for Term {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+impl fmt::Debug for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Term").field("guard", &self.guard).finish_non_exhaustive()
+    }
+}
+
+fn too_long(bytes: usize) -> Error {
+    Error::misuse(format!(
+        "a value of {bytes} bytes cannot be announced; the most are {ANNOUNCED_BYTES_MAX}: announce where to find the rest"
+    ))
+}

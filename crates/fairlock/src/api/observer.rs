@@ -1,0 +1,260 @@
+//! What others see of an election.
+
+use crate::api::session::Session;
+use crate::base::clock::Moment;
+use crate::base::error::Error;
+use crate::engine::election;
+use crate::store::Topic;
+use fairlock_core::{Leadership, LockName, OwnerId, Token as FencingToken};
+use std::convert::identity;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::Notify;
+
+/// How often an observer looks if nothing tells it to. A message may be lost, and none says that nobody leads.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// How long after the end of a lease it looks: the store's clock has passed it by then.
+const AFTER_THE_END: Duration = Duration::from_millis(10);
+
+/// The number after every change of a term: it is over.
+const OVER: u64 = u64::MAX;
+
+/// The leader of an election.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// The owner id, as `fairlock status` shows it of the lock.
+    pub owner: OwnerId,
+    /// Its term: the fencing token.
+    pub term: FencingToken,
+    /// What it has announced. `None`: it is elected, and not ready yet; or the store has lost the value, which is announced
+    /// again every 20 s.
+    pub value: Option<Vec<u8>>,
+    /// Since when it leads, by the server's clock: its first announcement. `None` as long as there is none.
+    pub since: Option<SystemTime>,
+}
+
+impl Leader {
+    /// Of a client of ours that holds the lock. Others have no term.
+    pub(crate) fn of(seen: Leadership) -> Option<Self> {
+        let (owner, term) = seen.holder.filter(OwnerId::is_ours).zip(seen.token)?;
+        let (value, since_ms) = seen.announced.map(|it| (it.value, it.since_ms)).unzip();
+        let since = since_ms.and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
+        Some(Self { owner, term, value, since })
+    }
+}
+
+/// Sees who leads an election, from the present leader on: [`changed`](Self::changed) returns each new state.
+///
+/// - The last state is never missed. States between may be: a term that is over before it was seen is not shown.
+/// - Terms only rise, and no state is shown twice: a late message, or a server that took over without the last writes,
+///   leads nobody back to a former leader.
+/// - A change is told by the store, and takes as long as a message to arrive. Without one (it was lost, or nobody leads any
+///   more, which nobody tells) it is seen when the observer looks by itself: when the lease of the leader is over, and every
+///   5 s.
+///
+/// A holder of the lock that uses Redisson has no term, and is not shown.
+pub struct Observer {
+    session: Session,
+    name: LockName,
+    news: Arc<Notify>,
+    /// The store was asked for messages.
+    listens: bool,
+    /// What was seen last, and whether it was returned.
+    leader: Option<Leader>,
+    is_told: bool,
+    /// The term and its change that were seen last.
+    at: (u64, u64),
+    /// When to look, unless something says so before.
+    next: Moment,
+}
+
+impl Observer {
+    pub(crate) async fn begin(session: Session, name: LockName) -> Result<Self, Error> {
+        let context = Arc::clone(session.context());
+        context.usable().map_err(|error| error.on(&name))?;
+        let news = context.observers.join(&name);
+        // From here on dropping it ends all that was begun.
+        let mut observer = Self {
+            session,
+            name,
+            news,
+            listens: false,
+            leader: None,
+            is_told: false,
+            at: (0, OVER),
+            next: Moment::now(),
+        };
+        // A Cluster that has answered is one of which is known how it tells anything.
+        observer.see().await?;
+        observer.listens = true;
+        let topic = observer.topic();
+        let listens = observer.session.on_background(async move {
+            context.store.listen(topic).await.map_err(|failure| failure.error)
+        });
+        let about = |error: Error| error.on(&observer.name);
+        listens.await.and_then(identity).map_err(about)?;
+        // Again, for what was told before.
+        observer.see().await?;
+        Ok(observer)
+    }
+
+    /// Waits for a state other than the last one, and returns it: the leader, or `None` if nobody leads. The first call
+    /// returns the present state.
+    ///
+    /// # Errors
+    /// The store's. The observer stays as it is: the next call looks at once.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped: the next call returns what this one would have.
+    pub async fn changed(&mut self) -> Result<Option<Leader>, Error> {
+        while self.is_told {
+            tokio::select! {
+                biased;
+                () = self.news.notified() => {}
+                () = self.session.sleep(self.next.left()) => {}
+            }
+            // Until this has seen something, nothing is waited for: the message is used up.
+            self.next = Moment::now();
+            self.see().await?;
+        }
+        self.is_told = true;
+        Ok(self.leader.clone())
+    }
+
+    /// The state that was seen last. No I/O.
+    pub fn leader(&self) -> Option<&Leader> {
+        self.leader.as_ref()
+    }
+
+    /// Looks once.
+    pub(crate) async fn look(session: &Session, name: &LockName) -> Result<Leadership, Error> {
+        let (context, name) = (Arc::clone(session.context()), name.clone());
+        context.usable().map_err(|error| error.on(&name))?;
+        let seen = session.on_background(async move { election::look(&context, &name).await });
+        seen.await.and_then(identity)
+    }
+
+    async fn see(&mut self) -> Result<(), Error> {
+        let seen = Self::look(&self.session, &self.name).await?;
+        let ends = seen.ttl_ms.map(|ttl| Duration::from_millis(ttl) + AFTER_THE_END);
+        self.next = Moment::now().plus(ends.map_or(LOOK_EVERY, |ends| ends.min(LOOK_EVERY)));
+        self.takes(seen);
+        Ok(())
+    }
+
+    /// Takes a state that is newer than what was seen before.
+    fn takes(&mut self, seen: Leadership) {
+        let change = seen.announced.as_ref().map_or(0, |it| it.change);
+        // The token of a hold is lost, and comes back with its next renewal.
+        let is_unclear = seen.holder.as_ref().is_some_and(OwnerId::is_ours) && seen.token.is_none();
+        match Leader::of(seen) {
+            _ if is_unclear => {}
+            Some(leader) => {
+                let at = (leader.term.get(), change);
+                if at > self.at {
+                    (self.at, self.leader, self.is_told) = (at, Some(leader), false);
+                }
+            }
+            None if self.leader.is_some() => {
+                (self.at.1, self.leader, self.is_told) = (OVER, None, false);
+            }
+            None => {}
+        }
+    }
+
+    fn topic(&self) -> Topic {
+        Topic::Leader(self.name.clone())
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        let context = Arc::clone(self.session.context());
+        if context.origin.is_forked_child() {
+            // The parent observes, and the copy of a mutex may be locked for ever.
+            std::mem::forget((Arc::clone(&self.news), self.session.clone()));
+            return;
+        }
+        context.observers.leave(&self.name, &self.news);
+        if !self.listens {
+            return;
+        }
+        let topic = self.topic();
+        let runtime = context.runtime.clone();
+        // A store leaves a channel inside a runtime only.
+        runtime.spawn(async move { context.store.unlisten(topic) });
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer")
+            .field("name", &self.name)
+            .field("leader", &self.leader)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Client;
+    use fairlock_core::{Announced, ClientId};
+
+    /// A look that found this term with this change of its announcement; 0: nobody leads.
+    fn seen(term: u64, change: u64) -> Leadership {
+        let token = FencingToken::new(term);
+        let holder = token.and_then(|_| OwnerId::ours(ClientId::from_random(1), term).ok());
+        let value = change.to_string().into_bytes();
+        let announced = (change > 0).then_some(Announced { change, since_ms: 1, value });
+        Leadership { holder, token, ttl_ms: None, announced }
+    }
+
+    /// B44: the message of term 7 arrives after the look that saw term 8, and leads to a server that lacks the last writes.
+    #[tokio::test]
+    async fn b44_an_observer_never_goes_back() {
+        let client = Client::connect("memory:").await.expect("memory");
+        let mut observer = client.election("e").observe().await.expect("memory");
+        assert_eq!(observer.changed().await.expect("memory"), None);
+        let mut takes = |term, change| {
+            observer.takes(seen(term, change));
+            let is_new = !std::mem::replace(&mut observer.is_told, true);
+            let shown = observer.leader.as_ref();
+            is_new.then(|| shown.map(|it| (it.term.get(), it.value.clone().map(|it| it.len()))))
+        };
+        assert_eq!(takes(0, 0), None, "still nobody");
+        assert_eq!(takes(7, 0), Some(Some((7, None))), "elected");
+        assert_eq!(takes(7, 1), Some(Some((7, Some(1)))), "announced");
+        assert_eq!(takes(7, 1), None, "nothing twice");
+        assert_eq!(takes(7, 0), None, "a lost value is no news");
+        assert_eq!(takes(8, 2), Some(Some((8, Some(1)))));
+        for (term, change) in [(7, 0), (7, 9), (8, 1), (8, 0)] {
+            assert_eq!(takes(term, change), None, "term {term}, change {change}");
+        }
+        assert_eq!(takes(0, 0), Some(None), "over");
+        for (term, change) in [(0, 0), (8, 3), (7, 1)] {
+            assert_eq!(takes(term, change), None, "term {term} after its end");
+        }
+        assert_eq!(takes(9, 0), Some(Some((9, None))));
+    }
+
+    /// The token of a hold may be lost, and comes back with its next renewal: until then nobody knows its term.
+    #[tokio::test]
+    async fn a_hold_without_a_token_is_not_shown_and_ends_nothing() {
+        let client = Client::connect("memory:").await.expect("memory");
+        let mut observer = client.election("e").observe().await.expect("memory");
+        observer.takes(seen(7, 1));
+        let mut unclear = seen(7, 1);
+        unclear.token = None;
+        observer.is_told = true;
+        observer.takes(unclear);
+        assert!(observer.is_told && observer.leader.is_some());
+        let mut java = seen(7, 0);
+        java.holder = Some(OwnerId::parse(b"5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51"));
+        observer.takes(java);
+        assert!(!observer.is_told && observer.leader.is_none(), "it has no term");
+    }
+}

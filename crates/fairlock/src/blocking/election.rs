@@ -1,0 +1,187 @@
+//! The election, for threads.
+
+use super::{Guard, Interrupt, wait};
+use crate::api::election::Office;
+use crate::api::observer::{self, Leader};
+use crate::base::error::{Error, ErrorKind};
+use crate::state::outcome::Release;
+use crate::state::standing::GuardState;
+use std::fmt;
+use std::ops::Deref;
+use std::time::Duration;
+
+/// An election by name: see [`Election`](crate::Election) of the async API.
+///
+/// A term is not the thread's: each campaign is one of its own, also for a thread that leads.
+///
+/// ```
+/// # fn main() -> Result<(), fairlock::Error> {
+/// let client = fairlock::blocking::Client::connect("memory:")?;
+/// let election = client.election("scheduler");
+/// let term = election.campaign("me")?;
+/// assert_eq!(election.leader()?.expect("somebody leads").term, term.token());
+/// term.resign()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Election {
+    inner: crate::Election,
+    interrupt: Option<Interrupt>,
+}
+
+impl Election {
+    pub(super) fn new(inner: crate::Election) -> Self {
+        Self { inner, interrupt: None }
+    }
+
+    /// The same election with a sign of life: see [`Election::while_touched`](crate::Election::while_touched).
+    #[must_use]
+    pub fn while_touched(self, time: Duration) -> Self {
+        Self { inner: self.inner.while_touched(time), ..self }
+    }
+
+    /// The same election, with waits that `interrupt` can end.
+    #[must_use]
+    pub fn interruptible(self, interrupt: &Interrupt) -> Self {
+        Self { interrupt: Some(interrupt.clone()), ..self }
+    }
+
+    /// Waits for its turn to lead, and announces `value`.
+    ///
+    /// # Errors
+    /// Those of [`Election::campaign`](crate::Election::campaign) of the async API,
+    /// [`Interrupted`](crate::ErrorKind::Interrupted), and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
+    pub fn campaign(&self, value: impl AsRef<[u8]>) -> Result<Term, Error> {
+        let campaign = self.inner.campaign(value);
+        wait::until_interrupted(self.interrupt.as_ref(), campaign).map(Term::new)
+    }
+
+    /// Leads, and runs `work` meanwhile. Returns what it returns, unless the term was lost by then: then campaigns again,
+    /// and runs it once more.
+    ///
+    /// A thread cannot be stopped from outside, so `work` continues when the term is lost, unlike a future in
+    /// [`Election::run`](crate::Election::run) of the async API. It should check [`ensure_valid`](Guard::ensure_valid)
+    /// before each effect, and return when that fails.
+    ///
+    /// # Errors
+    /// Those of [`campaign`](Self::campaign), of the first one or of a later one.
+    pub fn run<T>(
+        &self,
+        value: impl AsRef<[u8]>,
+        mut work: impl FnMut(&Term) -> T,
+    ) -> Result<T, Error> {
+        loop {
+            let term = match self.campaign(value.as_ref()) {
+                Err(error) if error.kind() == ErrorKind::Lost => continue,
+                term => term?,
+            };
+            let value = work(&term);
+            if term.state() != GuardState::Lost {
+                term.resign()?;
+                return Ok(value);
+            }
+        }
+    }
+
+    /// Who leads now, if anybody does.
+    ///
+    /// # Errors
+    /// The store's, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
+    pub fn leader(&self) -> Result<Option<Leader>, Error> {
+        wait::until_ready(self.inner.leader())
+    }
+
+    /// Observes who leads: see [`Observer`].
+    ///
+    /// # Errors
+    /// Those of [`Election::observe`](crate::Election::observe) of the async API, and
+    /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
+    pub fn observe(&self) -> Result<Observer, Error> {
+        let inner = wait::until_ready(self.inner.observe())?;
+        Ok(Observer { inner, interrupt: self.interrupt.clone() })
+    }
+}
+
+/// One term of a leader: see [`Term`](crate::Term) of the async API. A [`Guard`], which stays on its thread.
+#[must_use = "the term is over as soon as this is dropped"]
+pub struct Term {
+    guard: Guard,
+    office: Office,
+}
+
+impl Term {
+    fn new(inner: crate::Term) -> Self {
+        let (guard, office) = inner.into_parts();
+        Self { guard: Guard::new(guard), office }
+    }
+
+    /// Announces another value instead.
+    ///
+    /// # Errors
+    /// Those of [`Term::proclaim`](crate::Term::proclaim) of the async API, and
+    /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
+    pub fn proclaim(&self, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        wait::until_ready(self.office.proclaim(value.as_ref()))
+    }
+
+    /// A sign of life of the program: see [`Election::while_touched`]. No I/O.
+    pub fn touch(&self) {
+        self.office.touch();
+    }
+
+    /// Ends the term, and returns the outcome: see [`Guard::release`].
+    ///
+    /// # Errors
+    /// Those of [`Guard::release`].
+    pub fn resign(self) -> Result<Release, Error> {
+        self.into_guard().release()
+    }
+
+    /// The guard itself, for what consumes one: see [`Term::into_guard`](crate::Term::into_guard).
+    pub fn into_guard(self) -> Guard {
+        self.guard
+    }
+}
+
+impl Deref for Term {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+impl fmt::Debug for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Term").field("guard", &self.guard).finish_non_exhaustive()
+    }
+}
+
+/// Sees who leads an election: see [`Observer`](crate::Observer) of the async API.
+pub struct Observer {
+    inner: observer::Observer,
+    interrupt: Option<Interrupt>,
+}
+
+impl Observer {
+    /// Waits for a state other than the last one, and returns it; the first call returns the present one.
+    ///
+    /// # Errors
+    /// Those of [`Observer::changed`](crate::Observer::changed) of the async API,
+    /// [`Interrupted`](crate::ErrorKind::Interrupted), and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
+    pub fn changed(&mut self) -> Result<Option<Leader>, Error> {
+        wait::until_interrupted(self.interrupt.as_ref(), self.inner.changed())
+    }
+
+    /// The state that was seen last. No I/O.
+    pub fn leader(&self) -> Option<&Leader> {
+        self.inner.leader()
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}

@@ -1,0 +1,148 @@
+//! What the leader of an election announces, and what keeps it announced: a store may lose it, and a server that takes over
+//! may lack it. Nothing of it decides who leads.
+
+use crate::base::clock::{Moment, lock};
+use crate::base::error::Error;
+use crate::engine::context::Context;
+use crate::engine::release;
+use crate::engine::send::{self, Copies};
+use crate::state::hold::Hold;
+use crate::state::standing::GuardState;
+use fairlock_core::client::Loss;
+use fairlock_core::{Announce, Body, Leadership, LockName, Op};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long an announcement outlives the last word of its leader, or its lease if that is longer. It counts only as long as
+/// the lease lasts, so this only bounds what a dead leader leaves behind.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// How often it is repeated: so soon it is back where a store has lost it.
+const KEPT_EVERY: Duration = Duration::from_secs(20);
+
+/// What a leader announces.
+pub(crate) struct Announcement {
+    /// The number of the change, from 1, and the value.
+    said: Mutex<(u64, Vec<u8>)>,
+    /// When the program last touched its term, as nanoseconds of a [`Moment`].
+    touched: AtomicU64,
+    /// How long the term lasts without that.
+    patience: Option<Duration>,
+}
+
+impl Announcement {
+    pub(crate) fn new(value: Vec<u8>, patience: Option<Duration>) -> Self {
+        let touched = AtomicU64::new(Moment::now().nanos());
+        Self { said: Mutex::new((1, value)), touched, patience }
+    }
+
+    /// Another value, which [`announce`] tells.
+    pub(crate) fn change(&self, value: Vec<u8>) {
+        let mut said = lock(&self.said);
+        *said = (said.0 + 1, value);
+    }
+
+    pub(crate) fn touch(&self) {
+        self.touched.fetch_max(Moment::now().nanos(), Ordering::Relaxed);
+    }
+
+    /// Resolves when the program has not touched its term for too long.
+    async fn untouched(&self) {
+        let Some(patience) = self.patience else { return std::future::pending().await };
+        loop {
+            let touched = Moment::at_nanos(self.touched.load(Ordering::Relaxed));
+            let left = touched.plus(patience).left();
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left).await;
+        }
+    }
+}
+
+/// Tells the store what is to be announced now.
+///
+/// # Errors
+/// [`Lost`](crate::ErrorKind::Lost), or the store's.
+pub(crate) async fn announce(
+    context: &Arc<Context>,
+    hold: &Hold,
+    announcement: &Announcement,
+) -> Result<(), Error> {
+    let (change, value) = lock(&announcement.said).clone();
+    let kept = KEPT.max(hold.lease().whole());
+    let op = Op::Announce(Box::new(Announce {
+        owner: hold.owner().clone(),
+        token: hold.token,
+        change,
+        ttl_ms: u64::try_from(kept.as_millis()).unwrap_or(u64::MAX),
+        value,
+    }));
+    let until = hold.valid_until().min(context.store_deadline());
+    let mut copies = Copies::default();
+    let reply = send::until_answered(context, &hold.name, &op, until, &mut copies).await?;
+    match reply.answer.body {
+        // A later change is known there already.
+        Body::Announced | Body::Stale => Ok(()),
+        Body::NotHeld { holder } => {
+            hold.lose_to(holder);
+            Err(hold.lost_error())
+        }
+        _ => Err(Error::mismatch().on(&hold.name)),
+    }
+}
+
+/// Keeps the announcement as long as its hold lasts, and ends the hold if the program hangs.
+pub(crate) async fn keep(context: Arc<Context>, hold: Arc<Hold>, announcement: Arc<Announcement>) {
+    tokio::select! {
+        biased;
+        () = announcement.untouched() => give_up(&context, &hold),
+        () = keep_announced(&context, &hold, &announcement) => {}
+        () = context.closed() => {}
+    }
+}
+
+async fn keep_announced(context: &Arc<Context>, hold: &Hold, announcement: &Announcement) {
+    let mut state = hold.state();
+    while state != GuardState::Lost {
+        let before = state;
+        let is_due = tokio::select! {
+            biased;
+            now = hold.state_changed(before) => {
+                state = now;
+                // After a lost connection, perhaps to a server that lacks it.
+                before == GuardState::Suspect && now == GuardState::Held
+            }
+            () = tokio::time::sleep(KEPT_EVERY) => true,
+        };
+        if is_due {
+            // One that fails is tried again with the next.
+            let _ = announce(context, hold, announcement).await;
+        }
+    }
+    // The program may still be at work, and is asked for a sign of life no more.
+}
+
+/// The program hangs: its term is lost, and the next one may lead.
+fn give_up(context: &Arc<Context>, hold: &Arc<Hold>) {
+    if hold.state() != GuardState::Lost {
+        hold.lose(Loss::Untouched);
+        context.watchdog.forget(hold);
+        // Nothing is waited for: what cannot be told ends with its lease.
+        drop(release::take_back(context, &hold.name, hold.acquisition.leave(true), None));
+    }
+}
+
+/// Who leads.
+///
+/// # Errors
+/// The store's.
+pub(crate) async fn look(context: &Arc<Context>, name: &LockName) -> Result<Leadership, Error> {
+    let until = context.store_deadline();
+    let mut copies = Copies::default();
+    match send::until_answered(context, name, &Op::Leader, until, &mut copies).await?.answer.body {
+        Body::Leader(seen) => Ok(*seen),
+        _ => Err(Error::mismatch().on(name)),
+    }
+}
