@@ -38,6 +38,7 @@ mod rules;
 mod share;
 mod shares;
 mod simple;
+mod slot;
 mod snapshot;
 mod state;
 mod value;
@@ -61,6 +62,7 @@ pub use rules::{
     World,
 };
 pub use share::Share;
+pub use slot::{SLOTS, slot, slot_tag};
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotWaiter, Watch};
 pub use state::LockState;
 pub use value::{SimpleValue, VALUE_SHOWN_BYTES};

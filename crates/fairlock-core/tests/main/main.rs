@@ -25,5 +25,6 @@ mod sim;
 mod simple;
 mod stale;
 mod support;
+mod together;
 mod turns;
 mod waiting;
