@@ -31,6 +31,10 @@ LockName             Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 LockStatus           Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 LostReason           Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Locks                Send Sync Unpin -          -             -     -    Debug
+Member               Send Sync Unpin -          -             Clone -    Debug
+MultiGuard           Send Sync Unpin -          -             -     -    Debug
+MultiHeld            Send Sync Unpin -          -             Clone -    Debug
+MultiLock            Send Sync Unpin -          -             Clone -    Debug
 Owner                Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 OwnerId              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 Permit               Send Sync Unpin -          -             -     -    Debug
@@ -56,6 +60,8 @@ blocking::Guard      -    Sync Unpin -          -             -     -    Debug
 blocking::Interrupt  Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 blocking::Lock       Send Sync Unpin -          -             Clone -    Debug
 blocking::Locks      Send Sync Unpin -          -             -     -    Debug
+blocking::MultiGuard Send Sync Unpin -          -             -     -    Debug
+blocking::MultiLock  Send Sync Unpin -          -             Clone -    Debug
 blocking::Permit     -    Sync Unpin -          -             -     -    Debug
 blocking::ReadGuard  -    Sync Unpin -          -             -     -    Debug
 blocking::RwLock     Send Sync Unpin -          -             Clone -    Debug
@@ -167,6 +173,10 @@ fn types() {
         LockStatus,
         LostReason,
         Locks,
+        Member,
+        MultiGuard,
+        MultiHeld,
+        MultiLock,
         Owner,
         OwnerId,
         Permit,
@@ -198,6 +208,8 @@ fn blocking_types() {
         blocking::Interrupt,
         blocking::Lock,
         blocking::Locks,
+        blocking::MultiGuard,
+        blocking::MultiLock,
         blocking::Permit,
         blocking::ReadGuard,
         blocking::RwLock,
@@ -298,6 +310,7 @@ async fn futures() {
     drop(sent.by("Turn::wait", turn.wait()));
     sent.by("Turn::leave", turn.leave()).await.unwrap();
     shares(&mut sent, &client).await;
+    several(&mut sent, &client).await;
     #[cfg(feature = "yardstick")]
     yardstick(&mut sent, &client).await;
     sent.by("Client::shutdown", client.shutdown()).await;
@@ -354,6 +367,23 @@ async fn shares(sent: &mut Sent, client: &Client) {
     assert_eq!(released, Release::Released);
     drop(two);
     assert_eq!(sent.by("Semaphore::force_unlock", pool.force_unlock()).await.unwrap(), 0);
+}
+
+async fn several(sent: &mut Sent, client: &Client) {
+    let moment = Duration::from_millis(1);
+    let lock = client.multi_lock(["several", "others"]).unwrap();
+    let guard = sent.by("MultiLock::lock", lock.lock()).await.unwrap();
+    assert!(sent.by("MultiLock::try_lock", lock.try_lock()).await.unwrap().is_none());
+    let none = sent.by("MultiLock::try_lock_for", lock.try_lock_for(moment));
+    assert!(none.await.unwrap().is_none());
+    let changed = guard.state_changed(GuardState::Suspect);
+    assert_eq!(sent.by("MultiGuard::state_changed", changed).await, GuardState::Held);
+    let released = sent.by("MultiGuard::release", guard.release()).await.unwrap();
+    assert_eq!(released, Release::Released);
+    let held = sent.by("MultiLock::with", lock.with(async |held| held)).await.unwrap().value;
+    sent.by("MultiHeld::lost", async move { held.lost().await }).await;
+    let guard = lock.lock().await.unwrap();
+    drop(sent.by("MultiGuard::lost", async move { guard.lost().await }));
 }
 
 #[cfg(feature = "yardstick")]

@@ -55,6 +55,7 @@ mod guard;
 mod interrupt;
 mod listing;
 mod lock;
+mod multi_lock;
 mod rw_lock;
 mod semaphore;
 mod thread;
@@ -65,10 +66,12 @@ pub use guard::Guard;
 pub use interrupt::Interrupt;
 pub use listing::Locks;
 pub use lock::Lock;
+pub use multi_lock::{MultiGuard, MultiLock};
 pub use rw_lock::{ReadGuard, RwLock, WriteGuard};
 pub use semaphore::{Permit, Semaphore};
 pub use turn::Turn;
 
+use crate::api::member::Member;
 use crate::api::owner::Owner;
 use crate::base::error::Error;
 use crate::settings::config::Config;
@@ -130,6 +133,17 @@ impl Client {
     /// The semaphore `name`: see [`semaphore`](crate::Client::semaphore) of the async API.
     pub fn semaphore(&self, name: impl AsRef<[u8]>, limit: u32) -> Semaphore {
         Semaphore::new(self.inner.semaphore(name, limit))
+    }
+
+    /// Several locks at once: see [`multi_lock`](crate::Client::multi_lock) of the async API.
+    ///
+    /// # Errors
+    /// Those of [`multi_lock`](crate::Client::multi_lock) of the async API.
+    pub fn multi_lock<M: Into<Member>>(
+        &self,
+        members: impl IntoIterator<Item = M>,
+    ) -> Result<MultiLock, Error> {
+        self.inner.multi_lock(members).map(MultiLock::new)
     }
 
     /// A new owner, for [`Lock::owned_by`].

@@ -48,6 +48,7 @@ mod place;
 mod rows;
 mod schema;
 mod store;
+mod together;
 mod turns;
 mod users;
 mod views;

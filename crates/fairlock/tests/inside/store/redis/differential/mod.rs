@@ -15,6 +15,7 @@
 //! - `entering`: entering a queue on the short way and the long one, in every unusual state;
 //! - `costs`: how many commands each path of a script calls, compared with the recorded figures;
 //! - `vectors`: the golden vectors of `testing/vectors`, the scripts alone;
+//! - `together`: several locks in one call against one call for each;
 //! - `shares`: the same for read-write locks and semaphores, which have scripts of their own.
 //!
 //! The other modules are shared: `fixture` (a server and its connections), `dump` (keys to a
@@ -44,5 +45,6 @@ mod shrink;
 mod silences;
 mod small_states;
 mod step;
+mod together;
 mod vectors;
 mod wrong_type;
