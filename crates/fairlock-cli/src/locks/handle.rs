@@ -164,7 +164,8 @@ impl Handle {
                 }
                 let is_waited_for = |status: &LockStatus| status.queue_len > 0;
                 let is_held = |status: &LockStatus| status.holder.is_some();
-                let at = seen.iter().position(is_waited_for).or(seen.iter().position(is_held));
+                let at = seen.iter().position(is_waited_for);
+                let at = at.or_else(|| seen.iter().position(is_held));
                 Ok(seen.swap_remove(at.unwrap_or(0)))
             }
         }

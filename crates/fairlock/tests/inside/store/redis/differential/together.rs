@@ -94,8 +94,10 @@ impl Fixture {
     }
 }
 
-/// What was there before, and whether the locks are taken all the same.
-fn cases() -> Vec<(&'static str, Vec<(LockName, Op)>, Result<(), i64>)> {
+/// What was there before, and whether the locks are taken all the same, or which is not free.
+type Case = (&'static str, Vec<(LockName, Op)>, Result<(), i64>);
+
+fn cases() -> Vec<Case> {
     let of = |which: &[usize], first: u64, mode| {
         let all = wanted(first, mode);
         which.iter().map(|n| all[*n].clone()).collect::<Vec<_>>()
