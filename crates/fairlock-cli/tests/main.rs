@@ -23,6 +23,7 @@
 //! - `over`: a grant that is over before the command begins;
 //! - `rights`: users of the server who lack a right;
 //! - `simple`: the simple lock, beside a client that uses the same string;
+//! - `several`: several locks at once;
 //! - `shares`: read-write locks and semaphores;
 //! - `elect`: elections, and who sees them;
 //! - `messages`: every error and notice, in one file for people to read;
@@ -56,6 +57,7 @@ mod queue;
 mod recipes;
 mod rights;
 mod secrets;
+mod several;
 mod shares;
 mod simple;
 mod terminal;

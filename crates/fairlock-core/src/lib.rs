@@ -40,6 +40,7 @@ mod rules;
 mod share;
 mod shares;
 mod simple;
+mod slot;
 mod snapshot;
 mod state;
 mod value;
@@ -68,6 +69,7 @@ pub use rules::{
     WALKED_MAX, World,
 };
 pub use share::Share;
+pub use slot::{SLOTS, slot, slot_tag};
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotWaiter, Watch};
 pub use state::LockState;
 pub use value::{SimpleValue, VALUE_SHOWN_BYTES};

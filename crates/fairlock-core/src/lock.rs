@@ -59,6 +59,13 @@ impl LockState {
         Ok((Answer { now_ms, more, removed, other_limit: false, body }, cx.effects))
     }
 
+    /// Whether [`apply`](Self::apply) would grant this acquisition at once. For a store that takes several
+    /// locks in one step, or none.
+    pub fn would_grant(&self, now_us: u64, op: &Op, rules: &Rules, world: &dyn World) -> bool {
+        let done = self.clone().apply(now_us, op, rules, world);
+        matches!(done, Ok((Answer { body: Body::Granted { .. }, .. }, _)))
+    }
+
     #[inline]
     fn dispatch(&mut self, op: &Op, cx: &mut Cx<'_>) -> Body {
         match op {

@@ -84,6 +84,9 @@
 //! - **Closures.** [`Lock::with`] cancels the closure as soon as the lock is lost; otherwise it
 //!   returns its value, whether or not the release succeeded. [`Lock::try_with`] and
 //!   [`Lock::try_with_for`] give up as [`Lock::try_lock`] and [`Lock::try_lock_for`] do.
+//! - **Several at once.** [`Client::multi_lock`] makes a [`MultiLock`] of fair locks, readers, writers
+//!   and permits (each a [`Member`]): all or none, without deadlock, in whatever order they are named.
+//!   Its [`MultiGuard`], and the [`MultiHeld`] of [`MultiLock::with`], have a token for each name.
 //! - **Turns.** A [`Turn`] keeps its place while [`Turn::wait`] is polled and dropped in a
 //!   `select!` loop. [`Turn::position`] is the number of waiters in front; [`Turn::leave`] waits
 //!   until the place is given up.
@@ -182,6 +185,9 @@ pub use api::guard::Guard;
 pub use api::latch::Latch;
 pub use api::listing::Locks;
 pub use api::lock::Lock;
+pub use api::member::Member;
+pub use api::multi_guard::{MultiGuard, MultiHeld};
+pub use api::multi_lock::MultiLock;
 pub use api::observer::{Leader, Observer};
 pub use api::owner::Owner;
 pub use api::rw_lock::{ReadGuard, RwLock, WriteGuard};

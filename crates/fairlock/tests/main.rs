@@ -29,6 +29,7 @@
 //! - `topologies`: replicas, Sentinel sets and Clusters
 //! - `lost`: why a lock was lost, and how soon its holder learns of a forced release
 //! - `silence`: every call on a store that does not reply, and what dropping waits for
+//! - `multi`: several locks at once: on every store, and with faults
 //! - `many`: thousands of waiters of one client
 //! - `shares`: read-write locks and semaphores, where that needs futures or several clients
 //! - `yardstick`: the round trips that benches compare with
@@ -77,6 +78,7 @@ mod latches;
 #[cfg(feature = "test-util")]
 mod lost;
 mod many;
+mod multi;
 mod named;
 mod protocol;
 mod public_api;

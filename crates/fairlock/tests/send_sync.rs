@@ -34,6 +34,10 @@ LockName             Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 LockStatus           Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 LostReason           Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Locks                Send Sync Unpin -          -             -     -    Debug
+Member               Send Sync Unpin -          -             Clone -    Debug
+MultiGuard           Send Sync Unpin -          -             -     -    Debug
+MultiHeld            Send Sync Unpin -          -             Clone -    Debug
+MultiLock            Send Sync Unpin -          -             Clone -    Debug
 Observer             Send Sync Unpin -          -             -     -    Debug
 Opened               Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Owner                Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
@@ -64,6 +68,8 @@ blocking::Interrupt  Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 blocking::Latch      Send Sync Unpin -          -             Clone -    Debug
 blocking::Lock       Send Sync Unpin -          -             Clone -    Debug
 blocking::Locks      Send Sync Unpin -          -             -     -    Debug
+blocking::MultiGuard Send Sync Unpin -          -             -     -    Debug
+blocking::MultiLock  Send Sync Unpin -          -             Clone -    Debug
 blocking::Observer   Send Sync Unpin -          -             -     -    Debug
 blocking::Permit     -    Sync Unpin -          -             -     -    Debug
 blocking::ReadGuard  -    Sync Unpin -          -             -     -    Debug
@@ -180,6 +186,10 @@ fn types() {
         LockStatus,
         LostReason,
         Locks,
+        Member,
+        MultiGuard,
+        MultiHeld,
+        MultiLock,
         Observer,
         Opened,
         Owner,
@@ -216,6 +226,8 @@ fn blocking_types() {
         blocking::Latch,
         blocking::Lock,
         blocking::Locks,
+        blocking::MultiGuard,
+        blocking::MultiLock,
         blocking::Observer,
         blocking::Permit,
         blocking::ReadGuard,
@@ -327,6 +339,7 @@ async fn futures() {
     assert!(sent.by("Latch::delete", latch.delete()).await.unwrap());
     assert_eq!(sent.by("Latch::wait", latch.wait()).await.unwrap(), Opened::Gone);
     election(&mut sent, &client).await;
+    several(&mut sent, &client).await;
     #[cfg(feature = "yardstick")]
     yardstick(&mut sent, &client).await;
     sent.by("Client::shutdown", client.shutdown()).await;
@@ -397,6 +410,23 @@ async fn election(sent: &mut Sent, client: &Client) {
     drop(sent.by("Election::lead", election.lead(guard, "three")).await.unwrap());
     let ran = sent.by("Election::run", election.run("four", |term| async move { term.token() }));
     assert!(ran.await.unwrap().get() > 0);
+}
+
+async fn several(sent: &mut Sent, client: &Client) {
+    let moment = Duration::from_millis(1);
+    let lock = client.multi_lock(["several", "others"]).unwrap();
+    let guard = sent.by("MultiLock::lock", lock.lock()).await.unwrap();
+    assert!(sent.by("MultiLock::try_lock", lock.try_lock()).await.unwrap().is_none());
+    let none = sent.by("MultiLock::try_lock_for", lock.try_lock_for(moment));
+    assert!(none.await.unwrap().is_none());
+    let changed = guard.state_changed(GuardState::Suspect);
+    assert_eq!(sent.by("MultiGuard::state_changed", changed).await, GuardState::Held);
+    let released = sent.by("MultiGuard::release", guard.release()).await.unwrap();
+    assert_eq!(released, Release::Released);
+    let held = sent.by("MultiLock::with", lock.with(async |held| held)).await.unwrap().value;
+    sent.by("MultiHeld::lost", async move { held.lost().await }).await;
+    let guard = lock.lock().await.unwrap();
+    drop(sent.by("MultiGuard::lost", async move { guard.lost().await }));
 }
 
 #[cfg(feature = "yardstick")]

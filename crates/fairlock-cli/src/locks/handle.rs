@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use fairlock::{
-    Client, Error, Guard, Kind, Lock, LockStatus, Owner, Permit, ReadGuard, RwLock, Semaphore,
-    Share, WriteGuard,
+    Client, Error, Kind, Lock, LockStatus, Member, MultiLock, Owner, Permit, ReadGuard, RwLock,
+    Semaphore, Share, WriteGuard,
 };
+
+use super::held::Held;
 
 /// The limit of a handle that is only looked at: a limit belongs to a request for permits.
 const NO_LIMIT: u32 = u32::MAX;
@@ -23,6 +25,8 @@ enum Of {
     Read(RwLock),
     Write(RwLock),
     Permits(Semaphore, u32),
+    /// Several at once, and each of them to look at.
+    Several(MultiLock, Vec<Handle>),
 }
 
 impl Handle {
@@ -42,6 +46,31 @@ impl Handle {
         Self { kind, of }
     }
 
+    /// The handle for the same share of several locks.
+    ///
+    /// # Errors
+    /// They cannot be taken together.
+    pub(crate) fn several(
+        client: &Client,
+        kind: Kind,
+        share: Share,
+        names: &[&[u8]],
+    ) -> Result<Self, Error> {
+        let each: Vec<_> = names.iter().map(|name| Self::new(client, kind, share, name)).collect();
+        let lock = client.multi_lock(each.iter().filter_map(Self::member))?;
+        Ok(Self { kind, of: Of::Several(lock, each) })
+    }
+
+    fn member(&self) -> Option<Member> {
+        match &self.of {
+            Of::Whole(lock) => Some(lock.into()),
+            Of::Read(lock) => Some(lock.to_read()),
+            Of::Write(lock) => Some(lock.to_write()),
+            Of::Permits(pool, n) => Some(pool.many(*n)),
+            Of::Several(..) => None,
+        }
+    }
+
     /// The handle for looking at a lock, or for taking it away.
     pub(crate) fn of_kind(client: &Client, kind: Kind, name: &[u8]) -> Self {
         Self::new(client, kind, Share::Whole, name)
@@ -53,7 +82,11 @@ impl Handle {
 
     /// Whether several may hold it.
     pub(crate) fn is_shared(&self) -> bool {
-        !matches!(self.of, Of::Whole(_))
+        match &self.of {
+            Of::Whole(_) => false,
+            Of::Read(_) | Of::Write(_) | Of::Permits(..) => true,
+            Of::Several(_, each) => each.iter().any(Self::is_shared),
+        }
     }
 
     pub(crate) fn lease(self, lease: Duration) -> Self {
@@ -62,6 +95,7 @@ impl Handle {
             Of::Read(lock) => Of::Read(lock.lease(lease)),
             Of::Write(lock) => Of::Write(lock.lease(lease)),
             Of::Permits(pool, n) => Of::Permits(pool.lease(lease), n),
+            Of::Several(lock, each) => Of::Several(lock.lease(lease), each),
         };
         Self { of, ..self }
     }
@@ -72,52 +106,76 @@ impl Handle {
             Of::Read(lock) => Of::Read(lock.owned_by(owner)),
             Of::Write(lock) => Of::Write(lock.owned_by(owner)),
             Of::Permits(pool, n) => Of::Permits(pool.owned_by(owner), n),
+            // Its owners are its own.
+            several @ Of::Several(..) => several,
         };
         Self { of, ..self }
     }
 
-    pub(crate) async fn lock(&self) -> Result<Guard, Error> {
-        match &self.of {
-            Of::Whole(lock) => lock.lock().await,
-            Of::Read(lock) => lock.read().await.map(ReadGuard::into_guard),
-            Of::Write(lock) => lock.write().await.map(WriteGuard::into_guard),
-            Of::Permits(pool, n) => pool.acquire_many(*n).await.map(Permit::into_guard),
-        }
+    pub(crate) async fn lock(&self) -> Result<Held, Error> {
+        let guard = match &self.of {
+            Of::Whole(lock) => lock.lock().await?,
+            Of::Read(lock) => lock.read().await.map(ReadGuard::into_guard)?,
+            Of::Write(lock) => lock.write().await.map(WriteGuard::into_guard)?,
+            Of::Permits(pool, n) => pool.acquire_many(*n).await.map(Permit::into_guard)?,
+            Of::Several(lock, _) => return lock.lock().await.map(Held::Several),
+        };
+        Ok(Held::One(guard))
     }
 
-    pub(crate) async fn try_lock(&self) -> Result<Option<Guard>, Error> {
-        match &self.of {
-            Of::Whole(lock) => lock.try_lock().await,
-            Of::Read(lock) => Ok(lock.try_read().await?.map(ReadGuard::into_guard)),
-            Of::Write(lock) => Ok(lock.try_write().await?.map(WriteGuard::into_guard)),
-            Of::Permits(pool, n) => Ok(pool.try_acquire_many(*n).await?.map(Permit::into_guard)),
-        }
+    pub(crate) async fn try_lock(&self) -> Result<Option<Held>, Error> {
+        let guard = match &self.of {
+            Of::Whole(lock) => lock.try_lock().await?,
+            Of::Read(lock) => lock.try_read().await?.map(ReadGuard::into_guard),
+            Of::Write(lock) => lock.try_write().await?.map(WriteGuard::into_guard),
+            Of::Permits(pool, n) => pool.try_acquire_many(*n).await?.map(Permit::into_guard),
+            Of::Several(lock, _) => return Ok(lock.try_lock().await?.map(Held::Several)),
+        };
+        Ok(guard.map(Held::One))
     }
 
-    pub(crate) async fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard>, Error> {
-        match &self.of {
-            Of::Whole(lock) => lock.try_lock_for(wait).await,
-            Of::Read(lock) => Ok(lock.try_read_for(wait).await?.map(ReadGuard::into_guard)),
-            Of::Write(lock) => Ok(lock.try_write_for(wait).await?.map(WriteGuard::into_guard)),
+    pub(crate) async fn try_lock_for(&self, wait: Duration) -> Result<Option<Held>, Error> {
+        let guard = match &self.of {
+            Of::Whole(lock) => lock.try_lock_for(wait).await?,
+            Of::Read(lock) => lock.try_read_for(wait).await?.map(ReadGuard::into_guard),
+            Of::Write(lock) => lock.try_write_for(wait).await?.map(WriteGuard::into_guard),
             Of::Permits(pool, n) => {
-                Ok(pool.try_acquire_many_for(*n, wait).await?.map(Permit::into_guard))
+                pool.try_acquire_many_for(*n, wait).await?.map(Permit::into_guard)
             }
-        }
+            Of::Several(lock, _) => return Ok(lock.try_lock_for(wait).await?.map(Held::Several)),
+        };
+        Ok(guard.map(Held::One))
     }
 
     pub(crate) async fn inspect(&self) -> Result<LockStatus, Error> {
-        match &self.of {
-            Of::Whole(lock) => lock.inspect().await,
-            Of::Read(lock) | Of::Write(lock) => lock.inspect().await,
-            Of::Permits(pool, _) => pool.inspect().await,
-        }
+        self.inspect_first(usize::MAX).await
     }
 
+    /// Of several locks the first with waiters, else the first that is held.
     pub(crate) async fn inspect_first(&self, waiters: usize) -> Result<LockStatus, Error> {
         match &self.of {
             Of::Whole(lock) => lock.inspect_first(waiters).await,
             Of::Read(lock) | Of::Write(lock) => lock.inspect_first(waiters).await,
             Of::Permits(pool, _) => pool.inspect_first(waiters).await,
+            Of::Several(_, each) => {
+                let mut seen = Vec::new();
+                for one in each {
+                    seen.push(Box::pin(one.inspect_first(waiters)).await?);
+                }
+                let is_waited_for = |status: &LockStatus| status.queue_len > 0;
+                let is_held = |status: &LockStatus| status.holder.is_some();
+                let at = seen.iter().position(is_waited_for);
+                let at = at.or_else(|| seen.iter().position(is_held));
+                Ok(seen.swap_remove(at.unwrap_or(0)))
+            }
+        }
+    }
+
+    /// Each of the locks.
+    pub(crate) fn each(&self) -> &[Self] {
+        match &self.of {
+            Of::Several(_, each) => each,
+            _ => std::slice::from_ref(self),
         }
     }
 
@@ -127,6 +185,13 @@ impl Handle {
             Of::Whole(lock) => lock.force_unlock().await.map(usize::from),
             Of::Read(lock) | Of::Write(lock) => lock.force_unlock().await,
             Of::Permits(pool, _) => pool.force_unlock().await,
+            Of::Several(_, each) => {
+                let mut ended = 0;
+                for one in each {
+                    ended += Box::pin(one.force_unlock()).await?;
+                }
+                Ok(ended)
+            }
         }
     }
 }

@@ -204,6 +204,7 @@ pub(crate) fn kind_word(kind: Option<Kind>) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::locks::held::Held;
 
     async fn seen(client: &Client, name: &str, kind: Option<Kind>) -> Option<Kind> {
         let target = Target { name: Name::new(name.as_bytes()), kind };
@@ -220,7 +221,9 @@ mod tests {
             assert_eq!(seen(&client, &name, None).await, None);
             let guard = match kind {
                 // Of which the permits are not all of it.
-                Kind::Semaphore => client.semaphore(&name, 3).acquire().await?.into_guard(),
+                Kind::Semaphore => {
+                    Held::One(client.semaphore(&name, 3).acquire().await?.into_guard())
+                }
                 kind => Handle::of_kind(&client, kind, name.as_bytes()).lock().await?,
             };
             for before in everything.into_iter().map(Some).chain([None]) {

@@ -2,5 +2,6 @@
 
 pub(crate) mod form;
 pub(crate) mod handle;
+pub(crate) mod held;
 pub(crate) mod look;
 pub(crate) mod text;

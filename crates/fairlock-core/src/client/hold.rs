@@ -267,6 +267,17 @@ impl Hold {
         });
     }
 
+    /// What was renewed until now ends with an explicit lease of so many milliseconds, which begins
+    /// now. The store has to be told.
+    pub fn lease_begins(&mut self, now_ns: u64, ms: u64) {
+        self.input(0, |hold| {
+            let end_ns = Some(now_ns.saturating_add(ns(ms)));
+            hold.lease = Lease { ms, renewed: false, end_ns, ..hold.lease };
+            hold.valid_until_ns = hold.lease.capped(hold.valid_until_ns);
+            hold.whole_lease = false;
+        });
+    }
+
     /// There is a reason to doubt it.
     pub fn suspect(&mut self) {
         self.input(0, Self::doubt);

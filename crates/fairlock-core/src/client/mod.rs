@@ -40,6 +40,7 @@ mod recent;
 mod release;
 mod renewals;
 mod replies;
+mod together;
 mod waiters;
 
 pub use acquisition::Acquisition;
@@ -51,4 +52,5 @@ pub use recent::RecentReleases;
 pub use release::{Outcome, Released};
 pub use renewals::{RENEWALS_MAX, Renewals, SLEEP_MAX, Slot};
 pub use replies::{Acquired, Counted, Mismatch, Refused, Renewed};
+pub use together::{NotTogether, TOGETHER_MAX, Take, Together, order_of};
 pub use waiters::{Granted, Lasts, Left, Message, Queued, Waiters};

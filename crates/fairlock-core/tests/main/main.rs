@@ -27,5 +27,6 @@ mod sim;
 mod simple;
 mod stale;
 mod support;
+mod together;
 mod turns;
 mod waiting;

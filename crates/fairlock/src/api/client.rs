@@ -4,6 +4,8 @@ use crate::api::election::Election;
 use crate::api::latch::Latch;
 use crate::api::listing::Locks;
 use crate::api::lock::Lock;
+use crate::api::member::Member;
+use crate::api::multi_lock::MultiLock;
 use crate::api::owner::Owner;
 use crate::api::rw_lock::RwLock;
 use crate::api::semaphore::Semaphore;
@@ -162,6 +164,40 @@ impl Client {
     /// handle's calls.
     pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
         Election::new(self.session.clone(), name.as_ref())
+    }
+
+    /// Several locks at once, taken without a deadlock, whatever the order in which they are named:
+    /// see [`MultiLock`]. A name is that of a fair lock; [`RwLock::to_read`], [`RwLock::to_write`] and
+    /// [`Semaphore::many`] give members of the other kinds.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// let client = fairlock::Client::connect("memory:").await?;
+    /// let both = client.multi_lock(["account:1", "account:2"])?;
+    /// let guard = both.lock().await?;
+    /// assert!(guard.token("account:1").is_some());
+    /// guard.release().await?;
+    /// let mixed = client.multi_lock([
+    ///     client.rw_lock("catalogue").to_read(),
+    ///     client.semaphore("db", 10).many(2),
+    ///     "invoice:42".into(),
+    /// ])?;
+    /// # mixed.lock().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Misuse`](crate::ErrorKind::Misuse), before anything is asked of the store: no names, more than
+    /// 32, a name that cannot be used, one that is there twice (`x` and `{x}` share a queue, so they
+    /// count as one), a lock without a queue, one with a lease or an owner of its own, or one of
+    /// another client.
+    pub fn multi_lock<M: Into<Member>>(
+        &self,
+        members: impl IntoIterator<Item = M>,
+    ) -> Result<MultiLock, Error> {
+        MultiLock::new(&self.session, members.into_iter().map(Into::into))
     }
 
     /// A new owner, for requests that count as one: see [`Owner`]. Each call creates another one.

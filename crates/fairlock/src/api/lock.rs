@@ -14,7 +14,7 @@ use crate::observe;
 use crate::settings::config::MIN_LEASE;
 use crate::state::signals::TurnReporter;
 use fairlock_core::{
-    Body, Kind, LockName, MAX_LEASE_MS, Op, Share, has_queue, is_share_of, is_shared,
+    Body, ClientId, Kind, LockName, MAX_LEASE_MS, Op, Share, has_queue, is_share_of, is_shared,
 };
 use std::convert::identity;
 use std::future::Future;
@@ -287,7 +287,11 @@ impl Lock {
         }
     }
 
-    async fn acquire(&self, until: Option<Moment>, try_once: bool) -> Result<Option<Guard>, Error> {
+    pub(crate) async fn acquire(
+        &self,
+        until: Option<Moment>,
+        try_once: bool,
+    ) -> Result<Option<Guard>, Error> {
         // A store that answers at once would never let other tasks run. Nothing has been requested
         // yet, so a future that is dropped at this await leaves nothing behind.
         coop::consume_budget().await;
@@ -308,6 +312,44 @@ impl Lock {
         try_once: bool,
         reporter: Option<Arc<TurnReporter>>,
     ) -> Result<Begun, Error> {
+        let wanted = self.wanted(until, try_once, reporter)?;
+        let begun = acquire::begin(self.session.context(), wanted);
+        begun.map_err(|error| self.about(error))
+    }
+
+    /// Requests all of these locks in one step, which takes all or none and does not wait. They have one
+    /// [step](crate::store::Store::step_of). `None` if one of them is not plainly free.
+    pub(crate) async fn acquire_together(locks: &[Self]) -> Result<Option<Vec<Guard>>, Error> {
+        coop::consume_budget().await;
+        let Some(first) = locks.first() else { return Ok(None) };
+        let wanted = locks.iter().map(|lock| lock.wanted(None, true, None));
+        let wanted = wanted.collect::<Result<Vec<_>, _>>()?;
+        let begun = acquire::begin_together(first.session.context(), wanted);
+        let requested = begun.map_err(|error| first.about(error))?;
+        let (mut guards, mut failed) = (Vec::with_capacity(locks.len()), None);
+        for (lock, requested) in locks.iter().zip(requested) {
+            match requested.await {
+                Ok(Ok(held)) => {
+                    let hold = held.and_then(Delivery::accept);
+                    guards.extend(hold.map(|hold| Guard::new(hold, lock.session.clone())));
+                }
+                Ok(Err(error)) => failed = Some(error),
+                Err(_) => failed = Some(lock.about(Error::closed())),
+            }
+        }
+        // Those that were taken all the same are released when they are dropped.
+        match failed {
+            Some(error) => Err(error),
+            None => Ok((guards.len() == locks.len()).then_some(guards)),
+        }
+    }
+
+    fn wanted(
+        &self,
+        until: Option<Moment>,
+        try_once: bool,
+        reporter: Option<Arc<TurnReporter>>,
+    ) -> Result<Request, Error> {
         let context = self.session.context();
         let name = self.name()?.clone();
         context.usable().map_err(|error| self.about(error))?;
@@ -336,14 +378,32 @@ impl Lock {
         }
         wanted.seat =
             self.owner.as_ref().map(|owner| context.owners.seat(&wanted.name, owner.id()));
-        acquire::begin(context, wanted).map_err(|error| self.about(error))
+        Ok(wanted)
+    }
+
+    /// Checks that it can be one of several locks of this client.
+    pub(crate) fn check_member(&self, client: ClientId) -> Result<(), Error> {
+        let message = if self.session.context().client_id != client {
+            "it belongs to another client; all locks of a multi-lock are of the client that makes it"
+        } else if !has_queue(self.kind) {
+            "only locks with a queue can be taken together with others; use `fair_lock`, `rw_lock` or \
+             `semaphore`"
+        } else if self.lease.is_some() || self.max_hold.is_some() || self.owner.is_some() {
+            "a lock of a multi-lock has no lease, longest hold or owner of its own; set the lease of \
+             the multi-lock"
+        } else if is_shared(self.kind) {
+            return self.check_share();
+        } else {
+            return Ok(());
+        };
+        Err(self.about(Error::misuse(message)))
     }
 
     pub(crate) fn name(&self) -> Result<&LockName, Error> {
         self.name.as_ref().map_err(Clone::clone)
     }
 
-    fn check_times(&self) -> Result<(), Error> {
+    pub(crate) fn check_times(&self) -> Result<(), Error> {
         for (what, time) in [("a lease", self.lease), ("a longest hold", self.max_hold)] {
             let Some(time) = time else { continue };
             if time < MIN_LEASE || time > Duration::from_millis(MAX_LEASE_MS) {

@@ -2,6 +2,7 @@
 
 use crate::api::guard::Guard;
 use crate::api::lock::Lock;
+use crate::api::member::Member;
 use crate::api::owner::Owner;
 use crate::api::scoped::{self, Done, Held};
 use crate::api::status::LockStatus;
@@ -75,6 +76,16 @@ impl RwLock {
     #[must_use]
     pub fn owned_by(self, owner: &Owner) -> Self {
         self.each(|lock| lock.owned_by(owner))
+    }
+
+    /// A reader's place among several locks: see [`Client::multi_lock`](crate::Client::multi_lock).
+    pub fn to_read(&self) -> Member {
+        Member::from(&self.reads)
+    }
+
+    /// A writer's place among several locks: see [`Client::multi_lock`](crate::Client::multi_lock).
+    pub fn to_write(&self) -> Member {
+        Member::from(&self.writes)
     }
 
     /// Waits for its turn to read.

@@ -35,6 +35,10 @@ pub struct Done<T> {
 }
 
 impl Held {
+    pub(crate) fn new(guard: &Guard, open: watch::Receiver<()>) -> Self {
+        Self { hold: guard.hold(), open }
+    }
+
     /// The fencing token: larger than every token granted before on this lock.
     pub fn token(&self) -> FencingToken {
         self.hold.token
@@ -117,7 +121,7 @@ where
 {
     let (open, is_open) = watch::channel(());
     let value = {
-        let mut work = pin!(work(Held { hold: guard.hold(), open: is_open }));
+        let mut work = pin!(work(Held::new(&guard, is_open)));
         tokio::select! {
             // A value that is ready matters more than the news of a loss.
             biased;

@@ -2,6 +2,7 @@
 
 use crate::api::guard::Guard;
 use crate::api::lock::Lock;
+use crate::api::member::Member;
 use crate::api::owner::Owner;
 use crate::api::status::LockStatus;
 use crate::base::error::Error;
@@ -96,6 +97,11 @@ impl Semaphore {
     #[must_use]
     pub fn owned_by(self, owner: &Owner) -> Self {
         Self { lock: self.lock.owned_by(owner), ..self }
+    }
+
+    /// `n` permits among several locks: see [`Client::multi_lock`](crate::Client::multi_lock).
+    pub fn many(&self, n: u32) -> Member {
+        Member::from(self.wanting(n))
     }
 
     /// Waits for its turn and takes a permit.

@@ -2,6 +2,7 @@
 
 use super::{Guard, Interrupt, Turn, thread, wait};
 use crate::api::client::Client;
+use crate::api::member::Member;
 use crate::api::owner::Owner;
 use crate::api::scoped::{self, Done, Held};
 use crate::api::status::{Holder, LockStatus};
@@ -180,5 +181,11 @@ impl Lock {
         future: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         wait::until_interrupted(self.interrupt.as_ref(), future).map_err(|error| asked.about(error))
+    }
+}
+
+impl From<Lock> for Member {
+    fn from(lock: Lock) -> Self {
+        lock.inner.into()
     }
 }

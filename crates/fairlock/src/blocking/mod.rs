@@ -57,6 +57,7 @@ mod interrupt;
 mod latch;
 mod listing;
 mod lock;
+mod multi_lock;
 mod rw_lock;
 mod semaphore;
 mod thread;
@@ -69,10 +70,12 @@ pub use interrupt::Interrupt;
 pub use latch::Latch;
 pub use listing::Locks;
 pub use lock::Lock;
+pub use multi_lock::{MultiGuard, MultiLock};
 pub use rw_lock::{ReadGuard, RwLock, WriteGuard};
 pub use semaphore::{Permit, Semaphore};
 pub use turn::Turn;
 
+use crate::api::member::Member;
 use crate::api::owner::Owner;
 use crate::base::error::Error;
 use crate::settings::config::Config;
@@ -144,6 +147,17 @@ impl Client {
     /// The election `name`: see [`election`](crate::Client::election) of the async API.
     pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
         Election::new(self.inner.election(name))
+    }
+
+    /// Several locks at once: see [`multi_lock`](crate::Client::multi_lock) of the async API.
+    ///
+    /// # Errors
+    /// Those of [`multi_lock`](crate::Client::multi_lock) of the async API.
+    pub fn multi_lock<M: Into<Member>>(
+        &self,
+        members: impl IntoIterator<Item = M>,
+    ) -> Result<MultiLock, Error> {
+        self.inner.multi_lock(members).map(MultiLock::new)
     }
 
     /// A new owner, for [`Lock::owned_by`].

@@ -2,6 +2,7 @@
 
 use super::{Guard, Interrupt, Turn, thread, wait};
 use crate::api::client::Client;
+use crate::api::member::Member;
 use crate::api::owner::Owner;
 use crate::api::rw_lock;
 use crate::api::scoped::{self, Done, Held};
@@ -65,6 +66,16 @@ impl RwLock {
     #[must_use]
     pub fn interruptible(self, interrupt: &Interrupt) -> Self {
         Self { interrupt: Some(interrupt.clone()), ..self }
+    }
+
+    /// A reader's place among several locks: see [`RwLock::to_read`](crate::RwLock::to_read).
+    pub fn to_read(&self) -> Member {
+        self.inner.to_read()
+    }
+
+    /// A writer's place among several locks: see [`RwLock::to_write`](crate::RwLock::to_write).
+    pub fn to_write(&self) -> Member {
+        self.inner.to_write()
     }
 
     /// Waits for its turn to read.

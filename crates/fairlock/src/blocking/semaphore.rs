@@ -1,6 +1,7 @@
 //! The semaphore, for threads.
 
 use super::{Guard, Interrupt, wait};
+use crate::api::member::Member;
 use crate::api::owner::Owner;
 use crate::api::semaphore::{self, Usage};
 use crate::api::status::LockStatus;
@@ -64,6 +65,11 @@ impl Semaphore {
     #[must_use]
     pub fn interruptible(self, interrupt: &Interrupt) -> Self {
         Self { interrupt: Some(interrupt.clone()), ..self }
+    }
+
+    /// `n` permits among several locks: see [`Semaphore::many`](crate::Semaphore::many).
+    pub fn many(&self, n: u32) -> Member {
+        self.inner.many(n)
     }
 
     /// Waits for its turn and takes a permit.

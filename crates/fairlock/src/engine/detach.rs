@@ -11,6 +11,7 @@ use crate::store::Confirmed;
 use fairlock_core::Op;
 use fairlock_core::client::Renewed;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Renews the hold until `end`. Without `end`, renews it for its whole lease, or for what is left
 /// until its own end.
@@ -26,6 +27,28 @@ pub(crate) async fn renew_once(
         until = until.min(hold.valid_until());
     }
     context.store.left_behind(&hold.name, hold.token);
+    renew_until(context, hold, end, until).await
+}
+
+/// Has an explicit lease of the hold begin now.
+pub(crate) async fn begin_lease(
+    context: &Arc<Context>,
+    hold: &Arc<Hold>,
+    lease: Duration,
+) -> Result<(), Error> {
+    hold.lease_begins(lease);
+    let until = hold.valid_until().min(context.store_deadline());
+    let renewed = renew_until(context, hold, None, until).await;
+    context.watchdog.plan(hold, hold.valid_until());
+    renewed
+}
+
+async fn renew_until(
+    context: &Arc<Context>,
+    hold: &Arc<Hold>,
+    end: Option<Moment>,
+    until: Moment,
+) -> Result<(), Error> {
     let mut asked_ms = 0;
     let freshen = |op: &mut Op| {
         if let Op::Renew { ttl_ms, .. } = op {

@@ -292,6 +292,12 @@ impl Hold {
         self.input(|known| known.lose(reason));
     }
 
+    /// What was renewed until now ends with an explicit lease, which begins now.
+    pub(crate) fn lease_begins(&self, lease: Duration) {
+        let ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+        self.input(|known| known.lease_begins(Moment::now().nanos(), ms));
+    }
+
     pub(crate) fn suspect(&self) {
         self.input(Known::suspect);
     }

@@ -108,7 +108,17 @@ impl MemoryStore {
         name: &LockName,
         op: &Op,
     ) -> Result<(Answer, Vec<Effect>), CoreError> {
-        let mut state = lock(&self.state);
+        self.apply_in(&mut lock(&self.state), now_us, name, op)
+    }
+
+    #[inline(always)]
+    fn apply_in(
+        &self,
+        state: &mut State,
+        now_us: u64,
+        name: &LockName,
+        op: &Op,
+    ) -> Result<(Answer, Vec<Effect>), CoreError> {
         let deadline = |l: &LockState, known: &mut Option<u64>| {
             // A look serves nobody, so what was due is due still, also where it has found a lease over. And without
             // waiters nothing needs to be done when one ends.
@@ -124,6 +134,33 @@ impl MemoryStore {
             state.move_deadline(name, known, at, &self.sooner);
         }
         Ok((answer, effects))
+    }
+
+    /// Carries out all of these acquisitions, if each of them is granted at once.
+    fn apply_together(&self, asks: &[(LockName, Op)]) -> Option<Vec<Reply>> {
+        let sent = Moment::now();
+        let now_us = self.epoch_us + sent.nanos() / 1_000;
+        let mut state = lock(&self.state);
+        let free = LockState::default();
+        let grants = |(name, op): &(LockName, Op)| {
+            let known = state.model.get(name).unwrap_or(&free);
+            known.would_grant(now_us, op, &self.rules, &Inside)
+        };
+        if !asks.iter().all(grants) {
+            return None;
+        }
+        let mut done = Vec::with_capacity(asks.len());
+        for (name, op) in asks {
+            // The names differ, so that each finds what was looked at above.
+            done.push(self.apply_in(&mut state, now_us, name, op).ok()?);
+        }
+        drop(state);
+        let replies = asks.iter().zip(done).map(|((name, _), (answer, effects))| {
+            observe::answered(name, &answer);
+            self.deliver(name, effects, sent);
+            Reply { sent, answer, clock: None }
+        });
+        Some(replies.collect())
     }
 
     fn page_now(&self, after: Option<&LockName>, limit: usize) -> Page {
@@ -266,6 +303,14 @@ impl Store for MemoryStore {
         Some(self.apply(name, op))
     }
 
+    fn call_together<'a>(
+        &'a self,
+        asks: &'a [(LockName, Op)],
+    ) -> Boxed<'a, Result<Option<Vec<Reply>>, StoreError>> {
+        let result = self.apply_together(asks);
+        Box::pin(async move { Ok(result) })
+    }
+
     fn is_synchronous(&self) -> bool {
         true
     }
@@ -314,6 +359,35 @@ mod tests {
     use fairlock_core::{Acquire, Mode, RequestId};
 
     const START_US: u64 = 1_760_000_000_000_000;
+
+    #[test]
+    fn several_are_taken_together_or_not_at_all() {
+        let store = MemoryStore::new(Rules::default(), Box::new(|_, _| {}));
+        let ask = |lock: &[u8], number: u128| {
+            let acquire = Op::Acquire(Acquire {
+                kind: Kind::Fair,
+                owner: OwnerId::ours(ClientId::from_random(number), 1).unwrap(),
+                request: RequestId::from_random(number),
+                lease_ms: 1_000,
+                mode: Mode::Try,
+                order: None,
+                not_after_ms: u64::MAX,
+                sure: false,
+                shared_owner: false,
+            });
+            (LockName::new(lock).unwrap(), acquire)
+        };
+        let (name, op) = ask(b"b", 1);
+        store.apply(&name, &op).unwrap();
+        assert!(store.apply_together(&[ask(b"a", 2), ask(b"b", 2)]).is_none());
+        let is_held = |name: &LockName| {
+            let state = lock(&store.state);
+            state.model.get(name).is_some_and(|lock| !lock.snapshot().hold.is_empty())
+        };
+        assert!(!is_held(&ask(b"a", 2).0));
+        assert_eq!(store.apply_together(&[ask(b"a", 2), ask(b"c", 2)]).unwrap().len(), 2);
+        assert!(is_held(&ask(b"a", 2).0) && is_held(&ask(b"c", 2).0));
+    }
 
     /// A look right after the end of a lease found the lock free, and the store forgot that somebody was to be
     /// served.

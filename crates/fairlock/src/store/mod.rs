@@ -192,6 +192,21 @@ pub(crate) trait Store: Send + Sync + 'static {
         None
     }
 
+    /// Carries out these acquisitions, which do not wait, in one step if each of them can plainly take
+    /// its lock now, and returns the answers; otherwise does nothing and returns `None`, also if one of
+    /// them would fail. All of them have one [step](Self::step_of). Sent once; dropping the future
+    /// leaves the outcome in doubt.
+    fn call_together<'a>(
+        &'a self,
+        asks: &'a [(LockName, Op)],
+    ) -> Boxed<'a, Result<Option<Vec<Reply>>, StoreError>>;
+
+    /// Locks for which this is the same can be taken in one step.
+    fn step_of(&self, name: &LockName) -> u16 {
+        let _ = name;
+        0
+    }
+
     /// Whether [`call_now`](Self::call_now) is worth trying.
     fn is_synchronous(&self) -> bool {
         false

@@ -128,6 +128,17 @@ impl Store for Port {
         self.is_up().then(|| self.send(name, op))
     }
 
+    fn call_together<'a>(
+        &'a self,
+        asks: &'a [(LockName, Op)],
+    ) -> Boxed<'a, Result<Option<Vec<Reply>>, StoreError>> {
+        // Whatever is refused or fails does so for one lock after the other.
+        match self.is_up() && lock(&self.refusal).is_none() {
+            true => self.inside.memory.call_together(asks),
+            false => Box::pin(async { Ok(None) }),
+        }
+    }
+
     fn is_synchronous(&self) -> bool {
         true
     }

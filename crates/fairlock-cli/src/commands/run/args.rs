@@ -1,6 +1,6 @@
 //! The options of `fairlock run`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
 use clap::builder::TypedValueParser;
@@ -24,6 +24,7 @@ Examples:
   fairlock run --shared index -- ./search.sh     reads: beside others that do, while nobody writes
   fairlock run --kind rw index -- ./update.sh    writes: alone
   fairlock run --permits 3 fetch -- ./fetch.sh   at most 3 at a time
+  fairlock run account-1 account-2 -- ./move.sh  both locks at once, or neither
   fairlock run nightly                           no command: hold the lock until a signal
 ";
 
@@ -45,22 +46,22 @@ const TROUBLE: &str = "When something goes wrong";
 
 #[derive(Args, Debug)]
 #[command(
-    override_usage = "fairlock run [OPTIONS] <NAME> -- <COMMAND>...\n       fairlock run [OPTIONS] <NAME>",
+    override_usage = "fairlock run [OPTIONS] <NAME>... -- <COMMAND>...\n       fairlock run [OPTIONS] <NAME>",
     before_help = EXAMPLES,
     after_help = format!("{}\n\n{}", WITHOUT_COMMAND, exit::HELP),
 )]
 pub(crate) struct Run {
-    /// The lock's name, any bytes.
-    #[arg(
-        value_name = "NAME",
-        required_unless_present = "dashed",
-        default_value = "",
-        hide_default_value = true
-    )]
+    /// The lock's name, any bytes. Several names: all locks at once, of the same kind and share, and no deadlock with
+    /// others, whatever the order.
+    #[arg(value_name = "NAME", required_unless_present = "dashed", num_args = 1..)]
+    pub(super) names: Vec<OsString>,
+
+    /// The names, as messages show them.
+    #[arg(skip)]
     pub(super) name: OsString,
 
     /// The lock's name, where it begins with `-`: --name=-x.
-    #[arg(id = "dashed", long = "name", value_name = "NAME", conflicts_with = "name")]
+    #[arg(id = "dashed", long = "name", value_name = "NAME", conflicts_with = "names")]
     pub(super) dashed: Option<OsString>,
 
     /// The command and its arguments. Without one the lock is held until a signal.
@@ -156,11 +157,10 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Moves the name into `name`, whichever way it was given.
+    /// Moves the name into `names`, whichever way it was given.
     pub(crate) fn named(mut self) -> Self {
-        if let Some(name) = self.dashed.take() {
-            self.name = name;
-        }
+        self.names.extend(self.dashed.take());
+        self.name = self.names.join(OsStr::new(", "));
         self
     }
 }

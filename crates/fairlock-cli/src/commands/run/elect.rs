@@ -1,17 +1,17 @@
 //! `fairlock elect`: a run that campaigns, announces a value while its command runs, and campaigns again after a loss.
 
 use std::ffi::OsString;
-use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use clap::ValueHint;
-use fairlock::{Client, Election, Error, Guard, Term};
+use fairlock::{Client, Election, Error};
 
 use super::args::{OnLost, Run};
 use crate::base::duration;
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
+use crate::locks::held::Held;
 use crate::settings::options::Store;
 
 /// The text before two spaces is also the example in error messages.
@@ -112,6 +112,7 @@ impl Elect {
             )));
         }
         Ok(Run {
+            names: vec![self.name.clone()],
             name: self.name,
             dashed: None,
             command: self.command,
@@ -144,36 +145,13 @@ pub(super) fn goes_on(args: &Run) -> bool {
     args.elect.as_ref().is_some_and(|elect| !elect.once)
 }
 
-/// What a run has while its command runs.
-#[derive(Debug)]
-pub(super) enum Tenure {
-    Held(Guard),
-    Leads(Term),
-}
-
-impl Tenure {
-    /// Announces the candidate's value, if the run is one of a candidate.
-    pub(super) async fn begin(client: &Client, args: &Run, guard: Guard) -> Result<Self, Error> {
-        let Some(elect) = &args.elect else { return Ok(Self::Held(guard)) };
-        let election = client.election(args.name.as_bytes());
-        election.lead(guard, elect.value.as_bytes()).await.map(Self::Leads)
-    }
-
-    pub(super) fn into_guard(self) -> Guard {
-        match self {
-            Self::Held(guard) => guard,
-            Self::Leads(term) => term.into_guard(),
+/// Announces the candidate's value, if the run is one of a candidate.
+pub(super) async fn begin(client: &Client, args: &Run, guard: Held) -> Result<Held, Error> {
+    match (&args.elect, guard) {
+        (Some(elect), Held::One(guard)) => {
+            let election = client.election(args.name.as_bytes());
+            election.lead(guard, elect.value.as_bytes()).await.map(Held::Leads)
         }
-    }
-}
-
-impl Deref for Tenure {
-    type Target = Guard;
-
-    fn deref(&self) -> &Guard {
-        match self {
-            Self::Held(guard) => guard,
-            Self::Leads(term) => term,
-        }
+        (_, guard) => Ok(guard),
     }
 }

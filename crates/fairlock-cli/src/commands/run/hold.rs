@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
-use fairlock::{Client, Guard, GuardState};
+use fairlock::{Client, GuardState};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::time;
@@ -16,6 +16,7 @@ use crate::base::exit::{Code, Failure};
 use crate::base::message;
 use crate::base::output;
 use crate::locks::form;
+use crate::locks::held::Held;
 use crate::process::signal::Signals;
 
 /// Longest time between two looks at the guard: timers stand still while the machine sleeps, leases do not.
@@ -26,7 +27,7 @@ const TICK: Duration = Duration::from_millis(500);
 pub(super) async fn hold(
     client: &Client,
     args: &Run,
-    guard: Guard,
+    guard: Held,
     signals: &mut Signals,
 ) -> Failure {
     let name = message::printable(&args.name);
@@ -63,7 +64,9 @@ pub(super) async fn hold(
     }
 }
 
-fn line(args: &Run, guard: &Guard) -> Value {
+fn line(args: &Run, guard: &Held) -> Value {
+    // Several names need a command.
+    let guard = guard.guards()[0];
     json!({
         "schema": 1,
         "event": "acquired",

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use fairlock::{Guard, LostReason};
+use fairlock::LostReason;
 
 use super::args::Run;
 use crate::base::duration;
 use crate::base::exit::Failure;
 use crate::base::message;
+use crate::locks::held::Held;
 
 /// Why the command must end now, as the end of a sentence about the lock.
-pub(super) fn why(guard: &Guard, args: &Run) -> String {
+pub(super) fn why(guard: &Held, args: &Run) -> String {
     match guard.lost_reason() {
         Some(reason) => format!("the lock was lost: {}", because(reason, args.lease)),
         None => {

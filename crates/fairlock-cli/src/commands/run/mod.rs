@@ -20,7 +20,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use fairlock::{Client, ErrorKind, Guard, GuardState};
+use fairlock::{Client, ErrorKind, GuardState};
 use rustix::process::Signal;
 use tokio::time;
 
@@ -31,6 +31,7 @@ use crate::base::message;
 use crate::base::url;
 use crate::base::usage;
 use crate::locks::handle::Handle;
+use crate::locks::held::Held;
 use crate::process::child::{Change, Child};
 use crate::process::escaped::OWNERS_VAR;
 use crate::process::signal::Signals;
@@ -38,11 +39,14 @@ use crate::process::terminal::Terminal;
 use crate::settings::secrets;
 use crate::store::{self, Store};
 use args::{OnLost, Run};
-use elect::Tenure;
 use nested::Outer;
 use plan::{Plan, Step};
 use release::{Outcome, in_doubt, release};
 use wait::Wait;
+
+/// The name and the token of the lock, for the command; of several locks each, numbered from 1.
+const NAME_VAR: &str = "FAIRLOCK_NAME";
+const TOKEN_VAR: &str = "FAIRLOCK_TOKEN";
 
 /// Between two looks whether the lock has its whole lease.
 const WHOLE_LEASE_PAUSE: Duration = Duration::from_millis(10);
@@ -53,6 +57,13 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
         // For example because a variable that should contain the command is empty.
         let advice = usage::advice(Some("run"), args::EXAMPLES);
         return Err(Failure::usage(format!("no COMMAND follows `--`; {advice}")));
+    }
+    if args.command.is_empty() && args.names.len() > 1 {
+        // Mostly a command without the `--` before it.
+        let advice = usage::advice(Some("run"), args::EXAMPLES);
+        let second = message::printable(&args.names[1]);
+        let reason = "several names need a command; a command stands behind `--`";
+        return Err(Failure::usage(format!("{second}: {reason}; {advice}")));
     }
     let (kind, share) = share::of(&args)?;
     let mut store = Store::resolve(&args.store)?.of_several_processes()?;
@@ -87,8 +98,15 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
         signal = signals.recv() => return Err(Failure::signal(signal)),
         client = store.connect(args.quiet) => client?,
     };
-    let lock = Handle::new(&client, kind, share, args.name.as_bytes());
-    let result = run_with(&client, lock, &args, began, &hidden, &mut signals).await;
+    let names: Vec<_> = args.names.iter().map(|name| name.as_bytes()).collect();
+    let lock = match names[..] {
+        [name] => Ok(Handle::new(&client, kind, share, name)),
+        _ => Handle::several(&client, kind, share, &names),
+    };
+    let result = match lock {
+        Ok(lock) => run_with(&client, lock, &args, began, &hidden, &mut signals).await,
+        Err(error) => Err(error.into()),
+    };
     // In any case a leave or a release that is still under way gets its time.
     store::shutdown(client).await;
     result
@@ -110,7 +128,7 @@ async fn run_with(
     tokio::select! {
         biased;
         signal = signals.recv() => return Err(Failure::signal(signal)),
-        refused = outer.refuse(&lock, &args.name, args.wait) => refused?,
+        refused = outer.refuse_each(&lock, args) => refused?,
     }
     let mut wait = Wait::new(&lock, client.id(), args, began);
     loop {
@@ -124,13 +142,13 @@ async fn run_with(
         if args.command.is_empty() {
             return Err(hold::hold(client, args, guard, signals).await);
         }
-        let tenure = tokio::select! {
+        let begun = tokio::select! {
             biased;
             signal = signals.recv() => return Err(Failure::signal(signal)),
-            tenure = Tenure::begin(client, args, guard) => tenure,
+            begun = elect::begin(client, args, guard) => begun,
         };
-        let guard = match tenure {
-            Ok(tenure) => tenure,
+        let guard = match begun {
+            Ok(guard) => guard,
             // Lost before it was announced: nothing ran.
             Err(error) if error.kind() == ErrorKind::Lost && elect::goes_on(args) => continue,
             Err(error) => return Err(error.into()),
@@ -144,7 +162,7 @@ async fn run_with(
             Ok(child) => child,
             Err(failure) => {
                 // Nothing ran, and the user needs to know why.
-                release(guard.into_guard()).await;
+                release(guard).await;
                 return Err(failure);
             }
         };
@@ -154,18 +172,18 @@ async fn run_with(
         let first = plan.step(clock::now(), state, guard.remaining());
         if state == GuardState::Lost || !matches!(first, Step::Wait(_)) {
             child.abandon();
-            wait.again(guard.into_guard()).await?;
+            wait.again(guard).await?;
             continue;
         }
         if let Err(failure) = install(signals.add_job_control()) {
             child.abandon();
-            release(guard.into_guard()).await;
+            release(guard).await;
             return Err(failure);
         }
         child.begin((!hands_off).then(|| clock::now() + guard.remaining()));
         let ended = supervise(&mut child, args, &guard, &mut plan, signals).await;
         let was_ended = ended.why.is_some() && plan.kill_at().is_some();
-        let result = finish(client, args, (guard.into_guard(), granted), child, &plan, ended).await;
+        let result = finish(client, args, (guard, granted), child, &plan, ended).await;
         match result {
             Err(failure) if was_ended && elect::goes_on(args) => drop(failure.report()),
             result => return result,
@@ -186,7 +204,7 @@ struct Ended {
 async fn finish(
     client: &Client,
     args: &Run,
-    (guard, began): (Guard, Duration),
+    (guard, began): (Held, Duration),
     mut child: Child,
     plan: &Plan,
     Ended { code, why, went_on }: Ended,
@@ -234,10 +252,12 @@ async fn finish(
     }
 }
 
-fn tell_acquired(args: &Run, guard: &Guard) {
+fn tell_acquired(args: &Run, guard: &Held) {
     if args.verbose {
         let name = message::printable(&args.name);
-        message::report(&format!("{name}: acquired, token {}", guard.token()));
+        let tokens: Vec<_> = guard.guards().iter().map(|guard| guard.token().to_string()).collect();
+        let word = if tokens.len() == 1 { "token" } else { "tokens" };
+        message::report(&format!("{name}: acquired, {word} {}", tokens.join(", ")));
     }
 }
 
@@ -257,14 +277,33 @@ async fn start(
     args: &Run,
     hidden: &[String],
     outer: &Outer,
-    guard: &Guard,
+    guard: &Held,
 ) -> Result<Child, Failure> {
-    let owner = OsString::from(guard.owner().to_string());
-    let owners = outer.with(guard.owner());
-    let token = OsString::from(guard.token().to_string());
-    let vars: [(&str, &OsStr); 3] =
-        [("FAIRLOCK_NAME", &args.name), ("FAIRLOCK_TOKEN", &token), (OWNERS_VAR, &owners)];
-    let hidden = secrets::child_environment(hidden);
+    let guards = guard.guards();
+    // By it the command is found; all of them are listed.
+    let owner = OsString::from(guards[0].owner().to_string());
+    let owners = outer.with(guards.iter().map(|guard| guard.owner()));
+    let tokens: Vec<_> =
+        guards.iter().map(|guard| OsString::from(guard.token().to_string())).collect();
+    let mut vars: Vec<(String, &OsStr)> = vec![(OWNERS_VAR.to_owned(), &owners)];
+    let mut hidden = secrets::child_environment(hidden);
+    match (&args.names[..], &tokens[..]) {
+        ([name], [token]) => {
+            vars.push((NAME_VAR.to_owned(), name));
+            vars.push((TOKEN_VAR.to_owned(), token));
+        }
+        // No one of them is the lock's: a script for one lock must not take the first for it, nor those of a run around
+        // this one.
+        _ => hidden.extend([(NAME_VAR, None), (TOKEN_VAR, None)]),
+    }
+    if args.names.len() > 1 {
+        for (n, (name, token)) in args.names.iter().zip(&tokens).enumerate() {
+            vars.push((format!("{NAME_VAR}_{}", n + 1), name));
+            vars.push((format!("{TOKEN_VAR}_{}", n + 1), token));
+        }
+    }
+    let vars: Vec<(&str, &OsStr)> =
+        vars.iter().map(|(name, value)| (name.as_str(), *value)).collect();
     Child::prepare(&args.command, &owner, &hidden, &vars).await.map_err(|error| {
         let reason = format!("the command cannot be started: {error}");
         Failure::new(Code::NOT_EXECUTABLE, reason)
@@ -275,7 +314,7 @@ async fn start(
 async fn supervise(
     child: &mut Child,
     args: &Run,
-    guard: &Guard,
+    guard: &Held,
     plan: &mut Plan,
     signals: &mut Signals,
 ) -> Ended {
@@ -329,7 +368,7 @@ fn obey(step: Step, child: &Child) -> Option<Duration> {
 }
 
 /// Passes a signal on to the command's group.
-fn forward(signal: Signal, child: &Child, terminal: &mut Terminal, guard: &Guard, plan: &mut Plan) {
+fn forward(signal: Signal, child: &Child, terminal: &mut Terminal, guard: &Held, plan: &mut Plan) {
     if signal != Signal::CONT {
         if signal == Signal::TSTP {
             terminal.asked_to_stop();

@@ -11,6 +11,7 @@ use std::time::Duration;
 use fairlock::{Holder, OwnerId};
 use tokio::time;
 
+use super::args::Run;
 use crate::base::exit::Failure;
 use crate::base::message;
 use crate::locks::handle::Handle;
@@ -44,10 +45,18 @@ impl Outer {
         Self(owners)
     }
 
-    /// The value for a command of ours, whose innermost owner is `owner`.
-    pub(super) fn with(&self, owner: &OwnerId) -> OsString {
-        let all = self.0.iter().chain([owner]).map(ToString::to_string);
+    /// The value for a command of ours, whose innermost owners are `owners`.
+    pub(super) fn with<'a>(&'a self, owners: impl IntoIterator<Item = &'a OwnerId>) -> OsString {
+        let all = self.0.iter().chain(owners).map(ToString::to_string);
         all.collect::<Vec<_>>().join(" ").into()
+    }
+
+    /// As [`refuse`](Self::refuse), for each of the locks.
+    pub(super) async fn refuse_each(&self, lock: &Handle, args: &Run) -> Result<(), Failure> {
+        for (lock, name) in lock.each().iter().zip(&args.names) {
+            self.refuse(lock, name, args.wait).await?;
+        }
+        Ok(())
     }
 
     /// Refuses to wait for a lock whose holder waits for this very process. This asks the store instead of comparing
@@ -55,7 +64,7 @@ impl Outer {
     ///
     /// A share may fit beside the outer one. But a writer, or a wide request, that comes in between waits for the outer run,
     /// and the inner one waits behind it. Beyond 1 000 holders the outer run may not be among those that a look lists.
-    pub(super) async fn refuse(
+    async fn refuse(
         &self,
         lock: &Handle,
         name: &OsStr,
@@ -112,7 +121,7 @@ mod tests {
             (&both, TWO, both.clone() + " "),
             ("\u{1b}[2J x:y  ", ONE, ONE.to_owned() + " "),
         ] {
-            let value = parse(all, innermost).with(&three);
+            let value = parse(all, innermost).with([&three]);
             assert_eq!(value.to_str(), Some(format!("{before}{three}").as_str()), "{all:?}");
         }
         assert!(Outer::parse(None, None).0.is_empty());

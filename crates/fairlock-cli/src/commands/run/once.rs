@@ -7,7 +7,7 @@
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
-use fairlock::{Client, Guard, Share};
+use fairlock::{Client, Share};
 
 use super::args::Run;
 use super::release::{Outcome, leave};
@@ -15,6 +15,7 @@ use crate::base::clock;
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
 use crate::locks::handle::Handle;
+use crate::locks::held::Held;
 
 /// A shorter rest of the time is ignored: the store accepts none.
 const REST_MIN: Duration = Duration::from_millis(100);
@@ -43,6 +44,9 @@ pub(super) fn settle(
         let name = message::printable(&args.name);
         Failure::usage(format!("{name}: under {by} {what}, so {option} means nothing; {remedy}"))
     };
+    if args.names.len() > 1 {
+        return Err(wrong("one lock tells whether a run is due", "a second name"));
+    }
     match share {
         Share::Read => return Err(wrong("one run at a time starts", "--shared")),
         Share::Permits { .. } => return Err(wrong("one run at a time starts", "--permits")),
@@ -74,14 +78,14 @@ pub(super) fn skipped(args: &Run, holder: Option<String>) -> Failure {
 /// guard. `began`: when it was acquired, by [`clock::now`].
 pub(super) async fn keep(
     args: &Run,
-    guard: Guard,
+    guard: Held,
     code: Code,
     began: Duration,
-) -> Result<Outcome, Guard> {
+) -> Result<Outcome, Held> {
     let counts = args.once_per.filter(|_| code == Code::OK);
     let rest = counts.map(|time| time.saturating_sub(clock::now() - began));
-    match rest {
-        Some(rest) if rest >= REST_MIN => Ok(leave(guard, rest).await),
-        _ => Err(guard),
+    match (rest, guard) {
+        (Some(rest), Held::One(guard)) if rest >= REST_MIN => Ok(leave(guard, rest).await),
+        (_, guard) => Err(guard),
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use fairlock::{Check, Client, ErrorKind, Guard, Release};
 use tokio::time;
 
+use crate::locks::held::Held;
+
 /// How long past the lock's deadline a release waits for its answer.
 const SLACK: Duration = Duration::from_secs(1);
 
@@ -22,7 +24,7 @@ pub(super) enum Outcome {
 }
 
 /// Releases the lock, and waits no longer than useful: past its deadline the lock becomes free by itself.
-pub(super) async fn release(guard: Guard) -> Outcome {
+pub(super) async fn release(guard: Held) -> Outcome {
     let limit = guard.remaining() + SLACK;
     match time::timeout(limit, guard.release()).await {
         Ok(Ok(Release::Lost)) => Outcome::Lost,

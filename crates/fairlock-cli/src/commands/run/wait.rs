@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock::{ClientId, ErrorKind, Guard};
+use fairlock::{ClientId, ErrorKind};
 use tokio::time;
 
 use super::args::Run;
@@ -15,6 +15,7 @@ use crate::base::duration;
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
 use crate::locks::handle::Handle;
+use crate::locks::held::Held;
 use crate::process::signal::Signals;
 
 /// How often a lock under a fixed lease may be over before the command begins, until the lease counts as too short. A
@@ -32,7 +33,7 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The outcome of one attempt.
 enum Got {
-    Lock(Guard),
+    Lock(Held),
     /// The lock is held, and the time is over.
     Nothing,
     /// The lock was granted, and over before this process could use it.
@@ -58,7 +59,7 @@ impl<'a> Wait<'a> {
 
     /// Acquires the lock, or returns why not. A signal, like every other early end, drops the wait, which
     /// leaves the queue.
-    pub(super) async fn acquire(&mut self, signals: &mut Signals) -> Result<Guard, Failure> {
+    pub(super) async fn acquire(&mut self, signals: &mut Signals) -> Result<Held, Failure> {
         loop {
             let got = tokio::select! {
                 // Signals first: a lock that arrives together with one must not start the command.
@@ -78,7 +79,7 @@ impl<'a> Wait<'a> {
     }
 
     /// Gives back a lock that was over before the command began, so that it can be waited for again.
-    pub(super) async fn again(&mut self, guard: Guard) -> Result<(), Failure> {
+    pub(super) async fn again(&mut self, guard: Held) -> Result<(), Failure> {
         drop(release(guard).await);
         self.count_over()
     }

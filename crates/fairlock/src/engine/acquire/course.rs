@@ -37,6 +37,10 @@ pub(super) struct Asking {
 }
 
 impl Asking {
+    pub(super) fn new(context: &Arc<Context>, wanted: Request) -> Self {
+        Self { context: Arc::clone(context), wanted, is_gone: AtomicBool::new(false) }
+    }
+
     /// Resolves when nobody waits for the result any more. Whoever says so polls it next.
     pub(super) async fn gone(&self) {
         poll_fn(|_| if self.is_gone() { Poll::Ready(()) } else { Poll::Pending }).await;
@@ -73,7 +77,7 @@ pub(crate) fn begin(context: &Arc<Context>, wanted: Request) -> Result<Begun, Er
     };
     context.background()?;
     let (caller, requested) = oneshot::channel();
-    let asking = Asking { context: Arc::clone(context), wanted, is_gone: AtomicBool::new(false) };
+    let asking = Asking::new(context, wanted);
     let in_flight = InFlightCleanup::new(&context.in_flight);
     // Boxed: otherwise it is copied for each layer around it.
     context.spawn(Box::pin(ask(asking, first, caller, in_flight)));
@@ -100,7 +104,7 @@ fn at_once(context: &Context, wanted: &Request, machine: &mut Acquiring<Error>) 
 }
 
 /// How an acquisition goes on.
-enum First {
+pub(super) enum First {
     Asks(Box<Course>),
     Owned(Arc<Seat>),
 }
@@ -131,7 +135,7 @@ async fn run(asking: &Asking, first: First) -> Answered {
 /// Asks on the client's thread, which goes on whether or not the caller polls, until there is a
 /// result, or nothing is left of it after the caller has gone.
 #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep its arguments twice")]
-fn ask(
+pub(super) fn ask(
     asking: Asking,
     first: First,
     mut caller: oneshot::Sender<Answered>,

@@ -41,6 +41,8 @@ pub(super) struct Course {
     /// It was told that its caller has gone, and that the client was shut down.
     knows_gone: bool,
     knows_closed: bool,
+    /// The answer to its first copy, which is sent together with those of others.
+    first: Option<oneshot::Receiver<Result<Reply, StoreError>>>,
 }
 
 impl Course {
@@ -55,7 +57,17 @@ impl Course {
             line: None,
             knows_gone: false,
             knows_closed: false,
+            first: None,
         })
+    }
+
+    /// The same, whose first copy is sent, and answered, by somebody else.
+    pub(super) fn answered_by(
+        mut self: Box<Self>,
+        first: oneshot::Receiver<Result<Reply, StoreError>>,
+    ) -> Box<Self> {
+        self.first = Some(first);
+        self
     }
 }
 
@@ -71,6 +83,7 @@ pub(super) struct Driver<'a> {
 enum Doing {
     Nothing,
     Call(Op),
+    Together(oneshot::Receiver<Result<Reply, StoreError>>),
     Pause(Duration),
     Rest(Duration),
     Connection(Moment),
@@ -217,11 +230,14 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn begin(&self, work: Work) -> Doing {
+    fn begin(&mut self, work: Work) -> Doing {
         let Asking { context, wanted, .. } = self.asking;
         let between = |least: Duration, most: Duration| least + jitter(most.saturating_sub(least));
         match work {
             Work::Send { .. } => {
+                if let Some(first) = self.course.first.take() {
+                    return Doing::Together(first);
+                }
                 if let Some(seat) = &wanted.seat {
                     seat.asks();
                 }
@@ -393,6 +409,10 @@ async fn work(asking: &Asking, doing: &mut Doing, queue: Option<Arc<PlainQueue>>
     let name = &wanted.name;
     match doing {
         Doing::Call(op) => Done::Reply(send::call(context, name, op).await),
+        Doing::Together(answer) => Done::Reply(answer.await.unwrap_or_else(|_| {
+            let message = "whoever sent the request has ended".to_owned();
+            Err(StoreError::unavailable(message, true))
+        })),
         Doing::Pause(pause) => {
             tokio::time::sleep(*pause).await;
             Done::Rested

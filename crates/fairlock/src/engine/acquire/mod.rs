@@ -8,7 +8,9 @@ mod drive;
 mod errors;
 mod owned;
 mod request;
+mod together;
 
 pub(crate) use course::{Answered, Begun, Requested, begin};
 pub(crate) use delivery::Delivery;
 pub(crate) use request::Request;
+pub(crate) use together::begin_together;

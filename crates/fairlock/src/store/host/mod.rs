@@ -51,6 +51,7 @@ mod place;
 mod rows;
 mod schema;
 mod store;
+mod together;
 mod turns;
 mod users;
 mod views;

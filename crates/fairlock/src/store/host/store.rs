@@ -337,6 +337,21 @@ impl Inner {
         Ok(Done { answer, effects, moved: untold })
     }
 
+    /// Takes all of these locks, if nobody holds or waits for any of them.
+    fn take_together(&self, asks: &[(LockName, Op)]) -> Result<Option<Vec<Reply>>, StoreError> {
+        let sent = Moment::now();
+        let names = asks.iter().map(|(name, _)| name);
+        let worlds: Vec<_> =
+            names.map(|name| Kernel::new(&self.folder, self.client, name)).collect();
+        let done = self.file()?.apply_together(asks, &self.rules, &worlds);
+        worlds.into_iter().for_each(|world| self.bury(world));
+        let Some(done) = done? else { return Ok(None) };
+        let replies = asks.iter().zip(done).map(|((name, _), (answer, effects))| {
+            self.deliver(name, sent, Done { answer, effects, moved: Vec::new() })
+        });
+        Ok(Some(replies.collect()))
+    }
+
     /// After an operation that left dead waiters for the next call: removes them, too, so that
     /// nobody waits behind them for a heartbeat.
     fn go_on(
@@ -587,6 +602,14 @@ impl Store for HostStore {
 
     fn call_now(&self, name: &LockName, op: &Op) -> Option<Result<Reply, StoreError>> {
         self.0.at_once(name, op.bare())
+    }
+
+    fn call_together<'a>(
+        &'a self,
+        asks: &'a [(LockName, Op)],
+    ) -> Boxed<'a, Result<Option<Vec<Reply>>, StoreError>> {
+        let asks = asks.to_vec();
+        self.patiently(move |inner| inner.take_together(&asks))
     }
 
     fn is_synchronous(&self) -> bool {

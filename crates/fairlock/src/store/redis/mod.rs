@@ -54,6 +54,7 @@ mod tapped;
 mod tests;
 #[cfg(feature = "tls")]
 mod tls;
+mod together;
 mod walk;
 mod wire;
 
@@ -77,6 +78,7 @@ use sight::Sight;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
+use together::Together;
 use tokio::sync::Notify;
 use wire::{Cmd, Value};
 
@@ -297,6 +299,26 @@ impl Store for RedisStore {
         match &self.to {
             To::One(one) => Box::pin(one.call(name, op)),
             To::Cluster(routes) => Box::pin(routes.call(name, op)),
+        }
+    }
+
+    fn call_together<'a>(
+        &'a self,
+        asks: &'a [(LockName, Op)],
+    ) -> Boxed<'a, Result<Option<Vec<Reply>>, StoreError>> {
+        match &self.to {
+            To::One(one) => {
+                let together = Together { rules: &one.rules, publishing: Publishing::Whole, asks };
+                Box::pin(together.send(&one.link, None))
+            }
+            To::Cluster(routes) => Box::pin(routes.call_together(asks)),
+        }
+    }
+
+    fn step_of(&self, name: &LockName) -> u16 {
+        match &self.to {
+            To::One(_) => 0,
+            To::Cluster(_) => slots::slot(name.as_bytes()),
         }
     }
 

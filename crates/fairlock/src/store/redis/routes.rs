@@ -13,6 +13,7 @@ use super::raw::Group;
 use super::record::{self, Record};
 use super::shards::Shards;
 use super::slots::slot;
+use super::together::Together;
 use super::walk::Walk;
 use super::wire::{self, CallError, Cmd, Value};
 use super::{link, mapper, scan};
@@ -235,6 +236,21 @@ impl Routes {
         // Nodes that only named others have carried out nothing.
         let message = format!("the nodes of the Cluster do not agree on who serves slot {slot}");
         Err(StoreError::unavailable(message, false))
+    }
+
+    /// Takes all of these locks, which are in one slot, or none. It does not follow a slot that moves.
+    pub(crate) async fn call_together(
+        &self,
+        asks: &[(LockName, Op)],
+    ) -> Result<Option<Vec<Reply>>, StoreError> {
+        let Some((name, _)) = asks.first() else { return Ok(None) };
+        let Some(node) =
+            slot_or_refusal(name).ok().and_then(|slot| self.cluster.node_of(slot).ok())
+        else {
+            return Ok(None);
+        };
+        let together = Together { rules: &self.rules, publishing: self.publishing()?, asks };
+        together.send(&node.link, Some(Arc::clone(&node.clock))).await
     }
 
     pub(crate) fn is_replicated(&self) -> bool {

@@ -37,6 +37,15 @@ macro_rules! slices {
     (@$way:ident if $name:ident { $($body:tt)* } $($rest:tt)*) => {
         concat!("if ", stringify!($name), " then\n", slices!(@$way $($body)*), "end\n", slices!(@$way $($rest)*))
     };
+    // One of several locks: what finds out whether it is free, and then what takes it. Returned only if it is free, so
+    // that none is taken before all were found free. The arguments hide those of the script.
+    (@$way:ident member $name:ident { $($free:ident)* } { $($take:tt)* } $($rest:tt)*) => {
+        concat!(
+            "local function ", stringify!($name), "(KEYS, ARGV)\n", slices!(@$way $($free)*),
+            "if not taking then return end\nreturn function()\n", slices!(@$way $($take)*), "end\nend\n",
+            slices!(@$way $($rest)*)
+        )
+    };
     (@$way:ident fn $name:ident($($argument:ident)?) { $($body:tt)* } $($rest:tt)*) => {
         concat!(
             "local function ", stringify!($name), "(", $(stringify!($argument),)? ")\n",
@@ -59,7 +68,7 @@ macro_rules! script {
             long_way: $long_way,
         }
     }};
-    // What is no operation on a lock, and so has none of the prelude's keys.
+    // What is no operation on one lock, and so has not the prelude's keys.
     (alone $($slices:tt)*) => {
         script!(@ slices!(@short $($slices)*), slices!(@long $($slices)*))
     };
@@ -98,6 +107,13 @@ static RELEASE: Script = script!(
     rare { RULES change release }
 );
 static RENEW: Script = script!(hash settings renew_held heir rare { RULES change renew });
+
+static MULTI_TRY: Script = script!(
+    alone member fair { head token hash ask acquire_free } { TAKE }
+    member shared { head token settings share_keys share_kept ask share_ask share_free }
+    { mint if minting { write_token } share_take }
+    multi_try
+);
 
 static SIMPLE_ACQUIRE: Script = script!(
     simple_free if taking { mint write_token simple_take granted } simple ask simple_acquire
@@ -254,6 +270,7 @@ pub(crate) fn named(name: &str, long_way: bool) -> &'static str {
         "latch_set" => &LATCH_SET,
         "leader" => &LEADER,
         "leave" => &LEAVE,
+        "multi_try" => &MULTI_TRY,
         "nudge" => &NUDGE,
         "place" => &PLACE,
         "plain_acquire" => &PLAIN_ACQUIRE,
@@ -317,6 +334,35 @@ pub(crate) fn call(by: By, rules: &Rules, publishing: Publishing, name: &LockNam
     }
     add_settings(&mut cmd, rules, publishing, name);
     own_arguments(&mut cmd, rules, op);
+    cmd
+}
+
+/// The call that takes all of these locks, which are in one slot, or none.
+pub(crate) fn call_together(
+    by: By,
+    rules: &Rules,
+    publishing: Publishing,
+    asks: &[(LockName, Op)],
+) -> Cmd {
+    let (command, script) = match by {
+        By::Hash => ("EVALSHA", MULTI_TRY.sha.as_str()),
+        _ => ("EVAL", MULTI_TRY.text),
+    };
+    let names: usize = asks.iter().map(|(name, _)| (8 + 1) * name.as_bytes().len()).sum();
+    let mut cmd = Cmd::with_capacity(OTHER_BYTES * asks.len() + script.len() + names);
+    cmd.arg(command).arg(script).arg(8 * asks.len());
+    for (name, op) in asks {
+        keys(name, op).into_iter().take(8).for_each(|key| _ = cmd.arg(&key[..]));
+    }
+    if let Some((name, _)) = asks.first() {
+        add_settings(&mut cmd, rules, publishing, name);
+    }
+    for (_, op) in asks {
+        own_arguments(&mut cmd, rules, op);
+        if matches!(op, Op::Acquire(_)) {
+            cmd.arg("-");
+        }
+    }
     cmd
 }
 

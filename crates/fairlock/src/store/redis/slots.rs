@@ -2,33 +2,10 @@
 
 use super::wire::Value;
 use fairlock_core::LockName;
+pub(crate) use fairlock_core::{SLOTS, slot, slot_tag as tag};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-
-/// How many slots a Cluster has.
-pub(crate) const SLOTS: usize = 16_384;
-
-/// The part of a key that determines its slot: the text in its first braces, if there is any,
-/// otherwise the whole key.
-pub(crate) fn tag(key: &[u8]) -> &[u8] {
-    let in_braces = key.iter().position(|byte| *byte == b'{').and_then(|open| {
-        let rest = &key[open + 1..];
-        let length = rest.iter().position(|byte| *byte == b'}')?;
-        (length > 0).then(|| &rest[..length])
-    });
-    in_braces.unwrap_or(key)
-}
-
-/// The slot of a key: CRC16 (XMODEM) of its tag.
-pub(crate) fn slot(key: &[u8]) -> u16 {
-    let crc = tag(key).iter().fold(0_u16, |crc, byte| {
-        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
-            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
-        })
-    });
-    crc % SLOTS as u16
-}
 
 /// The slot of a lock, if all its keys are in one. Redisson's rule for keys overlooks three kinds
 /// of names: `a}b`, `a{b` and `{}x`.

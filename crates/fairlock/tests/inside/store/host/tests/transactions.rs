@@ -34,6 +34,29 @@ fn what_one_does_the_other_sees() {
     );
 }
 
+/// Several locks are taken in one transaction, or none of them is touched.
+#[test]
+fn several_are_taken_together_or_not_at_all() {
+    let fixture = Fixture::new();
+    let mut file = fixture.open();
+    let token = take(&mut file, "b", 1);
+    let asks = ["a", "b", "c"].map(|lock| (name(lock), acquire(2, Mode::Try)));
+    let worlds = [Everybody, Everybody, Everybody];
+    let before = row(&file, "b");
+    assert!(file.apply_together(&asks, &Rules::default(), &worlds).unwrap().is_none());
+    assert_eq!(row(&file, "b"), before);
+    for lock in ["a", "c"] {
+        assert_eq!(state(&mut file, lock), Snapshot::default(), "{lock}");
+    }
+    assert_eq!(body(&mut file, "b", &release(1, token)), Body::Released);
+    let done = file.apply_together(&asks, &Rules::default(), &worlds).unwrap().unwrap();
+    assert_eq!(done.len(), 3);
+    let mut other = fixture.open();
+    for lock in ["a", "b", "c"] {
+        assert!(state(&mut other, lock).hold.contains_key(&owner(2)), "{lock}");
+    }
+}
+
 /// A heartbeat with nothing to do leaves the row as it is, sees what others wrote meanwhile, and
 /// learns of its grant.
 #[test]

@@ -190,6 +190,11 @@ impl Fixture {
         reply::answer(value.clone()).map_err(|error| format!("{error}: {value:?}"))
     }
 
+    /// Sends a command of the store's.
+    pub(super) fn send(&mut self, cmd: &Cmd) -> Result<wire::Value, CallError> {
+        self.link.call(cmd)
+    }
+
     fn query(&mut self, by: By, rules: &Rules, op: &Op) -> Result<wire::Value, CallError> {
         self.link.call(&call(by, rules, Publishing::Whole, &self.name, op))
     }

@@ -16,6 +16,7 @@
 //! - `costs`: how many commands each path of a script calls, compared with the recorded figures;
 //! - `vectors`: the golden vectors of `testing/vectors`, the scripts alone;
 //! - `latches`: the same for latches;
+//! - `together`: several locks in one call against one call for each;
 //! - `shares`: the same for read-write locks and semaphores, which have scripts of their own.
 //!
 //! The other modules are shared: `fixture` (a server and its connections), `dump` (keys to a
@@ -46,5 +47,6 @@ mod shrink;
 mod silences;
 mod small_states;
 mod step;
+mod together;
 mod vectors;
 mod wrong_type;

@@ -1,0 +1,70 @@
+//! What a run holds: one lock of any kind, several, or an election's.
+
+use std::time::Duration;
+
+use fairlock::{Error, Guard, GuardState, LostReason, MultiGuard, Release, Term};
+
+/// The guard of a run.
+#[derive(Debug)]
+pub(crate) enum Held {
+    One(Guard),
+    Several(MultiGuard),
+    /// One whose holder announces something.
+    Leads(Term),
+}
+
+impl Held {
+    /// The guards of the locks, in the order in which these were named.
+    pub(crate) fn guards(&self) -> Vec<&Guard> {
+        match self {
+            Self::One(guard) => vec![guard],
+            Self::Leads(term) => vec![term],
+            Self::Several(guards) => guards.guards().collect(),
+        }
+    }
+
+    pub(crate) fn state(&self) -> GuardState {
+        match self {
+            Self::One(guard) => guard.state(),
+            Self::Leads(term) => term.state(),
+            Self::Several(guards) => guards.state(),
+        }
+    }
+
+    pub(crate) async fn state_changed(&self, from: GuardState) -> GuardState {
+        match self {
+            Self::One(guard) => guard.state_changed(from).await,
+            Self::Leads(term) => term.state_changed(from).await,
+            Self::Several(guards) => guards.state_changed(from).await,
+        }
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        match self {
+            Self::One(guard) => guard.remaining(),
+            Self::Leads(term) => term.remaining(),
+            Self::Several(guards) => guards.remaining(),
+        }
+    }
+
+    /// The shortest of them: all have the same but for the limits of their time.
+    pub(crate) fn lease(&self) -> Duration {
+        self.guards().iter().map(|guard| guard.lease()).min().unwrap_or_default()
+    }
+
+    pub(crate) fn lost_reason(&self) -> Option<LostReason> {
+        match self {
+            Self::One(guard) => guard.lost_reason(),
+            Self::Leads(term) => term.lost_reason(),
+            Self::Several(guards) => guards.lost_reason(),
+        }
+    }
+
+    pub(crate) async fn release(self) -> Result<Release, Error> {
+        match self {
+            Self::One(guard) => guard.release().await,
+            Self::Leads(term) => term.resign().await,
+            Self::Several(guards) => guards.release().await,
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Several locks at once.
+
+use crate::api::guard::Guard;
+use crate::api::lock::Lock;
+use crate::api::member::Member;
+use crate::api::multi_guard::{self, MultiGuard, MultiHeld};
+use crate::api::scoped::Done;
+use crate::api::session::Session;
+use crate::base::clock::Moment;
+use crate::base::error::{Error, ErrorKind};
+use crate::engine::detach;
+use crate::state::standing::GuardState;
+use fairlock_core::LockName;
+use fairlock_core::client::{NotTogether, TOGETHER_MAX, Take, Together, order_of};
+use std::convert::identity;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Several locks that are taken together: [`Client::multi_lock`](crate::Client::multi_lock).
+///
+/// If all of them are free, one call takes them, on a Cluster one for each slot. Otherwise each is
+/// waited for in its own line, in an order that follows from the names alone, while those before it
+/// are held and renewed. So programs that name the same locks in different orders cannot deadlock.
+/// Nobody sees the guard before all are held; if one is lost meanwhile, all are given back and it
+/// begins again.
+///
+/// The members are ordinary locks, which others may take alone or together with further ones.
+/// A program that holds a lock and then takes a multi-lock can deadlock with another that does the
+/// same in a different order, as with any locks. A multi-lock is not reentrant: its owners are its
+/// own, and a program that holds one of its locks waits for itself.
+///
+/// While it waits for one, it keeps others waiting for those that it holds already. That costs more
+/// the more locks there are and the busier they are.
+#[derive(Clone, Debug)]
+pub struct MultiLock {
+    session: Session,
+    /// In the order in which they are taken.
+    members: Vec<Lock>,
+    /// Where the one is that was named first, second, ...
+    named: Vec<usize>,
+    lease: Option<Duration>,
+}
+
+impl MultiLock {
+    pub(crate) fn new(
+        session: &Session,
+        members: impl Iterator<Item = Member>,
+    ) -> Result<Self, Error> {
+        let client = session.context().client_id;
+        // One more than there may be is refused; an endless iterator must not be collected.
+        let locks = members.take(TOGETHER_MAX + 1).map(|member| member.lock(session));
+        let locks: Vec<Lock> = locks.collect();
+        let names = locks.iter().map(|lock| lock.name().cloned()).collect::<Result<Vec<_>, _>>()?;
+        let order = order_of(&names).map_err(refused)?;
+        locks.iter().try_for_each(|lock| lock.check_member(client))?;
+        let mut named = vec![0; order.len()];
+        for (place, which) in order.iter().enumerate() {
+            named[*which] = place;
+        }
+        let members = order.iter().map(|which| locks[*which].clone()).collect();
+        Ok(Self { session: session.clone(), members, named, lease: None })
+    }
+
+    /// The same locks with an explicit lease: the guard ends with it and is never renewed. It begins
+    /// when the last lock has come; until then those that are held are renewed.
+    ///
+    /// A lease below 100 ms or above ten years is an error of the next call.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// The names of the locks, in the order in which they were given.
+    pub fn names(&self) -> impl Iterator<Item = &LockName> {
+        self.named.iter().filter_map(|place| self.members[*place].name().ok())
+    }
+
+    /// Waits for all of them.
+    ///
+    /// # Errors
+    /// Those of [`Lock::lock`], about the lock that could not be taken. The others are given back.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the place in the line, and gives back what was taken. Nothing is
+    /// left behind.
+    ///
+    /// A future that was polled once and is kept still holds what it has, and others wait for that:
+    /// drop it when it is not wanted any more.
+    pub async fn lock(&self) -> Result<MultiGuard, Error> {
+        match self.take(None, true).await? {
+            Some(guard) => Ok(guard),
+            // The wait had no deadline, so only the end of the client can have ended it.
+            None => Err(Error::closed()),
+        }
+    }
+
+    /// Takes all of them if all are free and nobody waits for any; otherwise takes none.
+    ///
+    /// # Errors
+    /// Those of [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// Same as [`lock`](Self::lock).
+    pub async fn try_lock(&self) -> Result<Option<MultiGuard>, Error> {
+        self.take(None, false).await
+    }
+
+    /// Waits for all of them for at most `wait` in total; zero is [`try_lock`](Self::try_lock).
+    ///
+    /// Returns `None` if they were not granted in time. By then everything has been given back; as with
+    /// [`Lock::try_lock_for`], that adds to `wait`.
+    ///
+    /// # Errors
+    /// Those of [`Lock::try_lock_for`].
+    ///
+    /// # Cancel safety
+    /// Same as [`lock`](Self::lock).
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>, Error> {
+        if wait.is_zero() {
+            return self.try_lock().await;
+        }
+        self.take(Some(Moment::now().plus(wait)), true).await
+    }
+
+    /// Waits for all of them and runs `work` under them: see [`Lock::with`]. The closure's future is
+    /// dropped as soon as one of the locks is lost.
+    ///
+    /// # Errors
+    /// Those of [`lock`](Self::lock), and [`Lost`](crate::ErrorKind::Lost) if a lock was lost before the
+    /// closure had a value: it was cancelled.
+    ///
+    /// # Panics
+    /// If the closure does; the locks are released in the background.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the closure's future first, then releases the locks in the
+    /// background, or gives up as [`lock`](Self::lock).
+    pub async fn with<T, F, Fut>(&self, work: F) -> Result<Done<T>, Error>
+    where
+        F: FnOnce(MultiHeld) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        multi_guard::run(self.lock().await?, work).await
+    }
+
+    async fn take(&self, until: Option<Moment>, waits: bool) -> Result<Option<MultiGuard>, Error> {
+        let context = self.session.context();
+        context.usable()?;
+        if let (Some(lease), Some(first)) = (self.lease, self.members.first()) {
+            first.clone().lease(lease).check_times()?;
+        }
+        let groups = self.members.iter().map(|member| Ok(context.store.step_of(member.name()?)));
+        let groups = groups.collect::<Result<Vec<_>, Error>>()?;
+        let mut course = Together::new(&groups, waits);
+        let (mut held, mut has_lease) = (Vec::with_capacity(self.members.len()), false);
+        loop {
+            let is_lost = match course.next() {
+                Take::Group(group) => {
+                    let taken = self.take_group(&self.members[group], until).await?;
+                    has_lease = taken.as_ref().is_some_and(|taken| taken.len() == groups.len());
+                    course.group(taken.is_some());
+                    held.extend(taken.into_iter().flatten());
+                    false
+                }
+                Take::One(one) => {
+                    let taken = self.take_one(&self.members[one], until, waits, &held).await?;
+                    if let Some(taken) = &taken {
+                        course.one(taken.is_some());
+                    }
+                    let is_lost = taken.is_none();
+                    held.extend(taken.flatten());
+                    is_lost
+                }
+                Take::Held => {
+                    let has_begun = has_lease || self.begin_lease(&held).await?;
+                    if has_begun && held.iter().all(|guard| guard.state() != GuardState::Lost) {
+                        return Ok(Some(MultiGuard::new(held, self.named.clone())));
+                    }
+                    true
+                }
+                Take::Nothing => {
+                    give_back(held).await;
+                    return Ok(None);
+                }
+            };
+            if is_lost {
+                give_back(std::mem::take(&mut held)).await;
+                if until.is_some_and(|until| until.left().is_zero()) {
+                    return Ok(None);
+                }
+                course.again();
+            }
+        }
+    }
+
+    /// Takes these in one step, or none of them. At the end of the time it is left to single requests
+    /// to find out whether the store is silent.
+    async fn take_group(
+        &self,
+        group: &[Lock],
+        until: Option<Moment>,
+    ) -> Result<Option<Vec<Guard>>, Error> {
+        let taken = match self.lease {
+            // All begin at once.
+            Some(lease) if group.len() == self.members.len() => {
+                let leased: Vec<_> = group.iter().map(|lock| lock.clone().lease(lease)).collect();
+                self.in_time(until, Lock::acquire_together(&leased)).await
+            }
+            _ => self.in_time(until, Lock::acquire_together(group)).await,
+        };
+        taken.unwrap_or(Ok(None))
+    }
+
+    async fn in_time<T>(&self, until: Option<Moment>, work: impl Future<Output = T>) -> Option<T> {
+        let Some(until) = until else { return Some(work.await) };
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = self.session.sleep(until.left()) => None,
+        }
+    }
+
+    /// Takes one while the others are held. `None` if one of these is lost meanwhile.
+    async fn take_one(
+        &self,
+        lock: &Lock,
+        until: Option<Moment>,
+        waits: bool,
+        held: &[Guard],
+    ) -> Result<Option<Option<Guard>>, Error> {
+        tokio::select! {
+            biased;
+            taken = lock.acquire(until, !waits) => taken.map(Some),
+            () = multi_guard::any_lost(held.iter().map(Guard::lost)) => Ok(None),
+        }
+    }
+
+    /// Has the explicit lease begin, if there is one. Returns false if one is lost.
+    async fn begin_lease(&self, held: &[Guard]) -> Result<bool, Error> {
+        let Some(lease) = self.lease else { return Ok(true) };
+        let begun = held.iter().map(|guard| {
+            let (context, hold) = (Arc::clone(self.session.context()), guard.hold());
+            let begins = async move { detach::begin_lease(&context, &hold, lease).await };
+            self.session.on_background(begins)
+        });
+        for begun in multi_guard::all(begun).await {
+            match begun.and_then(identity) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::Lost => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
+
+async fn give_back(held: Vec<Guard>) {
+    // Whatever cannot be released now ends with its lease.
+    multi_guard::all(held.into_iter().map(Guard::release)).await;
+}
+
+fn refused(why: NotTogether) -> Error {
+    match why {
+        NotTogether::None => Error::misuse("a multi-lock needs at least one lock"),
+        NotTogether::TooMany(_) => Error::misuse(format!(
+            "a multi-lock has at most {TOGETHER_MAX} locks; take one for the whole instead"
+        )),
+        NotTogether::OneQueue(first, second) if first == second => {
+            Error::misuse("the same lock is named twice").on(&first)
+        }
+        NotTogether::OneQueue(first, second) => {
+            let message =
+                format!("it shares the queue of {second}, so both cannot be taken together");
+            Error::misuse(message).on(&first)
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Several locks at once, for threads.
+
+use super::{Interrupt, wait};
+use crate::api::multi_guard::{self, MultiHeld};
+use crate::api::scoped::Done;
+use crate::base::error::Error;
+use crate::base::lost_reason::LostReason;
+use crate::state::outcome::Release;
+use crate::state::standing::GuardState;
+use fairlock_core::{LockName, Token as FencingToken};
+use std::fmt;
+use std::time::Duration;
+
+/// Several locks that are taken together: see [`MultiLock`](crate::MultiLock) of the async API.
+///
+/// Unlike single locks, they are not the thread's: a thread that holds one of them waits for itself.
+///
+/// ```
+/// # fn main() -> Result<(), fairlock::Error> {
+/// let client = fairlock::blocking::Client::connect("memory:")?;
+/// let both = client.multi_lock(["account:1", "account:2"])?;
+/// let guard = both.lock()?;
+/// assert!(both.try_lock()?.is_none());
+/// guard.release()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct MultiLock {
+    inner: crate::MultiLock,
+    interrupt: Option<Interrupt>,
+}
+
+impl MultiLock {
+    pub(super) fn new(inner: crate::MultiLock) -> Self {
+        Self { inner, interrupt: None }
+    }
+
+    /// The same locks with an explicit lease: see [`MultiLock::lease`](crate::MultiLock::lease).
+    #[must_use]
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { inner: self.inner.lease(lease), ..self }
+    }
+
+    /// The same locks, with waits that `interrupt` can end.
+    #[must_use]
+    pub fn interruptible(self, interrupt: &Interrupt) -> Self {
+        Self { interrupt: Some(interrupt.clone()), ..self }
+    }
+
+    /// The names of the locks, in the order in which they were given.
+    pub fn names(&self) -> impl Iterator<Item = &LockName> {
+        self.inner.names()
+    }
+
+    /// Waits for all of them.
+    ///
+    /// # Errors
+    /// Those of [`MultiLock::lock`](crate::MultiLock::lock) of the async API,
+    /// [`Interrupted`](crate::ErrorKind::Interrupted), and [`Misuse`](crate::ErrorKind::Misuse) on a
+    /// runtime's thread.
+    pub fn lock(&self) -> Result<MultiGuard, Error> {
+        self.wait(self.inner.lock()).map(MultiGuard)
+    }
+
+    /// Takes all of them if all are free and nobody waits for any; otherwise takes none.
+    ///
+    /// # Errors
+    /// Those of [`lock`](Self::lock).
+    pub fn try_lock(&self) -> Result<Option<MultiGuard>, Error> {
+        Ok(self.wait(self.inner.try_lock())?.map(MultiGuard))
+    }
+
+    /// Waits for all of them for at most `wait` in total: see
+    /// [`MultiLock::try_lock_for`](crate::MultiLock::try_lock_for).
+    ///
+    /// # Errors
+    /// Those of [`lock`](Self::lock).
+    pub fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>, Error> {
+        Ok(self.wait(self.inner.try_lock_for(wait))?.map(MultiGuard))
+    }
+
+    /// Waits for all of them and runs `work` under them: see [`Lock::with`](super::Lock::with).
+    ///
+    /// # Errors
+    /// Those of [`lock`](Self::lock), and [`Lost`](crate::ErrorKind::Lost).
+    ///
+    /// # Panics
+    /// If the closure does; the locks are released in the background.
+    pub fn with<T>(&self, work: impl FnOnce(MultiHeld) -> T) -> Result<Done<T>, Error> {
+        let guard = self.lock()?.0;
+        // Not interruptible: the value matters more.
+        wait::until_ready(multi_guard::run(guard, |held| async move { work(held) }))
+    }
+
+    fn wait<T>(&self, future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        wait::until_interrupted(self.interrupt.as_ref(), future)
+    }
+}
+
+/// Several locks, until they are released or dropped, or one of them is lost: see
+/// [`MultiGuard`](crate::MultiGuard) of the async API.
+#[must_use = "the locks are released as soon as the guard is dropped"]
+pub struct MultiGuard(crate::MultiGuard);
+
+impl MultiGuard {
+    /// The fencing token of the lock of this name: see [`MultiGuard::token`](crate::MultiGuard::token).
+    pub fn token(&self, name: impl AsRef<[u8]>) -> Option<FencingToken> {
+        self.0.token(name)
+    }
+
+    /// The worst state of them.
+    pub fn state(&self) -> GuardState {
+        self.0.state()
+    }
+
+    /// How long all of them are valid without another renewal.
+    pub fn remaining(&self) -> Duration {
+        self.0.remaining()
+    }
+
+    /// Why one of them was lost, if one was.
+    pub fn lost_reason(&self) -> Option<LostReason> {
+        self.0.lost_reason()
+    }
+
+    /// Waits until the worst state differs from `from`, and returns it.
+    ///
+    /// # Errors
+    /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
+    pub fn state_changed(&self, from: GuardState) -> Result<GuardState, Error> {
+        wait::until_ready(async { Ok(self.0.state_changed(from).await) })
+    }
+
+    /// Checks that none of them is lost.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::ErrorKind::Lost), about the first that is.
+    pub fn ensure_valid(&self) -> Result<(), Error> {
+        self.0.ensure_valid()
+    }
+
+    /// Releases all of them at once, and returns the worst outcome.
+    ///
+    /// # Errors
+    /// Those of [`MultiGuard::release`](crate::MultiGuard::release) of the async API, and
+    /// [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
+    pub fn release(self) -> Result<Release, Error> {
+        wait::until_ready(self.0.release())
+    }
+}
+
+impl fmt::Debug for MultiGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,80 @@
+//! Several locks in one step. Each is an acquisition of its own that does not wait, with its own owner
+//! and request, whose first copies are sent in one call that takes all or none. Whatever comes of the
+//! call, each goes on by itself: with replicas that have to confirm the grant, with further copies if
+//! the reply was lost, or as one whose caller has gone.
+
+use super::course::{Asking, First, Requested, ask};
+use super::drive::Course;
+use super::request::Request;
+use crate::base::clock::Moment;
+use crate::base::error::Error;
+use crate::engine::context::Context;
+use crate::state::in_flight::InFlightCleanup;
+use crate::store::{Reply, StoreError};
+use fairlock_core::client::acquiring::{Acquiring, Wanted};
+use fairlock_core::{Answer, Body, LockName, Op};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+type Answers = Vec<oneshot::Sender<Result<Reply, StoreError>>>;
+
+/// Begins to ask for all of these, which have one [step](crate::store::Store::step_of).
+pub(crate) fn begin_together(
+    context: &Arc<Context>,
+    wanted: Vec<Request>,
+) -> Result<Vec<Requested>, Error> {
+    context.background()?;
+    let mut begun = Vec::with_capacity(wanted.len());
+    for wanted in &wanted {
+        let (owner, request) = (context.new_owner()?, context.new_request()?);
+        // It asks on the client's thread, on every store.
+        let is = Wanted { at_once: false, ..wanted.wanted(context) };
+        begun.push(Acquiring::<Error>::new(is, owner, request));
+    }
+    let timeout_ms = context.config.store_timeout.as_millis() as u64;
+    let (mut asks, mut answers, mut all) = (Vec::new(), Vec::new(), Vec::new());
+    for (wanted, mut machine) in wanted.into_iter().zip(begun) {
+        let not_after_ms = context.ms_at(&wanted.name, Moment::now()) + timeout_ms;
+        // It stands in no queue, so it does not matter whether messages reach it.
+        asks.push((wanted.name.clone(), machine.asks(false, not_after_ms)));
+        let (answer, first) = oneshot::channel();
+        answers.push(answer);
+        let step = machine.start(wanted.at(context));
+        let course = Course::new(machine, step).answered_by(first);
+        let (caller, requested) = oneshot::channel();
+        let in_flight = InFlightCleanup::new(&context.in_flight);
+        let asking = Asking::new(context, wanted);
+        context.spawn(Box::pin(ask(asking, First::Asks(course), caller, in_flight)));
+        all.push(requested);
+    }
+    // Behind the tasks above, which have noted by then that their copies are under way.
+    let owned = Arc::clone(context);
+    context.spawn(async move { send(&owned, &asks, answers).await });
+    Ok(all)
+}
+
+async fn send(context: &Arc<Context>, asks: &[(LockName, Op)], answers: Answers) {
+    let sent = Moment::now();
+    let result = context.store.call_together(asks).await;
+    match result {
+        Ok(Some(replies)) => {
+            for (((name, op), reply), answer) in asks.iter().zip(replies).zip(answers) {
+                context.note_reply(name, op, &reply);
+                // Whoever has gone has taken its request back.
+                let _ = answer.send(Ok(reply));
+            }
+        }
+        Ok(None) => {
+            let body = Body::Busy { ttl_ms: None };
+            let none = Answer { now_ms: 0, more: false, removed: 0, other_limit: false, body };
+            for answer in answers {
+                let _ = answer.send(Ok(Reply { sent, answer: none.clone(), clock: None }));
+            }
+        }
+        Err(failure) => {
+            for answer in answers {
+                let _ = answer.send(Err(failure.clone()));
+            }
+        }
+    }
+}

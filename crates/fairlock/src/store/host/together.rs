@@ -1,0 +1,52 @@
+//! Several locks in one transaction: all of them, or none.
+
+use super::fault;
+use super::file::HostFile;
+use crate::store::StoreError;
+use fairlock_core::{Answer, Body, Effect, LockName, Op, Rules, World};
+
+/// What came of one of them.
+pub(super) type Granted = (Answer, Vec<Effect>);
+
+impl HostFile {
+    /// Carries out all of these acquisitions in one transaction, if nobody waits for any of the locks and
+    /// each of them is granted at once; otherwise changes nothing.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub(super) fn apply_together(
+        &mut self,
+        asks: &[(LockName, Op)],
+        rules: &Rules,
+        worlds: &[impl World],
+    ) -> Result<Option<Vec<Granted>>, StoreError> {
+        let done = self.transaction(|file| {
+            let now_us = file.now_us();
+            let mut granted = Vec::with_capacity(asks.len());
+            for ((name, op), world) in asks.iter().zip(worlds) {
+                let mut lock = file.load(name)?;
+                if lock.state.line().next().is_some() {
+                    // It may have to be told, which is left to single operations.
+                    return Ok(None);
+                }
+                let done = lock.state.apply(now_us, op, rules, world);
+                let done = done.map_err(|error| fault::of_core(&file.path, name, &error))?;
+                if !matches!(done.0.body, Body::Granted { .. }) {
+                    return Ok(None);
+                }
+                granted.push((done, lock));
+            }
+            let stored = asks
+                .iter()
+                .zip(granted)
+                .map(|((name, _), (done, lock))| Ok((done, file.store(name, now_us, lock)?)));
+            stored.collect::<Result<Vec<_>, StoreError>>().map(Some)
+        })?;
+        let Some(done) = done else { return Ok(None) };
+        let kept = asks.iter().zip(done).map(|((name, _), (done, cached))| {
+            self.keep(name, cached);
+            done
+        });
+        Ok(Some(kept.collect()))
+    }
+}
