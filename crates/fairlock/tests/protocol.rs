@@ -32,7 +32,7 @@ fn scripts() -> BTreeMap<String, String> {
 const ALONE: [&str; 4] = ["client", "record", "replicated", "rights"];
 
 /// Slices of several scripts, and the common cases of one.
-const SLICES: [&str; 62] = [
+const SLICES: [&str; 67] = [
     "head",
     "token",
     "hash",
@@ -80,6 +80,7 @@ const SLICES: [&str; 62] = [
     "share_readers",
     "share_grant",
     "share_handed",
+    "share_to_readers",
     "share_facts",
     "share_holds",
     "share_line",
