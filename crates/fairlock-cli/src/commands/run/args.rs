@@ -141,7 +141,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N", default_value_t = Code::LOST, value_parser = exit_code(), help_heading = TROUBLE)]
     pub(super) lost_exit_code: Code,
 
-    /// Time between TERM and KILL when the command must end; at most a third of the lease.
+    /// Time between TERM and KILL when the command must end; at most a third of the lease,
+    /// and of what a hand-over gives at first.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s", requires = "command", help_heading = TROUBLE)]
     pub(super) grace: Duration,
 
