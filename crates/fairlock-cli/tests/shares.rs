@@ -168,6 +168,16 @@ fn no_more_permits_than_the_limit() {
         assert!(text.iter().any(|line| line == warning), "{text:?}");
         let row = scene.shown(&["list"]).pop().expect("a row");
         assert!(row.contains("3 of 3-5 permits, ") && row.ends_with(", and 2 others"), "{row}");
+        // A limit that only a waiter names is shown to all, and bounds nothing yet.
+        let waits = scene.waits(&["--permits", "9", "--take", "9"], "waits", 1);
+        assert_eq!(scene.shown(&["status", "x"])[0], text[0]);
+        assert!(scene.shown(&["list"]).pop().expect("a row").contains("3 of 3-5 permits, "));
+        let listed = finish(scene.ours(&["list", "--json"])).stdout;
+        for seen in [scene.status(), serde_json::from_str(&listed).expect("one lock")] {
+            assert_eq!(seen["limits"], serde_json::json!([3, 9]));
+        }
+        waits.signal(Signal::TERM);
+        waits.wait().expect(143, "");
         for (label, running) in [("one", one), ("next", next), ("other", other)] {
             scene.ends(label, running);
         }

@@ -59,8 +59,8 @@ With --json, one object on one line:
              at most 1000, of others one
   holding    how many hold it
   used       permits of a semaphore that are in use, else 0
-  limits     the smallest and the largest limit that those who hold or want permits name,
-             [NUMBER, NUMBER], or null; they should be equal
+  limits     the smallest and the largest limit that the listed holders and waiters name who
+             hold or want permits, [NUMBER, NUMBER], or null; they should be equal
   ttl_ms     milliseconds until the hold of holder runs out unless renewed, or null
   token      fencing token of the present or the last hold, or null
   queue      the first 1000 waiters in order: [{\"place\": 1 for the next, \"owner\": ID, \"ours\": BOOL,
