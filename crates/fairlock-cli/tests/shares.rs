@@ -424,7 +424,14 @@ fn kinds_that_meet_are_reported() {
     }
     scene.ends("a", reader);
     let outcome = finish(scene.ours(&["status", "x"]));
-    outcome.expect(0, "x: waited for as a fair lock and as a semaphore: use one kind for a name");
+    let all = "x: waited for as a fair lock and as a semaphore: use one kind for a name";
+    outcome.expect(0, all);
+    let shown = |args: &[&str]| {
+        let outcome = finish(scene.ours(args));
+        outcome.expect(0, all);
+        outcome.stdout
+    };
+    assert_eq!(shown(&["list", "x"]), shown(&["list"]));
 }
 
 /// Whatever waits for a lock that is free at the moment is shown, though the look begins with another kind.

@@ -38,7 +38,8 @@ On a server:
   take about 3 % of one core of the server. Found are locks that fairlock granted in the last
   day, and every lock with a queue. Not found are locks that only Redisson's RLock, RReadWriteLock,
   its RFairLock without waiters, or other programs' simple locks have used; name them to see them.
-  A name that somebody waits for as another kind than it is used for is reported on stderr.
+  A name that somebody waits for as another kind than it is used for is reported on stderr; one
+  that is named here, as by `fairlock status`, while nobody holds it.
 
 With --json, one object on one line for each lock, as it is found:
   schema, name, name_hex, kind, at_ms, held, done, holder, holders, holding, used, limits, ttl_ms,
@@ -174,6 +175,13 @@ async fn show(
             let also = entry.kind.filter(|_| !entry.held);
             let lines: Vec<_> = also.into_iter().chain(entry.beside.iter().copied()).collect();
             message::report(&look::kinds_meet(&target.name, held, &lines));
+        }
+        let mut looked = looked;
+        if let Ok(seen) = &mut looked
+            && found.is_empty()
+            && filter.kind.is_none()
+        {
+            look::look_at_lines(client, seen, WAITERS_LOOKED_AT).await;
         }
         let flow = match looked {
             Ok(seen) if filter.passes(&seen) => printer.lock(seen)?,
