@@ -4,10 +4,12 @@ use std::fs;
 use std::net::TcpListener;
 use std::time::Duration;
 
+use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 use rustix::process::{Signal, kill_process};
+use serde_json::Value;
 
 use crate::fixture::{
     Running, eventually, fairlock, finish, guardian, hold_until, is_alive, pid, run_script,
@@ -253,4 +255,49 @@ fn a_key_of_another_type() {
     outcome.expect(64, "fairlock: ");
     assert_eq!(outcome.stdout, "");
     assert_eq!(client.call(&["GET", "x"]).text(), "precious");
+}
+
+/// What a hand-over gives lasts for 6 s at most, which counts from the waiter's last heartbeat. A connection that was lost
+/// for milliseconds right after it ended the command at its start, because the grace was most of those seconds.
+#[test]
+fn a_connection_that_is_lost_at_the_hand_over_and_returns_ends_nothing() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let kinds: [&[&str]; 4] =
+        [&[], &["--shared"], &["--kind", "rw"], &["--permits", "2", "--take", "2"]];
+    for (at, kind) in kinds.into_iter().enumerate() {
+        let (proxy, dir) = (Proxy::start(server.addr()), TempDir::new());
+        let (go, name) = (dir.path().join("go"), format!("x{at}"));
+        let before = if kind == ["--shared"] { &["--kind", "rw"] } else { kind };
+        let mut before =
+            Running::start(fairlock([&["run", "--url", &server.url(), &name], before].concat()));
+        before.line();
+        let status = || -> Value {
+            let seen = finish(fairlock(["status", "--json", "--url", &server.url(), &name]));
+            seen.expect(0, "");
+            serde_json::from_str(&seen.stdout).expect("JSON")
+        };
+        // A third of the lease: more than a hand-over gives.
+        let options = [kind, &["--grace", "10s"]].concat();
+        let script = format!("{}; echo finished", hold_until(&go));
+        let mut running = Running::start(run_script(&proxy.url(), &options, &name, &script));
+        eventually("it waits", || status()["queue_len"] == 1);
+        // The grant comes as a message; what would make its lease whole does not arrive.
+        proxy.hold_requests(true);
+        before.signal(Signal::TERM);
+        before.wait().expect(143, "");
+        assert_eq!(running.line(), "holding", "{kind:?}");
+        proxy.refuse(true);
+        proxy.cut_all();
+        // So that the loss is noticed.
+        proxy.wait_until(|counts| counts.connections_refused > 1);
+        proxy.refuse(false);
+        eventually("its lease is whole, or it was ended", || {
+            let left = status()["holder"]["ttl_ms"].as_u64();
+            left.is_none_or(|left| left > 15_000)
+        });
+        fs::write(&go, "").unwrap();
+        let outcome = running.wait();
+        outcome.expect(0, "");
+        assert_eq!(outcome.stdout, "finished\n", "{kind:?}");
+    }
 }

@@ -168,6 +168,16 @@ fn no_more_permits_than_the_limit() {
         assert!(text.iter().any(|line| line == warning), "{text:?}");
         let row = scene.shown(&["list"]).pop().expect("a row");
         assert!(row.contains("3 of 3-5 permits, ") && row.ends_with(", and 2 others"), "{row}");
+        // A limit that only a waiter names is shown to all, and bounds nothing yet.
+        let waits = scene.waits(&["--permits", "9", "--take", "9"], "waits", 1);
+        assert_eq!(scene.shown(&["status", "x"])[0], text[0]);
+        assert!(scene.shown(&["list"]).pop().expect("a row").contains("3 of 3-5 permits, "));
+        let listed = finish(scene.ours(&["list", "--json"])).stdout;
+        for seen in [scene.status(), serde_json::from_str(&listed).expect("one lock")] {
+            assert_eq!(seen["limits"], serde_json::json!([3, 9]));
+        }
+        waits.signal(Signal::TERM);
+        waits.wait().expect(143, "");
         for (label, running) in [("one", one), ("next", next), ("other", other)] {
             scene.ends(label, running);
         }
@@ -348,9 +358,8 @@ fn all_users_of_a_name_name_one_kind() {
                 if held != asked && (is_shared(held) || is_shared(asked)) {
                     let options = [options, &["--wait", "0"]].concat();
                     let outcome = finish(run_script(&scene.url, &options, "x", "true"));
-                    // Of a key of another type, and of a mode that it does not know, a script tells no kind.
-                    let is_told = is_shared(held) && is_shared(asked)
-                        || is_shared(asked) && held != "a simple lock";
+                    // A string may be anybody's.
+                    let is_told = held != "a simple lock";
                     let told = format!("the name is in use for {held} (");
                     match scene.server.is_none() || is_told {
                         true => outcome.expect(64, &told),
@@ -393,6 +402,13 @@ fn java_stands_under_the_same_name() {
         let outcome = finish(run_script(&scene.url, options, "x", "true"));
         outcome.expect(64, "holds a string");
     }
+    // A mode of nobody's: to name a kind of share helps no one who just did.
+    java.command(&["DEL", "x"]);
+    java.command(&["HSET", "x", "mode", "dark"]);
+    let outcome = finish(run_script(&scene.url, READ, "x", "true"));
+    outcome.expect(64, "another program uses that name");
+    let outcome = finish(run_script(&scene.url, &[], "x", "true"));
+    outcome.expect(64, "if it is a read-write lock or a semaphore, name that kind");
 }
 
 /// Waiters of another kind stand under the name of a lock: whoever looks is told.
@@ -414,7 +430,14 @@ fn kinds_that_meet_are_reported() {
     }
     scene.ends("a", reader);
     let outcome = finish(scene.ours(&["status", "x"]));
-    outcome.expect(0, "x: waited for as a fair lock and as a semaphore: use one kind for a name");
+    let all = "x: waited for as a fair lock and as a semaphore: use one kind for a name";
+    outcome.expect(0, all);
+    let shown = |args: &[&str]| {
+        let outcome = finish(scene.ours(args));
+        outcome.expect(0, all);
+        outcome.stdout
+    };
+    assert_eq!(shown(&["list", "x"]), shown(&["list"]));
 }
 
 /// Whatever waits for a lock that is free at the moment is shown, though the look begins with another kind.

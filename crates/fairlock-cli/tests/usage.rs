@@ -63,7 +63,10 @@ const TABLE: &[Row] = &[
     (&["run", "--permits", "4294967296", "x", "--", "true"], 64, "4294967296 is not in 1.."),
     (&["run", "--permits", "2", "--take", "0", "x", "--", "true"], 64, "0 is not in 1.."),
     (&["run", "--permits", "2", "--take", "3", "x", "--", "true"], 64, "--take 3 is more than"),
-    (&["run", "--take", "1", "x", "--", "true"], 64, "--permits <N>"),
+    (&["run", "--take", "1", "x", "--", "true"], 64, "--take 1 needs --permits N"),
+    (&["run", "--take", "1", "--kind", "rw", "x", "--", "true"], 64, "--take is for semaphores"),
+    (&["run", "--permits", "-1", "x", "--", "true"], 64, "-1 is not in 1.."),
+    (&["run", "--permits", "2", "--take", "-1", "x", "--", "true"], 64, "-1 is not in 1.."),
     (
         &["run", "--url", ALONE, "--shared", "--once-per", "1h", "x", "--", "true"],
         64,
@@ -289,7 +292,7 @@ fn habits_from_other_programs_are_answered() {
         (&["lock", "x", "true"][..], "; did you mean 'run'?; e.g. fairlock run"),
         (&["exec", "x"], "; did you mean 'run'?; e.g. fairlock run"),
         (&["acquire", "x"], "; did you mean 'run'?; e.g. fairlock run"),
-        (&["run", "-x", "x", "--", "true"], "; flock's -x is not needed here: leave it out; e.g."),
+        (&["run", "-x", "x", "--", "true"], "; flock's -x is not needed here: leave it out, but "),
         (
             &["--url", "redis://h", "run", "x", "--", "true"],
             "; options stand after the command: `fairlock run --url ...`; e.g.",

@@ -81,6 +81,7 @@ const SLICES: [&str; 67] = [
     "share_readers",
     "share_grant",
     "share_handed",
+    "share_to_readers",
     "share_facts",
     "share_holds",
     "share_line",

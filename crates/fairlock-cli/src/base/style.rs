@@ -32,7 +32,7 @@ impl Style {
         self.wrap("33", text)
     }
 
-    /// For a bad state, such as a dead waiter.
+    /// For a bad state, such as a silent waiter.
     pub(crate) fn red(self, text: &str) -> String {
         self.wrap("31", text)
     }

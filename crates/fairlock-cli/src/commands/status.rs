@@ -10,7 +10,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use serde_json::json;
 
 use crate::base::exit::{Code, Failure};
-use crate::base::message;
 use crate::base::output;
 use crate::base::style::Style;
 use crate::locks::form;
@@ -59,8 +58,8 @@ With --json, one object on one line:
              at most 1000, of others one
   holding    how many hold it
   used       permits of a semaphore that are in use, else 0
-  limits     the smallest and the largest limit that those who hold or want permits name,
-             [NUMBER, NUMBER], or null; they should be equal
+  limits     the smallest and the largest limit that the listed holders and waiters name who
+             hold or want permits, [NUMBER, NUMBER], or null; they should be equal
   ttl_ms     milliseconds until the hold of holder runs out unless renewed, or null
   token      fencing token of the present or the last hold, or null
   queue      the first 1000 waiters in order: [{\"place\": 1 for the next, \"owner\": ID, \"ours\": BOOL,
@@ -149,20 +148,11 @@ async fn ask(store: Store, quiet: bool, kind: Option<Kind>, name: &OsStr) -> Res
     let client = store.connect(quiet).await?;
     let kind = kind.map(fairlock::Kind::from);
     let target = Target { name: Name::new(name.as_bytes()), kind };
-    let name = target.name.clone();
     let mut seen = look::look_as(&client, target, &look::kinds(kind), ALL).await;
     if kind.is_none()
-        && let Ok(free) = &mut seen
-        && free.status.holder.is_none()
+        && let Ok(seen) = &mut seen
     {
-        let lines = look::lines(&client, &name, ALL).await;
-        if lines.len() > 1 {
-            let kinds: Vec<_> = lines.iter().filter_map(|line| line.kind).collect();
-            message::report(&look::kinds_meet(&name, None, &kinds));
-        }
-        if let Some(first) = lines.into_iter().next() {
-            *free = first;
-        }
+        look::look_at_lines(&client, seen, ALL).await;
     }
     store::shutdown(client).await;
     Ok(seen?)
@@ -185,7 +175,7 @@ fn human_form(Seen { name, kind, status }: &Seen, style: Style) -> String {
         let _ =
             writeln!(text, "  {}: the larger one bounds the permits in use", style.yellow(&limits));
     }
-    let dead = format!(" ({})\n", style.red("dead"));
+    let silent = format!(" ({})\n", style.red("silent"));
     for waiter in &status.queue {
         let _ = write!(text, "  {:>4}. {}", waiter.place, waiter.owner);
         if let Some(want) = want(*kind, waiter.share) {
@@ -199,7 +189,7 @@ fn human_form(Seen { name, kind, status }: &Seen, style: Style) -> String {
         }
         text.push_str(match waiter.alive {
             Some(true) => "\n",
-            Some(false) => &dead,
+            Some(false) => &silent,
             None => " (may be dead)\n",
         });
     }

@@ -27,19 +27,24 @@ pub(crate) fn meant(typed: &[&str], unknown: &str) -> Option<String> {
             format!("--conflict-exit-code {code}")
         }
         // Without another name it is itself the name of a lock.
-        "-x" if has_name(typed) => {
-            return Some(format!("{unknown} is not needed here: leave it out"));
-        }
+        "-x" if has_name(typed) => return Some(exclusive(unknown)),
         "-s" => "--shared".to_owned(),
         "-u" | "--unlock" => {
             return Some(format!("{unknown} has no counterpart: a lock ends with its command"));
         }
-        "-e" | "--exclusive" | "-o" | "--close" | "-F" | "--no-fork" => {
+        "-e" | "--exclusive" => return Some(exclusive(unknown)),
+        "-o" | "--close" | "-F" | "--no-fork" => {
             return Some(format!("{unknown} is not needed here: leave it out"));
         }
         _ => return None,
     };
     Some(format!("{unknown} is `{ours}` here"))
+}
+
+fn exclusive(unknown: &str) -> String {
+    format!(
+        "{unknown} is not needed here: leave it out, but beside readers (`--shared`) a writer says `--kind rw`"
+    )
 }
 
 /// Whether a lock is named by a word that is neither an option nor, as far as can be told, the value of one.
@@ -70,6 +75,7 @@ mod tests {
     /// Each of these was once taken for the name of a lock that begins with a dash.
     #[test]
     fn the_options_of_flock() {
+        let exclusive = "-x is not needed here: leave it out, but beside readers (`--shared`) a writer says `--kind rw`";
         for (typed, unknown, ours) in [
             ("run -w 5 x", "-w", Some("-w is `--wait 5s` here")),
             ("run -w5 x", "-w", Some("-w is `--wait 5s` here")),
@@ -82,8 +88,8 @@ mod tests {
             ("run -E9 x", "-E", Some("-E is `--conflict-exit-code 9` here")),
             ("run -E 900 x", "-E", Some("-E is `--conflict-exit-code 75` here")),
             ("run -s x", "-s", Some("-s is `--shared` here")),
-            ("run -x x -- true", "-x", Some("-x is not needed here: leave it out")),
-            ("run --wait 5s -x x -- true", "-x", Some("-x is not needed here: leave it out")),
+            ("run -x x -- true", "-x", Some(exclusive)),
+            ("run --wait 5s -x x -- true", "-x", Some(exclusive)),
             ("run -x --wait 5s -- true", "-x", None),
             ("run -o x", "-o", Some("-o is not needed here: leave it out")),
             // A name, or something unknown.

@@ -22,8 +22,26 @@ pub(crate) fn meant(all: &Command, typed: &[&str], unknown: &str) -> Option<Stri
         return before_the_command(all, rest, unknown);
     }
     let command = all.find_subcommand(first)?;
-    let semaphore = || (command.get_name() == "run").then(|| semaphore(rest, unknown)).flatten();
-    one_dash(command, rest).or_else(semaphore)
+    let of_run = || semaphore(rest, unknown).or_else(|| share(rest, unknown));
+    one_dash(command, rest).or_else(|| (command.get_name() == "run").then(of_run).flatten())
+}
+
+/// What libraries call the shares of a lock.
+fn share(rest: &[&str], unknown: &str) -> Option<String> {
+    let ours = match unknown {
+        "--read" | "--reader" => "a reader says `--shared`".to_owned(),
+        "--write" | "--writer" => "a writer says `--kind rw`".to_owned(),
+        "--limit" => {
+            let value = rest.iter().enumerate().find_map(|(at, word)| {
+                let value = word.strip_prefix("--limit")?.strip_prefix('=');
+                value.or_else(|| rest.get(at + 1).copied())
+            });
+            let limit = value.filter(|value| value.parse::<u32>().is_ok_and(|limit| limit > 0));
+            format!("the limit of a semaphore is `--permits {}`", limit.unwrap_or("N"))
+        }
+        _ => return None,
+    };
+    Some(format!("{ours} here"))
 }
 
 /// `--url U run x`.
@@ -100,6 +118,20 @@ mod tests {
             ("status -json x", "-j", Some("long options have two dashes: `--json`")),
             ("run -n=2 x", "-n", Some("consul's -n is `--permits 2` here")),
             ("run -n 3 x", "-n", Some("consul's -n is `--permits 3` here")),
+            ("run --read x -- true", "--read", Some("a reader says `--shared` here")),
+            ("run --write x -- true", "--write", Some("a writer says `--kind rw` here")),
+            (
+                "run --limit 3 x -- true",
+                "--limit",
+                Some("the limit of a semaphore is `--permits 3` here"),
+            ),
+            (
+                "run --limit=3 x -- true",
+                "--limit",
+                Some("the limit of a semaphore is `--permits 3` here"),
+            ),
+            ("run --limit x", "--limit", Some("the limit of a semaphore is `--permits N` here")),
+            ("status --read x", "--read", None),
             // flock's, and names.
             ("run -n 3 -- true", "-n", None),
             ("run -n x -- true", "-n", None),

@@ -62,6 +62,9 @@ impl From<&LockEntry> for Target {
 /// The kinds of a name when none is given. Not simple: that is a string, which may be another program's.
 const HASHES: [Kind; 3] = [Kind::Fair, Kind::ReadWrite, Kind::Semaphore];
 
+/// The kinds that have a line of waiters, in the order in which a search asks for them.
+const LINES: [Kind; 3] = [Kind::ReadWrite, Kind::Semaphore, Kind::Fair];
+
 /// The kinds as which a name may be in use: the one that is given, or those that cannot be another program's data.
 pub(crate) fn kinds(given: Option<Kind>) -> Vec<Kind> {
     given.map_or_else(|| HASHES.to_vec(), |kind| vec![kind])
@@ -102,11 +105,27 @@ pub(crate) async fn look_as(
     Err(refusal.expect("at least one kind"))
 }
 
+/// Looks once more at a lock that nobody holds: as the first kind that somebody waits for it as. Warns if there are
+/// several.
+pub(crate) async fn look_at_lines(client: &Client, seen: &mut Seen, waiters: usize) {
+    if seen.status.holder.is_some() {
+        return;
+    }
+    let lines = lines(client, &seen.name, waiters).await;
+    if lines.len() > 1 {
+        let kinds: Vec<_> = lines.iter().filter_map(|line| line.kind).collect();
+        message::report(&kinds_meet(&seen.name, None, &kinds));
+    }
+    if let Some(first) = lines.into_iter().next() {
+        *seen = first;
+    }
+}
+
 /// Looks at a lock that nobody holds as each kind that somebody waits for it as. On a server that may be several: kinds
 /// have lines of their own. What cannot be looked at is left out.
-pub(crate) async fn lines(client: &Client, name: &Name, waiters: usize) -> Vec<Seen> {
+async fn lines(client: &Client, name: &Name, waiters: usize) -> Vec<Seen> {
     let mut lines = Vec::new();
-    for kind in HASHES {
+    for kind in LINES {
         let handle = Handle::of_kind(client, kind, name.as_bytes());
         if let Ok(status) = handle.inspect_first(waiters).await
             && status.queue_len > 0
@@ -119,7 +138,8 @@ pub(crate) async fn lines(client: &Client, name: &Name, waiters: usize) -> Vec<S
 
 /// The warning about a name that is used for several kinds. `held`: as what it is held, if that is known.
 pub(crate) fn kinds_meet(name: &Name, held: Option<Kind>, waited_for: &[Kind]) -> String {
-    let nouns: Vec<_> = waited_for.iter().map(|kind| format!("as {}", noun(*kind))).collect();
+    let waited_for = HASHES.into_iter().filter(|kind| waited_for.contains(kind));
+    let nouns: Vec<_> = waited_for.map(|kind| format!("as {}", noun(kind))).collect();
     let (nouns, name) = (nouns.join(" and "), name.printable());
     let advice = "use one kind for a name";
     match held {

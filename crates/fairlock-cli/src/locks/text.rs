@@ -54,7 +54,7 @@ pub(crate) fn holders(kind: Option<Kind>, status: &LockStatus) -> Option<String>
 /// `5 of 6 permits, ann@web-1, pid 42, fetch, and 2 others`; `None` if the lock is free.
 pub(crate) fn cell(kind: Option<Kind>, status: &LockStatus) -> Option<String> {
     let holder = status.holder.as_ref()?;
-    let mut text = match (kind, holder.share, status.limits) {
+    let mut text = match (kind, holder.share, held_limits(status)) {
         (_, Share::Read, _) => "read by ".to_owned(),
         (_, _, Some((least, most))) if least == most => {
             format!("{} of {most} permits, ", status.used)
@@ -89,9 +89,18 @@ pub(crate) fn others(status: &LockStatus) -> String {
     }
 }
 
-/// `5 of 6 permits in use`; of a semaphore.
+/// The smallest and the largest limit of the holders of permits: that of a waiter bounds nothing yet.
+fn held_limits(status: &LockStatus) -> Option<(u32, u32)> {
+    let limits = status.holders.iter().filter_map(|holder| match holder.share {
+        Share::Permits { limit, .. } => Some(limit),
+        _ => None,
+    });
+    limits.clone().min().zip(limits.max())
+}
+
+/// `5 of 6 permits in use`; of a semaphore that somebody holds.
 pub(crate) fn usage(status: &LockStatus) -> Option<String> {
-    let (_, most) = status.limits?;
+    let (_, most) = held_limits(status)?;
     Some(format!("{} of {most} permits in use", status.used))
 }
 

@@ -237,6 +237,12 @@ impl Acquisition {
         all
     }
 
+    /// Whether the store may know any of its requests. It knows none if it has refused them all: then taking them back
+    /// is a precaution, and need not be repeated.
+    pub fn may_be_known(&self) -> bool {
+        self.order.is_some() || self.is_in_doubt() || self.has_other_requests()
+    }
+
     /// Takes the present request back; `bury` refuses its late copies as well.
     pub fn leave(&self, bury: bool) -> Op {
         self.leave_by(self.present, bury)
@@ -284,6 +290,23 @@ mod tests {
     #[test]
     fn a_try_that_was_answered_has_left_nothing_behind() {
         assert_eq!(acquisition(Mode::Try).give_up(), []);
+    }
+
+    /// A task that asks again and again while the store refuses it would push out what is owed.
+    #[test]
+    fn a_store_that_has_refused_every_copy_knows_no_request() {
+        assert!(!acquisition(Mode::Wait).may_be_known());
+        let mut in_doubt = acquisition(Mode::Wait);
+        in_doubt.set_in_doubt(true);
+        let mut queued = acquisition(Mode::Wait);
+        queued.queued(5);
+        let mut again = acquisition(Mode::Wait);
+        again.again(request(2));
+        for mut it in [in_doubt, queued, again] {
+            assert!(it.may_be_known());
+            it.give_up();
+            assert!(it.may_be_known(), "what was given up may have to be taken back");
+        }
     }
 
     #[test]

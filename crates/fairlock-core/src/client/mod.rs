@@ -5,8 +5,9 @@
 //! Invariants, numbered as C1..C8 are for a lock:
 //!
 //! - K1: a request that a store may carry out, or may have carried out, is never forgotten: it is
-//!   the present one, a former one, or a doubtful one, until an answered `Leave` or the end of its
-//!   hold has settled it; but for the oldest of more than [`Acquisition::FORMER_MAX`] former ones.
+//!   the present one, a former one, a doubtful one, or a [debt](Debts), until an answered `Leave` or
+//!   the end of its hold has settled it; but for the oldest of more than
+//!   [`Acquisition::FORMER_MAX`] former ones or [`Debts::MAX`] debts.
 //! - K2: only the present request and the former ones can be granted; a grant of any other request
 //!   is dropped.
 //! - K3: a request that is given up is taken back, and buried if a copy of it is unanswered, because
@@ -33,6 +34,7 @@
 pub mod acquiring;
 mod acquisition;
 mod copies;
+mod debts;
 mod heartbeat;
 mod hold;
 mod lease;
@@ -45,6 +47,7 @@ mod waiters;
 
 pub use acquisition::Acquisition;
 pub use copies::Copies;
+pub use debts::Debts;
 pub use heartbeat::{Due, Failed, Outlook, Returned, Step};
 pub use hold::{Change, Hold, Look, Loss, Standing};
 pub use lease::{Lease, valid_until_ns};

@@ -13,6 +13,7 @@ use crate::api::session::Session;
 use crate::base::clock::{Moment, lock};
 use crate::base::error::Error;
 use crate::engine::context::Context;
+use crate::engine::release;
 use crate::engine::start::{self, Started};
 use crate::settings::config::{Address, Config};
 use crate::settings::connection_state::ConnectionState;
@@ -323,6 +324,7 @@ impl Client {
         let context = Arc::clone(self.context());
         let flushed = self.session.on_background(async move {
             let until = context.store_deadline();
+            release::pay_all_debts(&context);
             context.in_flight.settled(until).await;
             if context.has_recent_releases() {
                 context.store.follow(until.min(Moment::now().plus(FOLLOW_MAX))).await;

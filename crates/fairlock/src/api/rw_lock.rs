@@ -23,7 +23,8 @@ use std::time::Duration;
 ///
 /// All that read at the same time have the same fencing token, because they do not exclude each
 /// other. It is larger than that of every writer before, so a resource that refuses smaller tokens
-/// refuses writers that are late, and readers of an earlier time.
+/// refuses writers that are late, and readers of an earlier time. A writer that
+/// [reads on](WriteGuard::downgrade) keeps its token, and readers that join it have the same.
 ///
 /// Guards, leases, renewals, owners and cancellation are those of a [`Lock`].
 ///

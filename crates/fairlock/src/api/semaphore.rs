@@ -59,11 +59,15 @@ pub struct Usage {
     pub used: u64,
     /// The limit that this handle names.
     pub limit: u32,
-    /// The smallest and the largest limit that others name, who hold or wait.
+    /// The smallest and the largest limit that those name who hold or wait: up to 64 holders, those first whose leases
+    /// end first, and the first 64 waiters.
     pub limits: Option<(u32, u32)>,
     /// How many wait.
     pub waiting: usize,
 }
+
+/// Waiters whose limits [`Semaphore::usage`] looks at: as many as holders.
+const WAITERS_LOOKED_AT: usize = 64;
 
 impl Semaphore {
     pub(crate) fn new(lock: Lock, limit: u32) -> Self {
@@ -183,7 +187,7 @@ impl Semaphore {
     /// # Cancel safety
     /// Nothing is changed by this call.
     pub async fn usage(&self) -> Result<Usage, Error> {
-        let seen = self.lock.inspect_first(0).await?;
+        let seen = self.lock.inspect_first(WAITERS_LOOKED_AT).await?;
         let (used, limits, waiting) = (seen.used, seen.limits, seen.queue_len);
         Ok(Usage { used, limit: self.limit, limits, waiting })
     }

@@ -33,9 +33,9 @@ pub struct LockStatus {
     pub holding: usize,
     /// The permits of a semaphore that are in use.
     pub used: u64,
-    /// The smallest and the largest limit of those who hold or want permits of a semaphore. The limit
-    /// belongs to the request, so these differ while a change of it is being rolled out, or if a
-    /// program names another one by mistake.
+    /// The smallest and the largest limit of those listed here who hold or want permits of a
+    /// semaphore. The limit belongs to the request, so these differ while a change of it is being
+    /// rolled out, or if a program names another one by mistake.
     pub limits: Option<(u32, u32)>,
     /// How long the holder's lease lasts without a renewal; `None` if the lock is free, or if
     /// somebody removed its TTL.

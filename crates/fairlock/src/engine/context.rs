@@ -15,11 +15,11 @@ use crate::state::renewals::Watchdog;
 use crate::state::seat::Owners;
 use crate::state::waiters::Waiters;
 use crate::store::{Reply, Scope, Store};
-use fairlock_core::client::RecentReleases;
+use fairlock_core::client::{Debts, RecentReleases};
 use fairlock_core::{ClientId, Kind, LockName, Op, OwnerId, RequestId, Rules};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
@@ -40,6 +40,7 @@ pub(crate) struct Context {
     pub(crate) watchdog: Watchdog,
     pub(crate) in_flight: Arc<InFlight>,
     recent_releases: Mutex<RecentReleases>,
+    debts: Mutex<Debts>,
     /// The runtime of the background thread: all work of the client happens there.
     pub(crate) runtime: Handle,
     pub(crate) connection: watch::Sender<ConnectionState>,
@@ -79,6 +80,7 @@ impl Context {
             watchdog: Watchdog::default(),
             in_flight: Arc::new(InFlight::new(Origin::here())),
             recent_releases: Mutex::default(),
+            debts: Mutex::default(),
             runtime,
             connection: watch::Sender::new(ConnectionState::Reconnecting),
             warnings: Mutex::default(),
@@ -184,6 +186,11 @@ impl Context {
     /// What the server that these locks are connected to now must be told.
     pub(crate) fn releases_to_repeat(&self, scope: &Scope) -> Vec<(LockName, Op)> {
         lock(&self.recent_releases).connected(|name| scope.has(name))
+    }
+
+    /// What the client owes: requests that the store has refused to take back.
+    pub(crate) fn debts(&self) -> MutexGuard<'_, Debts> {
+        lock(&self.debts)
     }
 
     /// Resolves when the client is shut down.

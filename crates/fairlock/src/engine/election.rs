@@ -130,7 +130,7 @@ fn give_up(context: &Arc<Context>, hold: &Arc<Hold>) {
         hold.lose(Loss::Untouched);
         context.watchdog.forget(hold);
         // Nothing is waited for: what cannot be told ends with its lease.
-        drop(release::take_back(context, &hold.name, hold.acquisition.leave(true), None));
+        drop(release::take_back(context, &hold.name, hold.acquisition.leave(true), None, true));
     }
 }
 

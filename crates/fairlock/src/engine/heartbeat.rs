@@ -5,6 +5,7 @@ use crate::base::backoff::chance;
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::context::Context;
+use crate::engine::release;
 use crate::engine::send::{self, Copies};
 use crate::observe;
 use crate::state::waiters::Heartbeat;
@@ -37,6 +38,8 @@ async fn run(context: Arc<Context>, heartbeat: Arc<Heartbeat>) {
         // and a heartbeat then catches up on earlier messages.
         drop(context.store.listen(inbox.clone()));
     }
+    // The store has just given a waiter its place.
+    release::pay_debts(&context, name, 1);
     let mut heard = None;
     loop {
         let woken = tokio::select! {
@@ -55,6 +58,7 @@ async fn run(context: Arc<Context>, heartbeat: Arc<Heartbeat>) {
         let result = Box::pin(beat(&context, &heartbeat, &mut heard)).await;
         if result.is_ok() {
             period = context.beat_every(name);
+            release::pay_debts(&context, name, 1);
         }
         wait = match &result {
             Ok(()) => {

@@ -3,7 +3,8 @@
 //!
 //! A release is repeated until the store answers, the lease is over, or `store_timeout` has passed;
 //! without an answer it is repeated once more on the next connection. Taking back a request is
-//! repeated for as long as a copy of the request could still have an effect.
+//! repeated for as long as a copy of the request could still have an effect. What the store refuses
+//! is a debt, and tried again when the store answers about the lock.
 
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
@@ -17,8 +18,8 @@ use crate::state::in_flight::{self, InFlightCleanup};
 use crate::state::outcome::Release;
 use crate::state::signals::{TurnReporter, unconfirmed};
 use crate::state::standing::GuardState;
-use fairlock_core::client::{Counted, Mismatch, Released};
-use fairlock_core::{LockName, Op, has_queue};
+use fairlock_core::client::{Counted, Debts, Mismatch, Released};
+use fairlock_core::{Kind, LockName, Op, has_queue};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
@@ -109,7 +110,10 @@ pub(crate) async fn release(context: &Arc<Context>, hold: &Arc<Hold>, change: Ch
         if is_mismatch || (said.is_none() && hold.is_being_left()) {
             // A reply to something else says nothing about the hold; and an unanswered renewal may
             // have made it longer than is known here.
-            take_back(context, &hold.name, hold.acquisition.leave(true), None);
+            take_back(context, &hold.name, hold.acquisition.leave(true), None, true);
+        } else if said.is_none() && has_queue(hold.kind()) {
+            // Nobody renews it, but those who wait need not wait for the end of its lease.
+            context.debts().owe(hold.name.clone(), hold.acquisition.leave(false));
         }
         bury_doubtful(context, hold);
     }
@@ -161,7 +165,7 @@ pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<
         settle(context, &hold, &op, said.as_ref());
         if said.is_none() {
             // An unanswered confirmation may have made it longer than is known here.
-            take_back(context, &hold.name, hold.acquisition.leave(true), None);
+            take_back(context, &hold.name, hold.acquisition.leave(true), None, true);
         }
         bury_doubtful(context, &hold);
         drop(in_flight);
@@ -189,14 +193,14 @@ fn settle(context: &Arc<Context>, hold: &Hold, op: &Op, said: Option<&Counted>) 
 /// request: see [`settle`].
 pub(crate) fn leave_request(context: &Arc<Context>, hold: &Hold) {
     if has_queue(hold.kind()) && context.store.may_fail_over() {
-        take_back(context, &hold.name, hold.acquisition.leave(false), None);
+        take_back(context, &hold.name, hold.acquisition.leave(false), None, true);
     }
 }
 
 /// Buries the requests of a hold that has ended which may still be carried out.
 fn bury_doubtful(context: &Arc<Context>, hold: &Hold) {
     for op in hold.acquisition.doubtful() {
-        take_back(context, &hold.name, op, None);
+        take_back(context, &hold.name, op, None, true);
     }
 }
 
@@ -216,12 +220,13 @@ pub(crate) fn bury_when_over(context: &Arc<Context>, hold: &Arc<Hold>) {
 }
 
 /// Takes a request back in the background, repeating that until it is answered. Dropping the result
-/// does not stop it.
+/// does not stop it. If the store refuses, the request is `owed`: see [`pay_debts`].
 pub(crate) fn take_back(
     context: &Arc<Context>,
     name: &LockName,
     leave: Op,
     reporter: Option<Arc<TurnReporter>>,
+    owed: bool,
 ) -> JoinHandle<()> {
     let (in_flight, context) = (InFlightCleanup::new(&context.in_flight), Arc::clone(context));
     let name = name.clone();
@@ -231,16 +236,41 @@ pub(crate) fn take_back(
         let longest = context.config.store_timeout + context.config.watchdog_lease;
         let until = Moment::now().plus(2 * longest);
         let mut copies = Copies::default();
-        let result = send::until_answered(&context, &name, &leave, until, &mut copies).await;
-        match (result, reporter) {
-            // It names the request: an owner that is back with another one by now keeps that.
-            (Ok(_), _) => context.gave_back(&name, &leave),
-            // What cannot be told to the server any more ends by its TTL.
-            (Err(error), Some(reporter)) => reporter.failed(error),
-            _ => {}
+        match send::until_answered(&context, &name, &leave, until, &mut copies).await {
+            Ok(_) => {
+                // It names the request: an owner that is back with another one by now keeps that.
+                context.gave_back(&name, &leave);
+                pay_debts(&context, &name, Debts::AFTER_ONE);
+            }
+            Err(error) => {
+                if owed && has_queue(leave.kind().unwrap_or(Kind::Plain)) {
+                    context.debts().owe(name, leave);
+                }
+                if let Some(reporter) = reporter {
+                    reporter.failed(error);
+                }
+            }
         }
         drop(in_flight);
     })
+}
+
+/// Takes back so many of the requests of a lock that the store has refused to take back: it has
+/// just answered about that lock. A new connection needs no call of its own, because the heartbeats
+/// that follow it come here.
+pub(crate) fn pay_debts(context: &Arc<Context>, name: &LockName, count: usize) {
+    let owed = context.debts().take(name, count);
+    for leave in owed {
+        take_back(context, name, leave, None, true);
+    }
+}
+
+/// Tries all of them once more: the client ends.
+pub(crate) fn pay_all_debts(context: &Arc<Context>) {
+    let owed = context.debts().take_all();
+    for (name, leave) in owed {
+        take_back(context, &name, leave, None, true);
+    }
 }
 
 #[cfg(test)]

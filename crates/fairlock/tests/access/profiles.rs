@@ -306,6 +306,42 @@ async fn latches_need_their_rules_and_no_others() {
     }
 }
 
+/// Who lets readers in needs the keys by which Java takes them for alive. A writer was let in without that right, and so was
+/// force: the scripts that served the readers were stopped half way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_may_not_let_readers_in_changes_nothing() {
+    for generation in Generation::ALL {
+        let Some(server) = Server::start(generation) else { continue };
+        let mut raw = server.client();
+        let own = profile("shares.acl");
+        let own = own.iter().filter(|rule| rule.text != "~{billing:*");
+        allow(&mut raw, profile("locks.acl").iter().chain(own));
+        let client = connect(&server).await.unwrap();
+        let lock = client.rw_lock("billing:rw");
+        for error in [lock.write().await.map(drop), lock.try_write().await.map(drop)] {
+            let error = error.expect_err("no right to the readers' keys");
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        }
+        assert_eq!(raw.call(&["EXISTS", "billing:rw"]).int(), 0);
+
+        let all = Client::connect(&server.url()).await.unwrap();
+        let writing = all.rw_lock("billing:rw").write().await.unwrap();
+        let reader = tokio::spawn(async move {
+            let readers = all.rw_lock("billing:rw");
+            let reading = readers.read().await.unwrap();
+            (all, reading)
+        });
+        let waiting = Client::connect(&server.url()).await.unwrap().rw_lock("billing:rw");
+        until("a reader", async || waits(waiting.inspect().await)).await;
+        let error = lock.force_unlock().await.expect_err("no right to the readers' keys");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(!reader.is_finished(), "it is still written");
+        writing.ensure_valid().unwrap();
+        assert_eq!(writing.release().await.unwrap(), Release::Released);
+        drop(soon("its turn", reader).await.unwrap());
+    }
+}
+
 /// A client that announces itself, and an operator that lists all locks.
 async fn operate(server: &Server) -> Result<(), Error> {
     let holder = Client::with_config(ann(server).announce(true).label("nightly")).await?;

@@ -195,7 +195,14 @@ pub(super) async fn limits_may_differ(store: Store) {
     let third = few.acquire().await.unwrap();
     let usage = few.usage().await.unwrap();
     assert_eq!((usage.used, usage.limit, usage.limits), (2, 2, Some((2, 4))));
+    // The limit of one that only waits, for all that is named.
+    let wide = client.semaphore("pool", 9);
+    let waits = tokio::spawn(async move { drop(wide.acquire_many(9).await.unwrap()) });
+    until("it waits", async || few.usage().await.unwrap().waiting == 1).await;
+    let usage = few.usage().await.unwrap();
+    assert_eq!(usage.limits, Some((2, 9)));
     drop((another, third));
+    soon("all of it", waits).await.unwrap();
 }
 
 pub(super) async fn bad_input_is_refused(store: Store) {

@@ -12,6 +12,7 @@
 //! - `several`: a name leads to several servers, or an address to a different one each time
 //! - `shares`: what these faults cost read-write locks and semaphores
 //! - `stalls`: the server stands still, is blocked by a script, or pauses
+//! - `debts`: places whose clients could not take them back, because the server refused
 //! - `refusals`: the server loads its data, has no connection left, cannot write to its disk
 //! - `limits`: threads and descriptors of the client's process run out for seconds
 //! - `crowd`: a thousand waiters lose their server at once
@@ -35,6 +36,7 @@ pub(crate) mod worker;
 mod addresses;
 mod clocks;
 mod crowd;
+mod debts;
 mod flood;
 mod heartbeat;
 mod hung;

@@ -23,7 +23,7 @@ async fn with_lease(fixture: &Fixture, lease: Duration) -> Client {
 }
 
 /// How often the server has replied with this error since its start.
-fn errors(fixture: &Fixture, code: &str) -> u64 {
+pub(super) fn errors(fixture: &Fixture, code: &str) -> u64 {
     let info = fixture.call(&["INFO", "errorstats"]);
     let prefix = format!("errorstat_{code}:count=");
     let count = info.text().lines().find_map(|line| line.strip_prefix(&prefix)?.parse().ok());

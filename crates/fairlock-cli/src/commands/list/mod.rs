@@ -21,6 +21,9 @@ use crate::settings::options;
 use crate::store::{self, Store};
 use table::Table;
 
+/// Waiters of a lock whose limits are looked at, where it is a semaphore.
+const WAITERS_LOOKED_AT: usize = 64;
+
 const EXAMPLES: &str = "\
 Examples:
   fairlock list                    the locks that are in use
@@ -35,12 +38,14 @@ On a server:
   take about 3 % of one core of the server. Found are locks that fairlock granted in the last
   day, and every lock with a queue. Not found are locks that only Redisson's RLock, RReadWriteLock,
   its RFairLock without waiters, or other programs' simple locks have used; name them to see them.
-  A name that somebody waits for as another kind than it is used for is reported on stderr.
+  A name that somebody waits for as another kind than it is used for is reported on stderr; one
+  that is named here, as by `fairlock status`, while nobody holds it.
 
 With --json, one object on one line for each lock, as it is found:
   schema, name, name_hex, kind, at_ms, held, done, holder, holders, holding, used, limits, ttl_ms,
   token, queue_len
-             as in `fairlock status --json`; the queue itself is not listed
+             as in `fairlock status --json`, limits of 64 holders and 64 waiters at most; the queue
+             itself is not listed
   denied     null, or what the store says where it denies the look at this lock: held and
              queue_len are null then where the search does not know them either, and so is the rest
 
@@ -163,13 +168,20 @@ async fn show(
     filter: &Filter,
     printer: &mut Printer,
 ) -> Result<ControlFlow<()>, Failure> {
-    let all = look::look_all(client, targets, 0).await;
+    let all = look::look_all(client, targets, WAITERS_LOOKED_AT).await;
     for (at, (target, looked)) in targets.iter().zip(all).enumerate() {
         if let Some(entry) = found.get(at).filter(|entry| !entry.beside.is_empty()) {
             let held = entry.kind.filter(|_| entry.held);
             let also = entry.kind.filter(|_| !entry.held);
             let lines: Vec<_> = also.into_iter().chain(entry.beside.iter().copied()).collect();
             message::report(&look::kinds_meet(&target.name, held, &lines));
+        }
+        let mut looked = looked;
+        if let Ok(seen) = &mut looked
+            && found.is_empty()
+            && filter.kind.is_none()
+        {
+            look::look_at_lines(client, seen, WAITERS_LOOKED_AT).await;
         }
         let flow = match looked {
             Ok(seen) if filter.passes(&seen) => printer.lock(seen)?,

@@ -110,16 +110,16 @@ pub(crate) struct Run {
     pub(super) kind: Option<Kind>,
 
     /// Read: beside others that do, while nobody writes. Who writes says --kind rw instead, and runs alone.
-    // clap asks for nothing that `take` requires beside what conflicts with it.
     #[arg(long, conflicts_with_all = ["permits", "take"])]
     pub(super) shared: bool,
 
     /// A semaphore: at most so many permits in use, this run's included. All its users should name the same number.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    // A number below 0 is a wrong number, not an option.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) permits: Option<u32>,
 
     /// How many of the permits this run takes. Default: 1.
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..), requires = "permits")]
+    #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) take: Option<u32>,
 
     /// On stderr only errors: no word on how the wait goes, nor on a lock that was not acquired.
@@ -143,7 +143,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N", default_value_t = Code::LOST, value_parser = exit_code(), help_heading = TROUBLE)]
     pub(super) lost_exit_code: Code,
 
-    /// Time between TERM and KILL when the command must end; at most a third of the lease.
+    /// Time between TERM and KILL when the command must end; at most a third of the lease,
+    /// and of what a hand-over gives at first.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s", requires = "command", help_heading = TROUBLE)]
     pub(super) grace: Duration,
 

@@ -155,6 +155,8 @@ async fn run_with(
         };
         let hands_off = args.on_lost == OnLost::Ignore;
         let mut plan = Plan::new(args.grace, guard.lease(), args.lease.map(|_| granted), hands_off);
+        // Whatever takes long from here on is not what the lock was granted with.
+        plan.look(granted, guard.remaining());
         while plan.is_early(clock::now(), guard.state(), guard.remaining()) {
             time::sleep(WHOLE_LEASE_PAUSE).await;
         }

@@ -35,7 +35,10 @@ pub(super) enum Step {
 /// Decides the steps for one run of the command.
 #[derive(Debug)]
 pub(super) struct Plan {
+    /// At most a third of the lease.
     grace: Duration,
+    /// What the lock had when it was last granted or renewed: after a hand-over a few seconds of its lease.
+    had: Duration,
     /// At most [`TICK`].
     tick: Duration,
     /// If the lease is not renewed, a held lock has a deadline, too: after this moment. Before, what it has
@@ -61,8 +64,8 @@ enum Phase {
 }
 
 impl Plan {
-    /// `grace` as requested; at most a third of the lease is used. If the lease is not renewed, `fixed_at` is
-    /// when the lock was acquired.
+    /// `grace` as requested; at most a third of the lease is used, and of what the lock has. If the lease is not
+    /// renewed, `fixed_at` is when the lock was acquired.
     pub(super) fn new(
         grace: Duration,
         lease: Duration,
@@ -71,6 +74,7 @@ impl Plan {
     ) -> Self {
         Self {
             grace: grace.min(lease / 3),
+            had: lease,
             tick: TICK.min(lease / LOOKS_IN_A_LEASE),
             fixed_from: fixed_at.map(|at| at + WHOLE_WITHIN.min(lease / 3)),
             hands_off,
@@ -120,7 +124,7 @@ impl Plan {
             }
             return self.terminate(now + self.grace);
         }
-        self.deadline = now + remaining;
+        self.look(now, remaining);
         if state == GuardState::Held && self.fixed_from.is_none() {
             return Step::Wait(self.tick);
         }
@@ -129,11 +133,27 @@ impl Plan {
         }
         if remaining.is_zero() {
             self.kill(now)
-        } else if remaining <= self.grace {
+        } else if remaining <= self.last_part() {
             self.terminate(self.deadline)
         } else {
-            Step::Wait(self.tick.min(remaining - self.grace))
+            Step::Wait(self.tick.min(remaining - self.last_part()))
         }
+    }
+
+    /// Notes what the lock has at `now`.
+    pub(super) fn look(&mut self, now: Duration, remaining: Duration) {
+        let deadline = now + remaining;
+        // A look that took its time puts the deadline a little earlier, which makes the next one no renewal.
+        if self.deadline == Duration::MAX || deadline > self.deadline + self.tick {
+            self.had = remaining;
+        }
+        self.deadline = deadline;
+    }
+
+    /// How long before its deadline a lock in doubt ends the command. Right after a hand-over the whole grace may be
+    /// most of what the lock has, and a connection that is lost for a moment would end the command.
+    fn last_part(&self) -> Duration {
+        self.grace.min(self.had / 3)
     }
 
     /// Whether it may still be told that the lock has its whole lease, and would have to end otherwise.
@@ -222,12 +242,36 @@ mod tests {
         assert_eq!(plan.kill_at(), None);
     }
 
+    /// A hand-over gives 6 s at most, of which the grace was most: a connection that was lost for
+    /// milliseconds ended the command at its start.
+    #[test]
+    fn doubt_right_after_a_hand_over_may_pass() {
+        let before = [(0, Suspect, 4_800, Wait(TICK)), (500, Suspect, 4_300, Wait(TICK))];
+        let renewed_again = [(700, Held, 30_000, Wait(TICK)), (25_700, Suspect, 5_000, Terminate)];
+        let plan = check(check(renewed(), &before), &renewed_again);
+        assert_eq!(plan.kill_at(), Some(ms(30_700)));
+        // It does not begin if most of that is over.
+        let mut plan = renewed();
+        plan.look(ms(0), ms(6_000));
+        check(plan, &[(4_100, Suspect, 1_900, Terminate)]);
+        // It ends in time if nothing comes: with a third of what it had.
+        let plan = check(check(renewed(), &before), &[(3_200, Suspect, 1_600, Terminate)]);
+        assert_eq!(plan.kill_at(), Some(ms(4_800)));
+        // A deadline that is a little later is no renewal.
+        let late = [(3_000, Suspect, 1_900, Wait(ms(300))), (3_300, Suspect, 1_600, Terminate)];
+        check(check(renewed(), &before), &late);
+    }
+
     /// A command that was asked to end cannot continue.
     #[test]
     fn ending_is_final() {
-        let steps = [(0, Suspect, 4_000, Terminate), (1_000, Held, 30_000, Wait(TICK))];
+        let steps = [
+            (0, Held, 15_000, Wait(TICK)),
+            (11_000, Suspect, 4_000, Terminate),
+            (12_000, Held, 30_000, Wait(TICK)),
+        ];
         let plan = check(renewed(), &steps);
-        assert_eq!(plan.kill_at(), Some(ms(4_000)));
+        assert_eq!(plan.kill_at(), Some(ms(15_000)));
     }
 
     #[test]
@@ -255,7 +299,7 @@ mod tests {
         check(
             plan,
             &[
-                (0, Held, 2_990, Wait(TICK)),
+                (0, Held, 3_000, Wait(TICK)),
                 (1_500, Held, 1_490, Wait(ms(490))),
                 // A third of the lease instead of the requested five seconds.
                 (1_990, Held, 1_000, Terminate),
@@ -273,8 +317,9 @@ mod tests {
         let told = [(10, Held, 4_000, Wait(TICK)), (510, Held, 59_000, Wait(TICK))];
         assert_eq!(check(fixed(), &told).kill_at(), None);
         check(fixed(), &[(10, Held, 300, Wait(ms(300))), (310, Held, 0, Kill)]);
-        check(fixed(), &[(999, Held, 4_000, Wait(TICK)), (1_000, Held, 3_999, Terminate)]);
-        check(fixed(), &[(10, Suspect, 4_000, Terminate)]);
+        let never_told = [(999, Held, 4_000, Wait(TICK)), (3_666, Held, 1_333, Terminate)];
+        check(fixed(), &never_told);
+        check(fixed(), &[(10, Suspect, 4_000, Wait(TICK)), (2_677, Suspect, 1_333, Terminate)]);
     }
 
     #[test]

@@ -13,6 +13,14 @@ pub(super) fn of(args: &Run) -> Result<(fairlock::Kind, Share), Failure> {
     let n = args.take.unwrap_or(1);
     let wrong =
         |what: String| Err(Failure::usage(format!("{}: {what}", message::printable(&args.name))));
+    if let (Some(n), None) = (args.take, args.permits) {
+        return wrong(match args.kind {
+            None | Some(Kind::Semaphore) => {
+                format!("--take {n} needs --permits N, the most that may be in use")
+            }
+            Some(_) => "--take is for semaphores (--permits N); leave it or --kind out".to_owned(),
+        });
+    }
     let (kind, share) = match (args.kind, args.shared, args.permits) {
         (None | Some(Kind::Rw), true, _) => (Kind::Rw, Share::Read),
         (None | Some(Kind::Semaphore), _, Some(limit)) => {

@@ -37,7 +37,7 @@ pub(super) fn predecessor(status: &LockStatus, client: ClientId) -> Option<Strin
         text.push_str(&format!(", waiting for {age}"));
     }
     if before.alive == Some(false) {
-        text.push_str(" (dead)");
+        text.push_str(" (silent)");
     }
     Some(text)
 }

@@ -235,7 +235,7 @@ fn details(row: &Row, look: &Look) -> Vec<Line<'static>> {
         }
         lines.push(match waiter.alive {
             Some(true) => Line::raw(text),
-            Some(false) => Line::styled(text + " (dead)", look.color(Color::Red)),
+            Some(false) => Line::styled(text + " (silent)", look.color(Color::Red)),
             None => Line::raw(text + " (may be dead)"),
         });
     }

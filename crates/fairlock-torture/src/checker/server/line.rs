@@ -304,7 +304,12 @@ impl Line {
         let words: Vec<_> = command.iter().map(|word| text(word)).collect();
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         match words[0].to_ascii_uppercase().as_str() {
-            "DEL" | "UNLINK" => self.clear(part),
+            "DEL" | "UNLINK" => {
+                // No script deletes one of these keys alone: it has ended, and others may have that nobody has looked at
+                // since, as after a jump of the clock.
+                changes.taken |= words.len() == 2 && !self.part_is_empty(part);
+                self.clear(part);
+            }
             "PEXPIREAT" => {
                 self.with_ttl.insert(part);
             }

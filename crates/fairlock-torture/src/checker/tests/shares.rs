@@ -229,6 +229,10 @@ fn i15_all_keys_say_the_same() {
         .finds(&["holds it and stands in the line"]);
     // What an operator takes is mended by the next call.
     log("rw", &format!("{}\nDEL L\nDEL I H; DEL j:A", reads("A", 5))).finds(&[]);
+    // The line has ended, and so have the records, which nobody has looked at since.
+    log("rw", &format!("{}\nDEL O; {}", waits("C", 7, "w"), reads("A", 5))).finds(&[]);
+    log("rw", &format!("{}\nZREM O C; {}", waits("C", 7, "w"), reads("A", 5)))
+        .finds(&["a record has no place in the line"]);
 }
 
 #[test]

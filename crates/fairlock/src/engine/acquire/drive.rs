@@ -154,9 +154,10 @@ impl<'a> Driver<'a> {
                     return Ok(Doing::Turn);
                 }
                 Step::TakeBack { ops, wait } => {
+                    let owed = self.course.machine.acquisition().may_be_known();
                     let take_back = |op| {
                         let reporter = wanted.reporter.clone();
-                        release::take_back(context, &wanted.name, op, reporter)
+                        release::take_back(context, &wanted.name, op, reporter, owed)
                     };
                     match ops.into_iter().map(take_back).last().filter(|_| wait) {
                         Some(last) => return Ok(Doing::TakeBack(last)),
@@ -377,7 +378,7 @@ impl Drop for Driver<'_> {
         };
         acquisition.set_in_doubt(true);
         for op in acquisition.give_up() {
-            release::take_back(context, &wanted.name, op, None);
+            release::take_back(context, &wanted.name, op, None, true);
         }
     }
 }

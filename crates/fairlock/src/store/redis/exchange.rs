@@ -72,7 +72,7 @@ impl Call<'_> {
             return link::name_wrong_type(conn, self.name, self.op).await.unwrap_or(failure);
         }
         if let Some(found) = classify::not_a_lock(error) {
-            return link::name_not_a_lock(self.name, &found);
+            return link::name_not_a_lock(conn, self.name, self.op, &found).await;
         }
         if classify::is_permission(error) {
             let mut keys = script::keys(self.name, self.op);

@@ -324,16 +324,23 @@ fn is_dead(error: &CallError) -> bool {
 }
 
 /// What the script found under the lock's name, and what to do about it.
-pub(crate) fn name_not_a_lock(name: &LockName, found: &str) -> StoreError {
+pub(crate) async fn name_not_a_lock(
+    conn: &mut Connection,
+    name: &LockName,
+    op: &Op,
+    found: &str,
+) -> StoreError {
     let used_for = match found.strip_prefix("in use: ") {
         Some("fair") => Some(Kind::Fair),
         Some("rw") => Some(Kind::ReadWrite),
         Some("semaphore") => Some(Kind::Semaphore),
+        _ if found.contains("`mode`") => mode(conn, name).await,
         _ => None,
     };
     let message = match used_for {
         Some(kind) => CoreError::InUse(kind).to_string(),
-        None if found.contains("`mode`") => format!(
+        // Something else by now, or a mode of another program, or nobody may look.
+        None if found.contains("`mode`") && !op.is_shared() => format!(
             "the key `{name}` holds {found}; if it is a read-write lock or a semaphore, name that kind (`--shared`, \
              `--permits`; `rw_lock`, `semaphore`), and remove nothing; otherwise use another name"
         ),
@@ -347,6 +354,18 @@ pub(crate) fn name_not_a_lock(name: &LockName, found: &str) -> StoreError {
         ),
     };
     StoreError::refused(Error::new(ErrorKind::WrongType, message).on(name))
+}
+
+/// The kind that the field `mode` of the lock's hash tells. Asked only after an error.
+async fn mode(conn: &mut Connection, name: &LockName) -> Option<Kind> {
+    match conn.call(wire::cmd("HGET").arg(name.as_bytes()).arg("mode")).await.ok()? {
+        Value::BulkString(mode) => match &mode[..] {
+            b"read" | b"write" => Some(Kind::ReadWrite),
+            b"permits" => Some(Kind::Semaphore),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// Finds out which key of the lock has a wrong type. Asks only after an error, so that the common
@@ -373,6 +392,15 @@ pub(crate) async fn name_wrong_type(
         let found = conn.call(wire::cmd("TYPE").arg(&key)).await.ok()?;
         let Value::SimpleString(found) = found else { return None };
         if found != wanted && found != "none" {
+            if at == 0
+                && found == "hash"
+                && let Some(kind) = mode(conn, name).await
+            {
+                let message = CoreError::InUse(kind).to_string();
+                return Some(StoreError::refused(
+                    Error::new(ErrorKind::WrongType, message).on(name),
+                ));
+            }
             // The first is the lock's own key: what other kinds keep there may be a lock that somebody holds.
             let advice = match (at, found.as_str()) {
                 (0, "string") => {

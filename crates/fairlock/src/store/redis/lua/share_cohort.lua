@@ -6,7 +6,7 @@
 -- A function of its own, because the server pays in each call for what the outermost level may need at once.
 local GRANTS_MAX = 128              -- grants of one call
 -- granted: how many of the line get a share. group_at: of each of them, the group of its client.
-local granted, requests, group_at, groups = 0, {}, {}, {}
+local requests, group_at, groups, granted = {}, {}, {}, 0
 local line = call('ZRANGE', order, '0', GRANTS_MAX)
 local known, clients, channels, group_of = call('HMGET', state, 'gather', unpack(line)), {}, {}, {}
 -- Most of a line have the same record behind the request.

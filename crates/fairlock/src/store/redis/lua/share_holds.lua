@@ -84,7 +84,9 @@ end
 
 -- Fields that are no hold of Redisson's are somebody's data: looked at before anything of ours is beside them.
 if rw and mode and leased == 0 and fields <= MENDED_MAX then
-  for _, field in ipairs(call('HKEYS', lock)) do
+  local all = call('HGETALL', lock)
+  for at = 1, #all, 2 do
+    local field = all[at]
     if field ~= 'mode' and not string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d') then
       return redis.error_reply('FAIRLOCK_KIND a hash with a field `mode` and others that are no holders, not a lock')
     end
