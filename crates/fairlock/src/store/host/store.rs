@@ -242,7 +242,7 @@ impl Inner {
     }
 
     /// The file, set to wait for others that use it.
-    fn file(&self) -> Result<MutexGuard<'_, HostFile>, StoreError> {
+    pub(super) fn file(&self) -> Result<MutexGuard<'_, HostFile>, StoreError> {
         let mut file = lock(&self.file);
         if file.is_closed() {
             // A guard has outlived the shutdown of its client, and is released now.
@@ -337,21 +337,6 @@ impl Inner {
         Ok(Done { answer, effects, moved: untold })
     }
 
-    /// Takes all of these locks, if nobody holds or waits for any of them.
-    fn take_together(&self, asks: &[(LockName, Op)]) -> Result<Option<Vec<Reply>>, StoreError> {
-        let sent = Moment::now();
-        let names = asks.iter().map(|(name, _)| name);
-        let worlds: Vec<_> =
-            names.map(|name| Kernel::new(&self.folder, self.client, name)).collect();
-        let done = self.file()?.apply_together(asks, &self.rules, &worlds);
-        worlds.into_iter().for_each(|world| self.bury(world));
-        let Some(done) = done? else { return Ok(None) };
-        let replies = asks.iter().zip(done).map(|((name, _), (answer, effects))| {
-            self.deliver(name, sent, Done { answer, effects, moved: Vec::new() })
-        });
-        Ok(Some(replies.collect()))
-    }
-
     /// After an operation that left dead waiters for the next call: removes them, too, so that
     /// nobody waits behind them for a heartbeat.
     fn go_on(
@@ -404,7 +389,7 @@ impl Inner {
     }
 
     /// Outside the file's mutex: the receivers take locks of their own.
-    fn deliver(&self, name: &LockName, sent: Moment, done: Done) -> Reply {
+    pub(super) fn deliver(&self, name: &LockName, sent: Moment, done: Done) -> Reply {
         observe::answered(name, &done.answer);
         for client in done.moved {
             if client == self.client {
@@ -561,11 +546,11 @@ impl Inner {
 }
 
 /// The outcome of an operation, to be delivered once the file is free again.
-struct Done {
-    answer: Answer,
-    effects: Vec<Effect>,
+pub(super) struct Done {
+    pub(super) answer: Answer,
+    pub(super) effects: Vec<Effect>,
     /// The clients whose predecessor in the line has changed, or which must look for another reason.
-    moved: Vec<ClientId>,
+    pub(super) moved: Vec<ClientId>,
 }
 
 fn no_timer(error: &std::io::Error) -> Error {

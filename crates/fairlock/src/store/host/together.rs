@@ -2,7 +2,10 @@
 
 use super::fault;
 use super::file::HostFile;
-use crate::store::StoreError;
+use super::liveness::Kernel;
+use super::store::{Done, Inner};
+use crate::base::clock::Moment;
+use crate::store::{Reply, StoreError};
 use fairlock_core::{Answer, Body, Effect, LockName, Op, Rules, World};
 
 /// What came of one of them.
@@ -48,5 +51,25 @@ impl HostFile {
             done
         });
         Ok(Some(kept.collect()))
+    }
+}
+
+impl Inner {
+    /// Takes all of these locks, if nobody holds or waits for any of them.
+    pub(super) fn take_together(
+        &self,
+        asks: &[(LockName, Op)],
+    ) -> Result<Option<Vec<Reply>>, StoreError> {
+        let sent = Moment::now();
+        let names = asks.iter().map(|(name, _)| name);
+        let worlds: Vec<_> =
+            names.map(|name| Kernel::new(&self.folder, self.client, name)).collect();
+        let done = self.file()?.apply_together(asks, &self.rules, &worlds);
+        worlds.into_iter().for_each(|world| self.bury(world));
+        let Some(done) = done? else { return Ok(None) };
+        let replies = asks.iter().zip(done).map(|((name, _), (answer, effects))| {
+            self.deliver(name, sent, Done { answer, effects, moved: Vec::new() })
+        });
+        Ok(Some(replies.collect()))
     }
 }

@@ -1,0 +1,226 @@
+//! Tests of what a hold knows.
+
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+const LEASE: Lease =
+    Lease { ms: 30_000, renewed: true, end_ns: None, ends_by_max_hold: false, may_be_cut: false };
+/// For how long a TTL of 30 s counts, and a guard of [`LEASE`] is valid.
+const VALID: u64 = 29_700_000_000;
+
+/// A hold that was granted at 0.
+fn hold(lease: Lease) -> Hold {
+    Hold::new(lease, valid_until_ns(0, lease.ms))
+}
+
+/// A second guard of a writer would go on writing.
+#[test]
+fn a_hold_with_one_guard_becomes_a_readers() {
+    let mut writes = hold(LEASE);
+    writes.enter().expect("a second guard");
+    assert_eq!(writes.begin_reading(), None);
+    assert_eq!(writes.leave().0.number, 2);
+    assert_eq!(writes.begin_reading().map(|change| (change.count, change.number)), Some((1, 3)));
+    assert_eq!((writes.reads(), writes.begin_reading()), (true, None), "once");
+    assert_eq!(writes.enter().map(|change| change.count), Some(2));
+}
+
+fn look(renew: bool) -> Option<Look> {
+    Some(Look { valid_until_ns: VALID, renew })
+}
+
+fn somebody() -> OwnerId {
+    OwnerId::parse(b"somebody")
+}
+
+#[test]
+fn a_hold_is_renewed_each_third_of_its_lease() {
+    let mut hold = hold(LEASE);
+    assert_eq!(hold.watched(0, true), 10 * SECOND);
+    assert_eq!(hold.look(10 * SECOND), look(true));
+    assert_eq!(hold.begin_renewal(10 * SECOND), Some(30_000));
+    let again = hold.renewed(11 * SECOND, 10 * SECOND, 30_000);
+    assert_eq!(again, Some(20 * SECOND), "counted from when it was sent");
+    assert_eq!(hold.valid_until_ns(), 10 * SECOND + VALID);
+    assert!(!hold.renewal_over(), "nobody waits for its end");
+}
+
+/// Its TTL is shorter than its lease until the first renewal.
+#[test]
+fn a_grant_by_message_is_renewed_soon() {
+    let mut hold = Hold::new(LEASE, valid_until_ns(0, 1_000));
+    assert_eq!(hold.watched(0, false), SECOND / 10);
+    let mut short = Hold::new(LEASE, 5);
+    assert_eq!(short.watched(0, false), 5);
+}
+
+#[test]
+fn an_explicit_lease_is_only_confirmed() {
+    let mut hold = hold(Lease { renewed: false, end_ns: Some(30 * SECOND), ..LEASE });
+    assert_eq!(hold.watched(0, true), VALID);
+    assert_eq!(hold.look(SECOND), look(false));
+    hold.connection_lost();
+    assert_eq!(hold.standing(), Standing::Suspect);
+    assert_eq!(hold.look(SECOND), look(true));
+    assert_eq!(hold.begin_renewal(20 * SECOND), Some(10_000), "what is left of it");
+    assert!(hold.renewed(20 * SECOND, 20 * SECOND, 10_000).is_some());
+    assert_eq!(hold.standing(), Standing::Held);
+    assert!(hold.look(21 * SECOND).is_some_and(|look| !look.renew));
+}
+
+/// J7: where Redisson's readers cut the lock's life, a longer lease of ours would end with it,
+/// unnoticed.
+#[test]
+fn a_long_lease_is_kept_up_until_nobody_can_cut_it() {
+    let end_ns = Some(60 * SECOND);
+    let mut hold = Hold::new(
+        Lease { ms: 60_000, renewed: false, end_ns, may_be_cut: true, ..LEASE },
+        valid_until_ns(0, 60_000),
+    );
+    assert_eq!(hold.watched(0, true), 10 * SECOND);
+    assert!(hold.look(10 * SECOND).is_some_and(|look| look.renew));
+    assert_eq!(hold.begin_renewal(10 * SECOND), Some(50_000), "no longer than it was");
+    assert_eq!(hold.renewed(10 * SECOND, 10 * SECOND, 50_000), Some(20 * SECOND));
+    assert_eq!(hold.renewed(31 * SECOND, 31 * SECOND, 29_000), Some(hold.valid_until_ns()));
+    assert!(hold.look(31 * SECOND).is_some_and(|look| !look.renew));
+}
+
+/// R2 of the trial on shares: Redisson's watchdog had cut the lock to 30 s, and died; ours came
+/// every 40 s.
+#[test]
+fn a_long_lease_that_is_renewed_is_kept_up_too() {
+    let long = Lease { ms: 120_000, may_be_cut: true, ..LEASE };
+    let mut hold = Hold::new(long, valid_until_ns(0, 120_000));
+    assert_eq!(hold.watched(0, true), 10 * SECOND);
+    assert_eq!(hold.renewed(10 * SECOND, 10 * SECOND, 120_000), Some(20 * SECOND));
+    let mut short = Hold::new(Lease { ms: 6_000, ..long }, valid_until_ns(0, 6_000));
+    assert_eq!(short.watched(0, true), 2 * SECOND);
+}
+
+#[test]
+fn an_unanswered_renewal_is_repeated_more_often_near_the_end() {
+    let mut hold = hold(LEASE);
+    assert_eq!(hold.unanswered(0), SECOND / 2);
+    assert_eq!(hold.standing(), Standing::Suspect);
+    assert_eq!(hold.unanswered(VALID - SECOND), VALID - 3 * SECOND / 4);
+    assert_eq!(hold.unanswered(VALID - 1), VALID);
+    assert_eq!(hold.look(VALID), None);
+    assert_eq!(hold.standing(), Standing::Lost(Loss::Unreachable));
+}
+
+#[test]
+fn why_time_was_up() {
+    let end_ns = Some(30 * SECOND);
+    let leases = [
+        (LEASE, Loss::Expired),
+        (Lease { renewed: false, end_ns, ..LEASE }, Loss::Expired),
+        (Lease { end_ns, ends_by_max_hold: true, ..LEASE }, Loss::MaxHold),
+    ];
+    for (lease, loss) in leases {
+        assert_eq!(hold(lease).time(VALID), Standing::Lost(loss), "{lease:?}");
+    }
+    let mut silent = hold(LEASE);
+    silent.begin_renewal(0);
+    assert_eq!(silent.time(VALID), Standing::Lost(Loss::Unreachable));
+}
+
+#[test]
+fn why_the_store_says_that_it_is_gone() {
+    for (forced, holder, loss) in [
+        (true, None, Loss::Forced),
+        (true, Some(somebody()), Loss::Forced),
+        (false, Some(somebody()), Loss::Replaced),
+        (false, None, Loss::DataLost),
+    ] {
+        let mut hold = hold(LEASE);
+        if forced {
+            hold.reported_taken();
+        }
+        hold.gone(SECOND, holder.clone());
+        assert_eq!(hold.standing(), Standing::Lost(loss));
+        assert_eq!(hold.taken_by(), holder.as_ref());
+    }
+    let mut over = hold(LEASE);
+    over.gone(VALID, Some(somebody()));
+    assert_eq!(over.standing(), Standing::Lost(Loss::Expired), "the clock comes first");
+    assert_eq!(over.taken_by(), None);
+}
+
+#[test]
+fn a_report_that_the_store_denies_is_forgotten() {
+    let mut hold = hold(LEASE);
+    hold.watched(0, true);
+    hold.reported_taken();
+    assert!(hold.renewed(SECOND, SECOND, 30_000).is_some());
+    hold.gone(2 * SECOND, None);
+    assert_eq!(hold.standing(), Standing::Lost(Loss::DataLost));
+}
+
+#[test]
+fn a_late_reply_does_not_shorten_it() {
+    let mut hold = hold(LEASE);
+    assert!(hold.renewed(10 * SECOND, 10 * SECOND, 30_000).is_some());
+    assert!(hold.renewed(10 * SECOND, SECOND, 30_000).is_some());
+    assert_eq!(hold.valid_until_ns(), 10 * SECOND + VALID);
+}
+
+#[test]
+fn nobody_enters_or_renews_what_is_being_left() {
+    let mut hold = hold(LEASE);
+    let second = hold.enter();
+    assert_eq!(second, Some(Change { count: 2, number: 1 }));
+    assert!(!hold.begin_leaving(5 * SECOND), "the other guard counts on renewals");
+    assert_eq!(hold.leave(), (Change { count: 1, number: 2 }, false));
+    assert!(hold.begin_renewal(SECOND).is_some());
+    assert!(hold.begin_leaving(5 * SECOND));
+    assert_eq!(hold.valid_until_ns(), 5 * SECOND, "before anything is sent");
+    assert_eq!((hold.enter(), hold.begin_renewal(SECOND)), (None, None));
+    assert!(hold.renewed(SECOND, SECOND, 30_000).is_some(), "what was sent before");
+    assert_eq!(hold.valid_until_ns(), 5 * SECOND);
+    assert!(hold.renewal_over(), "the last renewal goes after that");
+    hold.left(2 * SECOND, 2 * SECOND, 3_000);
+    assert_eq!(hold.valid_until_ns(), valid_until_ns(2 * SECOND, 3_000));
+}
+
+/// "Done for this hour", after a longest hold of a minute.
+#[test]
+fn it_may_be_left_for_longer_than_it_could_be_held() {
+    let mut hold = hold(Lease { end_ns: Some(60 * SECOND), ends_by_max_hold: true, ..LEASE });
+    assert!(hold.begin_leaving(3_600 * SECOND));
+    assert!(hold.lease.ends_by_max_hold);
+    hold.left(SECOND, SECOND, 3_599_000);
+    assert_eq!(hold.valid_until_ns(), valid_until_ns(SECOND, 3_599_000));
+    // Left for less: that is why it ends, and not its longest hold.
+    assert!(hold.begin_leaving(30 * SECOND));
+    assert!(!hold.lease.ends_by_max_hold);
+}
+
+#[test]
+fn what_is_detached_is_not_renewed() {
+    let mut hold = hold(LEASE);
+    hold.watched(0, true);
+    hold.enter();
+    assert_eq!(hold.detach(), VALID);
+    assert!(!hold.is_unattended());
+    assert_eq!(hold.look(SECOND), look(false));
+    assert!(hold.renewed(SECOND, SECOND, 30_000).is_some());
+    assert_eq!(hold.valid_until_ns(), VALID);
+    assert_eq!(hold.leave(), (Change { count: 1, number: 2 }, true));
+    assert!(!hold.has_ended());
+}
+
+#[test]
+fn what_has_ended_stays_so() {
+    let mut hold = hold(LEASE);
+    assert_eq!(hold.leave(), (Change { count: 0, number: 1 }, true));
+    assert!(hold.has_ended());
+    assert_eq!(hold.enter(), None);
+}
+
+#[test]
+#[should_panic(expected = "K10")]
+fn a_guard_that_never_was_cannot_leave() {
+    let mut hold = hold(LEASE);
+    hold.leave();
+    hold.leave();
+}
