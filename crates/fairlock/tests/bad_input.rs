@@ -267,7 +267,8 @@ const NO_LOCKS: [(&[&str], &str); 4] = [
         "`job` holds a hash with 2 fields, not a lock",
     ),
     (&["HSET", "job", "name", "bob"], "`job` holds a hash whose one value is no hold count"),
-    (&["HSET", "job", "mode", "read", "x:1", "1"], "`job` holds a hash with a field `mode`"),
+    // As Redisson's read-write lock.
+    (&["HSET", "job", "mode", "read", "x:1", "1"], "in use for a read-write lock"),
     (&["HSET", "job", "mode", "1"], "`job` holds a hash with a field `mode`"),
 ];
 
@@ -296,6 +297,8 @@ fn d01_a_hash_of_an_application_is_no_lock() {
                     // What has a mode may be a lock that somebody holds.
                     let advice = if says.contains("`mode`") {
                         "and remove nothing"
+                    } else if says.contains("read-write") {
+                        "name that one, or use another name"
                     } else {
                         "or remove the key"
                     };
