@@ -267,6 +267,7 @@ const NO_LOCKS: [(&[&str], &str); 4] = [
         "`job` holds a hash with 2 fields, not a lock",
     ),
     (&["HSET", "job", "name", "bob"], "`job` holds a hash whose one value is no hold count"),
+    // As Redisson's read-write lock.
     (&["HSET", "job", "mode", "read", "x:1", "1"], "in use for a read-write lock"),
     (&["HSET", "job", "mode", "1"], "`job` holds a hash with a field `mode`"),
 ];
@@ -294,10 +295,12 @@ fn d01_a_hash_of_an_application_is_no_lock() {
                     expect("job", &error, WrongType, says);
                     let words = error.to_string();
                     // What has a mode may be a lock that somebody holds.
-                    let advice = match says {
-                        says if says.contains("in use") => "name that one",
-                        says if says.contains("`mode`") => "and remove nothing",
-                        _ => "or remove the key",
+                    let advice = if says.contains("`mode`") {
+                        "and remove nothing"
+                    } else if says.contains("read-write") {
+                        "name that one, or use another name"
+                    } else {
+                        "or remove the key"
                     };
                     assert!(words.contains(advice), "{words}");
                     assert_eq!(error.lock().unwrap().as_bytes(), b"job");

@@ -216,14 +216,21 @@ impl Line {
                 }
             }
         }
+        self.describe(&mut changes);
         for granted in &mut changes.granted {
-            let record = self.records.get(&granted.owner);
-            granted.token = record.map(|record| record.token);
-            granted.share = record.map_or(granted.share, |record| record.share);
-            granted.ends_ms = self.leases.get(&granted.owner).copied();
             granted.number = numbers.get(&granted.owner).copied();
         }
         changes
+    }
+
+    /// What the parts say of those who were given a share, unless a part has gone since.
+    fn describe(&self, changes: &mut Changes) {
+        for granted in &mut changes.granted {
+            if let Some(record) = self.records.get(&granted.owner) {
+                (granted.token, granted.share) = (Some(record.token), record.share);
+            }
+            granted.ends_ms = self.leases.get(&granted.owner).copied().or(granted.ends_ms);
+        }
     }
 
     fn lock(&mut self, command: &Command, changes: &mut Changes) {
@@ -231,6 +238,10 @@ impl Line {
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         match words[0].to_ascii_uppercase().as_str() {
             "DEL" | "UNLINK" => {
+                // Scripts take holders out before, or all parts at once: else it has ended, perhaps in the middle of a
+                // script in which the clock jumped.
+                changes.taken |= words.len() == 2 && !self.held.is_empty();
+                self.describe(changes);
                 for owner in std::mem::take(&mut self.held).into_keys() {
                     self.end(owner, changes);
                 }
@@ -308,6 +319,7 @@ impl Line {
                 // No script deletes one of these keys alone: it has ended, and others may have that nobody has looked at
                 // since, as after a jump of the clock.
                 changes.taken |= words.len() == 2 && !self.part_is_empty(part);
+                self.describe(changes);
                 self.clear(part);
             }
             "PEXPIREAT" => {

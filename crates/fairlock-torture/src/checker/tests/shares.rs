@@ -231,6 +231,9 @@ fn i15_all_keys_say_the_same() {
     log("rw", &format!("{}\nDEL L\nDEL I H; DEL j:A", reads("A", 5))).finds(&[]);
     // The line has ended, and so have the records, which nobody has looked at since.
     log("rw", &format!("{}\nDEL O; {}", waits("C", 7, "w"), reads("A", 5))).finds(&[]);
+    // The clock jumps while a script lets somebody in: all that it wrote ends as it is written.
+    log("rw", &format!("SET T t5; {}; DEL L; DEL I; DEL H; DEL j:A", reads("A", 5))).finds(&[]);
+    log("rw", &format!("{}\n{}\nDEL L; DEL j:A; DEL j:B", reads("A", 5), reads("B", 5))).finds(&[]);
     log("rw", &format!("{}\nZREM O C; {}", waits("C", 7, "w"), reads("A", 5)))
         .finds(&["a record has no place in the line"]);
 }
