@@ -121,7 +121,7 @@ fn d24_status_says_that_it_is_done_and_when_it_may_start_again() {
             let ttl = json["ttl_ms"].as_u64().unwrap();
             assert!((3_500_000..3_600_000).contains(&ttl), "{json}");
             assert!(human.starts_with(&format!("{name}: done, next start in 59m")), "{human}");
-            let listed = finish(fairlock(["list", "--kind", kind, "--url", url, &name])).stdout;
+            let listed = finish(fairlock(["list", "--kind", kind, "--url", url, name])).stdout;
             assert!(listed.contains("  done, next start in 59m"), "{listed}");
             let unlock = ["unlock", "--force", "--kind", kind, "--url", url, name];
             finish(fairlock(unlock)).expect(0, "");
