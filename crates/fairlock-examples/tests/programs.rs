@@ -32,6 +32,7 @@ const TABLE: &[(&str, &str)] = &[
          given up\n",
     ),
     ("with", "booked 42\ncancelled, the lock was lost\n"),
+    ("several", "moved\none is taken: none of them\n"),
     ("owner", "reenter: held 2 times\nowner: held 2 times\n"),
 ];
 
