@@ -57,8 +57,14 @@ fn b41_a_lost_message_costs_a_heartbeat() {
         let other = store.client().await.latch("import");
         other.try_set(1).await.unwrap();
         let latch = deaf.latch("import");
+        // The server knows the script afterwards, so that each look is one call.
+        latch.count().await.unwrap();
+        let server = store.server().unwrap();
+        let before = server.script_calls();
         let waiter = tokio::spawn(async move { latch.wait().await });
         is_waited_for(&store, 1).await;
+        // It has looked before and after it subscribed; the next look comes with a heartbeat.
+        until("the second look", async || server.script_calls() >= before + 2).await;
         proxy.swallow_pushes(true);
         let began = Instant::now();
         other.count_down().await.unwrap();
