@@ -98,6 +98,7 @@ fn permits_whose_leases_were_lost_outlive_those_that_come_and_go() {
         pool.gets(2, permits(1, 10));
         assert_eq!(pool.release(0, first), Body::Released, "it has one again");
         // One lease alone: another one's renewal does not cut the lock's life.
+        pool.fixture.raw.call(&["FLUSHALL"]);
         pool.gets_for(0, permits(5, 10), HOUR);
         let other = pool.gets(3, permits(1, 10));
         pool.number(&["ZREM", "fairlock_sem_leases:{job}", &owner(0).to_string()]);
