@@ -54,9 +54,11 @@ fn what_the_checker_is_not_told_is_found() {
     assert!(told.contains(left.to_str().expect("a name in UTF-8")), "{told}");
     let read = |file: &str| std::fs::read_to_string(left.join(file)).expect("notes");
     let (heard, violations) = (read("heard"), read("violations"));
-    for kind in ["fair", "rw", "sem"] {
-        let of_kind = |line: &str| line.contains(&format!("lock {kind}-"));
-        assert!(violations.lines().any(of_kind), "{kind}: {violations}");
+    // A short hold is over before anybody gets its deleted lock more often than not; one that is kept
+    // is not. Which of a kind's locks is found is chance, and once was `kept-rw` alone.
+    for kind in [["fair-", "kept-0"], ["rw-", "kept-rw"], ["sem-", "kept-sem"]] {
+        let of_kind = |line: &str| kind.iter().any(|name| line.contains(&format!("lock {name}")));
+        assert!(violations.lines().any(of_kind), "{kind:?}: {violations}");
     }
     let lock = violations.split([' ', ',', ':']).nth(1).expect("the name of a lock");
     for wanted in [&format!(" {lock} ")[..], "\nfault 0 ", "\nnote 1 granted ", " DEL "] {
