@@ -49,7 +49,7 @@ impl LockState {
     }
 
     fn is_held_by_ours(&self) -> bool {
-        self.holder().is_some_and(crate::OwnerId::is_ours)
+        self.holder().is_some_and(crate::id::OwnerId::is_ours)
     }
 
     /// The first key of the lock, or of ours, that has content but no TTL.
@@ -79,7 +79,7 @@ impl LockState {
         assert!(endless.is_none(), "C8: {endless:?} without a TTL after {op:?}: {k:#?}");
         // A plain acquisition ignores the queue. A client that mixes kinds under one name may hold
         // the lock while a fair request of the same owner still waits for it.
-        let mixed = matches!(op, Op::Acquire(a) if a.kind == crate::Kind::Plain)
+        let mixed = matches!(op, Op::Acquire(a) if a.kind == crate::op::Kind::Plain)
             && k.queue.iter().any(|member| k.hold.contains_key(member));
         let consistent = mixed || self.has_ties() || self.is_consistent(now_ms);
         assert!(consistent, "C1, C3, C4, C6 or C7 broken by {op:?}: {k:#?}");
@@ -95,11 +95,11 @@ impl LockState {
                 | Op::Leader
                 | Op::Renew { .. }
                 | Op::Reenter { .. }
-                | Op::Acquire(crate::Acquire { kind: crate::Kind::Plain, .. })
-                | Op::Release { kind: crate::Kind::Plain, .. }
-                | Op::Leave { kind: crate::Kind::Plain, .. }
+                | Op::Acquire(crate::op::Acquire { kind: crate::op::Kind::Plain, .. })
+                | Op::Release { kind: crate::op::Kind::Plain, .. }
+                | Op::Leave { kind: crate::op::Kind::Plain, .. }
         ) && !op.is_simple();
-        let head_is_ours = k.queue.front().is_some_and(crate::OwnerId::is_ours);
+        let head_is_ours = k.queue.front().is_some_and(crate::id::OwnerId::is_ours);
         if ends_with_next && head_is_ours && self.is_free() && !more {
             let paused = self.next_deadline_ms(now_ms, rules).is_some()
                 || !self.can_mint(now_ms.saturating_mul(1_000));

@@ -21,6 +21,8 @@
 //! builds. Locks that several may hold at once have rules of their own, in `shares`, with the
 //! invariants G1 to G8.
 
+mod announce;
+mod apply_latch;
 pub mod client;
 mod foreign;
 mod holds;

@@ -97,7 +97,7 @@ impl LockState {
         let known = self.keys.record.watch.as_ref().filter(|watch| {
             watch.id.is_ours()
                 && watch.since <= cx.now_ms
-                && cx.now_ms < watch.since + cx.rules.dead_ms + crate::JAVA_PASSED_MS
+                && cx.now_ms < watch.since + cx.rules.dead_ms + crate::rules::JAVA_PASSED_MS
         });
         let since = known.map(|watch| watch.since);
         if since.is_some_and(|since| cx.now_ms >= since + cx.rules.dead_ms)
@@ -138,7 +138,7 @@ impl LockState {
     /// When any waiter was last heard from. Heartbeats and entries renew the list's TTL as long as
     /// only ours are in the list.
     fn heard_ms(&self) -> Option<u64> {
-        self.keys.queue_expires.map(|at| at.saturating_sub(crate::QUEUE_TTL_MS))
+        self.keys.queue_expires.map(|at| at.saturating_sub(crate::rules::QUEUE_TTL_MS))
     }
 
     /// Whether a waiter that is not served yet, and stands before others that could be, is dead by its age as well

@@ -411,7 +411,7 @@ impl LockState {
     fn mend_hold(&mut self, lease_ms: u64, cx: &Cx<'_>) {
         let ours = self.holder().is_some_and(OwnerId::is_ours);
         if ours && self.keys.hold_expires.is_none() {
-            self.keys.hold_expires = Some(cx.now_ms + lease_ms.max(crate::MENDED_HOLD_MS));
+            self.keys.hold_expires = Some(cx.now_ms + lease_ms.max(crate::rules::MENDED_HOLD_MS));
         }
     }
 
@@ -454,5 +454,5 @@ impl LockState {
 
 /// A hold count as replies show it. All other counts were refused before.
 fn shown(count: i64) -> u32 {
-    u32::try_from(count).unwrap_or(crate::MAX_HOLD_COUNT)
+    u32::try_from(count).unwrap_or(crate::rules::MAX_HOLD_COUNT)
 }

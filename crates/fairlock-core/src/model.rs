@@ -102,16 +102,16 @@ impl<N: Default> Model<N> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Kind;
+    use crate::op::Kind;
 
     struct Nobody;
 
     impl World for Nobody {
-        fn inbox(&self, _: crate::ClientId) -> bool {
+        fn inbox(&self, _: crate::id::ClientId) -> bool {
             false
         }
 
-        fn listening(&self, _: &crate::OwnerId) -> bool {
+        fn listening(&self, _: &crate::id::OwnerId) -> bool {
             false
         }
     }

@@ -21,7 +21,7 @@ pub(crate) enum Door {
 
 impl LockState {
     pub(crate) fn next(&mut self, cx: &mut Cx<'_>) -> Door {
-        for _ in 0..crate::LOOKED_AT_MAX {
+        for _ in 0..crate::rules::LOOKED_AT_MAX {
             if !self.is_free() {
                 return Door::Closed;
             }
@@ -89,13 +89,17 @@ impl LockState {
             watch.id == *head
                 && watch.score == score
                 && watch.since <= cx.now_ms
-                && cx.now_ms < watch.since + crate::JAVA_HEAD_PATIENCE_MS + crate::JAVA_PASSED_MS
+                && cx.now_ms
+                    < watch.since
+                        + crate::rules::JAVA_HEAD_PATIENCE_MS
+                        + crate::rules::JAVA_PASSED_MS
         });
         // Redisson's own rule for stale heads. But a client whose clock is behind enters with a
         // stale score and listens: it is notified like any other, and gets its time to come.
         let is_stale = score <= to_score(cx.now_ms);
         if is_stale {
-            let is_patient = |watch: &Watch| cx.now_ms < watch.since + crate::JAVA_HEAD_PATIENCE_MS;
+            let is_patient =
+                |watch: &Watch| cx.now_ms < watch.since + crate::rules::JAVA_HEAD_PATIENCE_MS;
             if !watch.as_ref().is_none_or(is_patient) || !cx.world.listening(head) {
                 self.unlist(head);
                 return Offer::Dropped;
@@ -110,14 +114,14 @@ impl LockState {
             if !is_stale {
                 watch.since = cx.now_ms;
             }
-            if cx.freed || cx.now_ms >= watch.pinged + crate::JAVA_PING_MS {
+            if cx.freed || cx.now_ms >= watch.pinged + crate::rules::JAVA_PING_MS {
                 watch.pinged = cx.now_ms;
                 cx.tell(Channel::Waiter(head.clone()));
             }
             self.set_watch(watch, cx);
             return Offer::Waiting;
         }
-        if cx.now_ms < watch.since + crate::JAVA_HEAD_PATIENCE_MS {
+        if cx.now_ms < watch.since + crate::rules::JAVA_HEAD_PATIENCE_MS {
             return Offer::Waiting;
         }
         Offer::PassedOver

@@ -11,7 +11,7 @@ pub enum NotALock {
     /// A hash with this many fields; a lock has one, its holder.
     Fields(usize),
     /// A hash with one field, whose value is not a count from 1 to
-    /// [`MAX_HOLD_COUNT`](crate::MAX_HOLD_COUNT).
+    /// [`MAX_HOLD_COUNT`](crate::rules::MAX_HOLD_COUNT).
     Count,
     /// A string with a number and without a TTL: it counts something, and excludes nobody.
     Counter,

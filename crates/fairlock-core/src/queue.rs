@@ -73,7 +73,7 @@ impl LockState {
     pub(crate) fn next_order(&mut self, cx: &Cx<'_>) -> u64 {
         let last = loop {
             let last = self.by_order.last().map_or(0, |(order, _)| *order);
-            if last < crate::TOKEN_LIMIT {
+            if last < crate::rules::TOKEN_LIMIT {
                 break last;
             }
             if let Some((_, owner)) = self.by_order.pop_last() {
@@ -215,10 +215,10 @@ impl LockState {
         let k = &self.keys;
         let (listed, scored, ordered) = (k.queue.len(), k.scores.len(), k.order.len());
         let apart = listed != scored || ordered > listed;
-        if apart && listed.max(scored).max(ordered) <= crate::MENDED_MAX {
+        if apart && listed.max(scored).max(ordered) <= crate::rules::MENDED_MAX {
             self.mend_all(cx);
         }
-        for _ in 0..crate::LOOKED_AT_MAX {
+        for _ in 0..crate::rules::LOOKED_AT_MAX {
             let Some((_, first)) = self.by_order.first() else { return };
             if self.keys.scores.contains_key(first) {
                 return;
@@ -261,7 +261,7 @@ impl LockState {
 /// Whether this order number cannot have been given: no reply could contain it, or the one after
 /// it.
 fn is_no_number(order: &u64) -> bool {
-    *order == 0 || *order >= crate::TOKEN_LIMIT
+    *order == 0 || *order >= crate::rules::TOKEN_LIMIT
 }
 
 pub(crate) fn to_score(ms: u64) -> i64 {

@@ -29,7 +29,7 @@ impl LockState {
             Some(other) => {
                 // Other clients may lock without a TTL on purpose, so theirs stays as it is.
                 if other.is_ours() && a.mode == Mode::Wait {
-                    let mended = cx.now_ms + a.lease_ms.max(crate::MENDED_HOLD_MS);
+                    let mended = cx.now_ms + a.lease_ms.max(crate::rules::MENDED_HOLD_MS);
                     self.keys.value_expires.get_or_insert(mended);
                 }
                 Body::Taken { ttl_ms: self.value_ttl(cx.now_ms), foreign: !other.is_ours() }

@@ -147,7 +147,8 @@ impl LockState {
         if watch.since > now_ms {
             return None;
         }
-        let patience = if head.is_ours() { rules.dead_ms } else { crate::JAVA_HEAD_PATIENCE_MS };
+        let patience =
+            if head.is_ours() { rules.dead_ms } else { crate::rules::JAVA_HEAD_PATIENCE_MS };
         Some(watch.since + patience).filter(|at| *at > now_ms)
     }
 
@@ -247,7 +248,8 @@ impl LockState {
     pub(crate) fn has_foreign(&self) -> bool {
         let k = &self.keys;
         k.queue.len() > k.order.len()
-            && (k.queue.len() > crate::WALKED_MAX || k.queue.iter().any(|member| !member.is_ours()))
+            && (k.queue.len() > crate::rules::WALKED_MAX
+                || k.queue.iter().any(|member| !member.is_ours()))
     }
 
     pub(crate) fn foreign_near(&self) -> bool {
@@ -303,17 +305,17 @@ impl LockState {
         // Counted from when the clock has passed the token: from then on time alone gives a larger
         // one.
         let passed = cx.now_ms.max(value / 1_000);
-        self.keys.token_expires = (!persistent).then_some(passed + crate::TOKEN_TTL_MS);
+        self.keys.token_expires = (!persistent).then_some(passed + crate::rules::TOKEN_TTL_MS);
     }
 
     /// Keeps the series alive during a hold that is renewed for days: a listing finds locks by
     /// their tokens.
     pub(crate) fn keep_token(&mut self, cx: &Cx<'_>) {
         let Some(token) = self.keys.token else { return };
-        let half = crate::TOKEN_TTL_MS / 2;
+        let half = crate::rules::TOKEN_TTL_MS / 2;
         let old = cx.now_ms * 1_000 > token + half * 1_000;
         if old && self.keys.token_expires.is_some_and(|at| at < cx.now_ms + half) {
-            self.keys.token_expires = Some(cx.now_ms + crate::TOKEN_TTL_MS);
+            self.keys.token_expires = Some(cx.now_ms + crate::rules::TOKEN_TTL_MS);
         }
     }
 
@@ -338,7 +340,7 @@ impl LockState {
     /// The shared queue keys live for a day while only ours use them, and for ever beside Java.
     pub(crate) fn keep_queue(&mut self, cx: &Cx<'_>) {
         let persistent = cx.rules.java_fleet || self.has_foreign();
-        let until = if persistent { None } else { Some(cx.now_ms + crate::QUEUE_TTL_MS) };
+        let until = if persistent { None } else { Some(cx.now_ms + crate::rules::QUEUE_TTL_MS) };
         self.keys.queue_expires = until;
         self.keys.scores_expires = until;
         self.settle();

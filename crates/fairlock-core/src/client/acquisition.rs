@@ -262,7 +262,7 @@ impl Acquisition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ClientId;
+    use crate::id::ClientId;
 
     fn request(number: u128) -> RequestId {
         RequestId::from_random(number)

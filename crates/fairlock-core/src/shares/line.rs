@@ -11,7 +11,7 @@ use crate::state::{Cx, LockState};
 impl LockState {
     /// The holds of a lock with shares. [`apply`](Self::apply) makes them before any rule asks.
     pub(super) fn shared(&mut self) -> &mut Shares {
-        self.shares.get_or_insert_with(|| Box::new(Shares::new(crate::Kind::ReadWrite)))
+        self.shares.get_or_insert_with(|| Box::new(Shares::new(crate::op::Kind::ReadWrite)))
     }
 
     /// Puts the caller into the line, at the end or back in its place, or assigns its existing place to this request.

@@ -72,7 +72,7 @@ impl LockState {
             holder: first.map(|it| HeldBy { owner: it.owner.clone(), count: u64::from(it.count) }),
             // Of the one that is shown as the holder.
             ttl_ms: first.map(|it| it.ttl_ms),
-            token: token.and_then(crate::Token::new),
+            token: token.and_then(crate::rules::Token::new),
             queue_len,
             queue,
             shares: Some(Box::new(seen)),

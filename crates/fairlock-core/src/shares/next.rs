@@ -18,7 +18,7 @@ impl LockState {
         self.end_leases(cx);
         let (mut looks, mut grants) = (0, 0);
         while let Some((_, head)) = self.by_order.first() {
-            if looks == crate::LOOKED_AT_MAX || grants == GRANTS_MAX {
+            if looks == crate::rules::LOOKED_AT_MAX || grants == GRANTS_MAX {
                 cx.more = true;
                 return Door::Closed;
             }
@@ -97,7 +97,7 @@ impl LockState {
         let mut gone = Vec::new();
         for (at, (owner, hold)) in self.shared().holds().iter().enumerate() {
             let in_vain = share == Some(Share::Whole) && gone.len() < at;
-            if in_vain && at >= crate::LOOKED_AT_MAX as usize {
+            if in_vain && at >= crate::rules::LOOKED_AT_MAX as usize {
                 break;
             }
             if is_over(owner, Some(hold.token), cx.world) {
@@ -134,7 +134,7 @@ impl LockState {
     pub(super) fn take_share(
         &mut self,
         owner: &OwnerId,
-        request: crate::RequestId,
+        request: crate::id::RequestId,
         share: Share,
         ttl_ms: u64,
         cx: &Cx<'_>,
@@ -157,7 +157,7 @@ impl LockState {
     /// Ends the holds whose leases are over, some of them in each call. Whoever calls this serves the line, if there is
     /// one: nothing else reminds of a lease that has ended.
     pub(super) fn end_leases(&mut self, cx: &mut Cx<'_>) {
-        for _ in 0..crate::LOOKED_AT_MAX {
+        for _ in 0..crate::rules::LOOKED_AT_MAX {
             let Some(owner) = self.shared().first_over(cx.now_ms) else { return };
             self.end_share(&owner, cx);
         }

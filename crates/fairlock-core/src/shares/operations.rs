@@ -98,7 +98,7 @@ impl LockState {
             let token = self.keys.token.max(Some(hold.token.get()));
             if token != self.keys.token {
                 self.keys.token = token;
-                self.keys.token_expires = Some(now_ms + crate::TOKEN_TTL_MS);
+                self.keys.token_expires = Some(now_ms + crate::rules::TOKEN_TTL_MS);
             }
         }
     }

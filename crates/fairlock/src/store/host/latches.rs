@@ -5,6 +5,7 @@
 use super::codec::{Damaged, Reader, Writer, checksum};
 use super::fault;
 use super::file::HostFile;
+use super::schema;
 use crate::store::StoreError;
 use fairlock_core::{Answer, Effect, Latch, LatchNote, LockName, Op, Rules, World};
 use rusqlite::{OptionalExtension, params};
@@ -73,7 +74,7 @@ impl HostFile {
 
     fn latch(&self, name: &LockName) -> Result<Option<Latch>, StoreError> {
         let find = || {
-            if !self.has_latches()? {
+            if !schema::has_table(&self.db, "latch")? {
                 return Ok(None);
             }
             let sql = "SELECT state FROM latch WHERE name = ?1";
@@ -103,7 +104,7 @@ impl HostFile {
             let mut statement = self.db.prepare_cached("DELETE FROM latch WHERE name = ?1")?;
             return statement.execute([name.as_bytes()]).map(drop);
         };
-        if !self.has_latches()? {
+        if !schema::has_table(&self.db, "latch")? {
             self.db.execute_batch(TABLE)?;
             self.has_grown.set(true);
         }
@@ -117,12 +118,6 @@ impl HostFile {
                    (SELECT name FROM latch WHERE until_ms < ?1 ORDER BY until_ms LIMIT ?2)";
         let mut statement = self.db.prepare_cached(sql)?;
         statement.execute(params![now_ms.cast_signed(), REMOVED_EACH]).map(drop)
-    }
-
-    fn has_latches(&self) -> rusqlite::Result<bool> {
-        let sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'latch'";
-        let mut statement = self.db.prepare_cached(sql)?;
-        statement.query_row([], |row| row.get::<_, i64>(0)).map(|count| count > 0)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::fault;
 use super::file::HostFile;
+use super::schema;
 use crate::store::StoreError;
 use fairlock_core::{Answer, Effect, Leader, LockName, Op, OwnerId, Rules, Token, World};
 use rusqlite::{OptionalExtension, params};
@@ -51,7 +52,7 @@ impl HostFile {
 
     /// The announcement of this lock.
     pub(super) fn leader(&self, name: &LockName) -> rusqlite::Result<Option<Leader>> {
-        if !self.has_leaders()? {
+        if !schema::has_table(&self.db, "leader")? {
             return Ok(None);
         }
         let sql = "SELECT owner, token, change, since_ms, expires_ms, value FROM leader
@@ -80,16 +81,10 @@ impl HostFile {
         name: &LockName,
         leader: Option<&Leader>,
     ) -> rusqlite::Result<()> {
-        if self.has_leaders()? {
+        if schema::has_table(&self.db, "leader")? {
             self.db.execute("DELETE FROM leader WHERE name = ?1", [name.as_bytes()])?;
         }
         self.keep_leader(name, leader, 0)
-    }
-
-    fn has_leaders(&self) -> rusqlite::Result<bool> {
-        let sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'leader'";
-        let tables = self.db.prepare_cached(sql)?.query_row([], |row| row.get::<_, i64>(0))?;
-        Ok(tables > 0)
     }
 
     /// Writes it, and removes those that are over.
@@ -100,7 +95,7 @@ impl HostFile {
         now_ms: u64,
     ) -> rusqlite::Result<()> {
         let Some(leader) = leader else { return Ok(()) };
-        if !self.has_leaders()? {
+        if !schema::has_table(&self.db, "leader")? {
             self.db.execute_batch(TABLE)?;
             self.has_grown.set(true);
         }

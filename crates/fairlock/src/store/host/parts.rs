@@ -17,6 +17,7 @@
 //! ```
 
 use super::codec::{Damaged, Reader, Writer, checksum_of};
+use super::schema;
 use fairlock_core::{
     Kind, LockName, LockState, OwnerId, Share, SharedHold, Shares, SimpleValue, Snapshot, Token,
     is_share_of,
@@ -158,18 +159,13 @@ pub(super) fn changes(parts: &Parts, lock: &LockState) -> Vec<(OwnerId, Option<P
 
 /// Makes sure that the table exists, and that nothing is left in it of a former use of the name. Returns whether the table is new.
 pub(super) fn prepare(db: &Connection, name: &LockName, has_table: bool) -> rusqlite::Result<bool> {
-    let is_new = !has_table && !exists(db)?;
+    let is_new = !has_table && !schema::has_table(db, "share")?;
     if is_new {
         db.execute_batch(TABLE)?;
     }
     let mut statement = db.prepare_cached("DELETE FROM share WHERE name = ?1")?;
     statement.execute([name.as_bytes()])?;
     Ok(is_new)
-}
-
-fn exists(db: &Connection) -> rusqlite::Result<bool> {
-    let sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'share'";
-    db.query_row(sql, [], |row| row.get::<_, i64>(0)).map(|count| count > 0)
 }
 
 /// Writes these changes into the file and into `parts`.
@@ -222,7 +218,7 @@ pub(super) fn owners(db: &Connection, name: &[u8]) -> rusqlite::Result<Vec<Owner
 
 /// Removes all rows, after the locks themselves were freed.
 pub(super) fn clear(db: &Connection) -> rusqlite::Result<()> {
-    if exists(db)? {
+    if schema::has_table(db, "share")? {
         db.execute("DELETE FROM share", [])?;
     }
     Ok(())

@@ -129,6 +129,13 @@ fn written_by(db: &Connection) -> rusqlite::Result<Option<String>> {
         .optional()
 }
 
+/// Whether the file has a table of this name: those of later additions are made when one is needed.
+pub(super) fn has_table(db: &Connection, name: &str) -> rusqlite::Result<bool> {
+    let sql = "SELECT count(*) FROM sqlite_schema WHERE name = ?1";
+    let mut statement = db.prepare_cached(sql)?;
+    statement.query_row([name], |row| row.get::<_, i64>(0)).map(|count| count > 0)
+}
+
 /// Brings the file to this version; runs inside the caller's transaction.
 ///
 /// # Errors

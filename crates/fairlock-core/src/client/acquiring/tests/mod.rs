@@ -54,7 +54,7 @@ fn silence(doubt: bool) -> Failure<Error> {
 fn wanted(kind: Kind) -> Wanted {
     Wanted {
         kind,
-        share: crate::Share::Whole,
+        share: crate::share::Share::Whole,
         mode: Mode::Wait,
         lease_ms: LEASE_MS,
         renewed: true,
