@@ -8,7 +8,9 @@ use std::process::Stdio;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 
-use crate::fixture::{alone, fairlock, finish, neutral, with_default_signals};
+use crate::fixture::{
+    Running, alone, fairlock, finish, hold_until, neutral, run_script, with_default_signals,
+};
 
 /// Placeholder in the table for a store that nobody else uses.
 const ALONE: &str = "ALONE";
@@ -45,13 +47,13 @@ const TABLE: &[Row] = &[
     (&["man", "frobnicate"], 64, "e.g. fairlock man"),
     (&["__frobnicate"], 64, "__frobnicate"),
     (&["run", "--wait", "5", "x", "--", "true"], 64, "unit is missing"),
-    (&["run", "--wait", "1.5s", "x", "--", "true"], 64, "numbers are whole: 1500ms, or 1s500ms"),
+    (&["run", "--wait", "0.5ms", "x", "--", "true"], 64, "finer than a millisecond"),
     (&["run", "--wait", "5", "x", "--", "true"], 64, "`5s`?"),
     (&["run", "--url", ALONE, "--wait", "1d", "--lease", "1m30s", "x", "--", "true"], 0, ""),
     (&["run", "--wait", "99999999999999999999s", "x", "--", "true"], 64, "longer than a year"),
-    (&["run", "--wait=-1s", "x", "--", "true"], 64, "whole number"),
+    (&["run", "--wait=-1s", "x", "--", "true"], 64, "starts with a number"),
     (&["run", "--lease", "0", "x", "--", "true"], 64, "longer than 0"),
-    (&["run", "--grace", "soon", "x", "--", "true"], 64, "whole number"),
+    (&["run", "--grace", "soon", "x", "--", "true"], 64, "starts with a number"),
     (&["run", "--kind", "odd", "x", "--", "true"], 64, "odd"),
     (&["run", "--on-lost", "cry", "x", "--", "true"], 64, "cry"),
     (&["run", "--shared", "--permits", "3", "x", "--", "true"], 64, "cannot be used with"),
@@ -267,22 +269,55 @@ fn d29_options_and_commands_that_were_meant() {
     }
 }
 
-/// Users of flock(1) type its options, and were told that these are names of locks.
+/// Users of flock(1) typed its options, and were told that these are names of locks.
 #[test]
-fn options_of_flock_have_a_counterpart() {
-    for (args, meant) in [
-        (&["run", "-w", "5", "x", "--", "true"][..], "; flock's -w is `--wait 5s` here; e.g."),
-        (&["run", "-w5", "x", "--", "true"], "; flock's -w is `--wait 5s` here; e.g."),
-        (&["run", "-n", "x", "--", "true"], "; flock's -n is `--wait 0` here; e.g."),
-        (&["run", "-nE", "9", "x", "--", "true"], "; flock's -n is `--wait 0` here; e.g."),
-        (
-            &["run", "--timeout=0.5", "x", "true"],
-            "; flock's --timeout is `--wait 500ms` here; e.g.",
-        ),
-        (&["run", "-E", "9", "x", "true"], "; flock's -E is `--conflict-exit-code 9` here; e.g."),
+fn options_of_flock_are_taken() {
+    let url = alone();
+    let run = |args: &[&str]| finish(fairlock([&["run", "--url", &url], args].concat()));
+    for args in [
+        &["-w", "5", "x", "--", "true"][..],
+        &["-w0.5", "x", "--", "true"],
+        &["--timeout=1m", "x", "--", "true"],
+        &["-n", "x", "--", "true"],
+        &["-nE", "9", "x", "--", "true"],
+        &["--nb", "x", "--", "true"],
+        &["-s", "y", "--", "true"],
+        &["x", "-c", "test -n \"$FAIRLOCK_TOKEN\" && true"],
+        &["--once-per", "0", "x", "-c", "true"],
     ] {
-        finish(fairlock(args)).expect(64, meant);
+        run(args).expect(0, "");
     }
+    run(&["x", "-c", "exit 3"]).expect(3, "");
+    for (shell, wanted) in [("", "/bin/sh\n"), ("/bin/bash", "/bin/bash\n")] {
+        let mut line = fairlock(["run", "--url", &url, "x", "-c", "echo $0"]);
+        line.env("SHELL", shell);
+        assert_eq!(finish(line).stdout, wanted);
+    }
+    for (args, reason) in [
+        (&["-n", "--wait", "5s", "x", "--", "true"][..], "cannot be used with"),
+        (&["-n", "-w", "5", "x", "--", "true"], "cannot be used with"),
+        (&["x", "-c", "true", "--", "true"], "cannot be used with"),
+        (&["-w", "soon", "x", "--", "true"], "a duration starts with a number"),
+        (&["-n", "x", "true"], "a command stands behind `--`"),
+    ] {
+        run(args).expect(64, reason);
+    }
+}
+
+/// `-n` does not wait, and `-E` is the code of a lock that is taken.
+#[test]
+fn flocks_way_to_skip_a_taken_lock() {
+    let (url, folder) = (alone(), TempDir::new());
+    let go = folder.path().join("go");
+    let mut holder = Running::start(run_script(&url, &[], "x", &hold_until(&go)));
+    assert_eq!(holder.line(), "holding");
+    for wait in [&["-n"][..], &["-w", "0.1"]] {
+        let late =
+            fairlock([&["run", "--url", &url, "-E", "9"], wait, &["x", "--", "true"]].concat());
+        finish(late).expect(9, "x");
+    }
+    fs::write(&go, "").expect("the folder is there");
+    holder.wait().expect(0, "");
 }
 
 /// Users of consul or etcdctl got messages about names of locks, or about `unlock`.
@@ -301,7 +336,7 @@ fn habits_from_other_programs_are_answered() {
         (&["run", "-timeout=5s", "x", "true"], "; consul's -timeout is `--wait 5s` here; e.g."),
         (&["run", "-name=foo", "--", "true"], "; long options have two dashes: `--name=foo`; e.g."),
         (&["run", "-n=2", "x", "--", "true"], "; consul's -n is `--permits 2` here"),
-        (&["run", "-n", "3", "x", "--", "true"], "; consul's -n is `--permits 3` here"),
+        (&["run", "-n", "3", "x", "--", "true"], "consul's -n is `--permits 3` here, flock's is"),
     ] {
         finish(fairlock(args)).expect(64, meant);
     }

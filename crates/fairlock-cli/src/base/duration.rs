@@ -1,7 +1,7 @@
-//! Durations as typed on the command line: `500ms`, `10s`, `5m`, `1m30s`, `1h`, `1d`, `0`.
+//! Durations as typed on the command line: `500ms`, `10s`, `1.5h`, `1m30s`, `1d`, `0`.
 //!
-//! Whole numbers, each with its unit, the larger units first. A bare number is refused, because seconds and
-//! milliseconds are both plausible; only `0` needs no unit. There are no fractions: `1500ms` needs no rounding.
+//! Numbers, each with its unit, the larger units first. A bare number is refused, because seconds and milliseconds are
+//! both plausible; only `0` needs no unit. Nothing is rounded: a fraction must come to whole milliseconds.
 
 use std::time::Duration;
 
@@ -31,17 +31,16 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let mut millis = Some(0_u64);
     while !rest.is_empty() || rest.len() == text.len() {
         let (number, behind) = split(rest, |byte| byte.is_ascii_digit());
+        let (fraction, behind) = match behind.strip_prefix('.') {
+            Some(behind) => split(behind, |byte| byte.is_ascii_digit()),
+            None => ("", behind),
+        };
         let (unit, behind) = split(behind, |byte| !byte.is_ascii_digit());
         if number.is_empty() {
-            return Err(format!("a duration starts with a whole number, {EXAMPLES}"));
+            return Err(format!("a duration starts with a number, {EXAMPLES}"));
         }
         if unit.is_empty() {
             return Err(format!("the unit is missing (`{text}s`?), {EXAMPLES}"));
-        }
-        if matches!(unit, "." | ",") {
-            return Err(
-                "numbers are whole: 1500ms, or 1s500ms, for one second and a half".to_owned()
-            );
         }
         let known = UNITS.iter().any(|(name, _)| *name == unit);
         let Some((_, in_millis)) = units.find(|(name, _)| *name == unit) else {
@@ -51,13 +50,34 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
             });
         };
         let part = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*in_millis));
-        millis = millis.zip(part).and_then(|(sum, part)| sum.checked_add(part));
+        let fraction = millis_of(fraction, *in_millis).ok_or("finer than a millisecond")?;
+        millis =
+            millis.zip(part).and_then(|(sum, part)| sum.checked_add(part)?.checked_add(fraction));
         rest = behind;
     }
     match millis.map(Duration::from_millis) {
         Some(duration) if duration <= LONGEST => Ok(duration),
         _ => Err("longer than a year".to_owned()),
     }
+}
+
+/// The milliseconds of a fraction of a unit, given as its digits; `None` if they are not whole.
+fn millis_of(fraction: &str, in_millis: u64) -> Option<u64> {
+    let digits = fraction.trim_end_matches('0');
+    if digits.is_empty() {
+        return Some(0);
+    }
+    // No fraction of a day that comes to whole milliseconds has more digits.
+    let scale =
+        10_u64.checked_pow(u32::try_from(digits.len()).ok()?).filter(|_| digits.len() <= 10)?;
+    let scaled = digits.parse::<u64>().ok()?.checked_mul(in_millis)?;
+    (scaled % scale == 0).then_some(scaled / scale)
+}
+
+/// Parses a number of seconds, as flock(1) has it, or a duration with its units.
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let is_bare = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    parse(&if is_bare { format!("{text}s") } else { text.to_owned() })
 }
 
 /// Splits `text` after the leading bytes that satisfy `belongs`.
@@ -96,7 +116,7 @@ pub(crate) fn human(duration: Duration) -> String {
     }
 }
 
-const EXAMPLES: &str = "as in 500ms, 10s, 1m30s, 2h, 1d or 0";
+const EXAMPLES: &str = "as in 500ms, 10s, 1m30s, 1.5h, 1d or 0";
 
 #[cfg(test)]
 mod tests {
@@ -119,6 +139,12 @@ mod tests {
             ("1d", 24 * 3_600_000),
             ("1d2h3m4s5ms", 93_784_005),
             ("365d", 365 * 24 * 3_600_000),
+            ("1.5s", 1_500),
+            ("0.001s", 1),
+            ("1.000000s", 1_000),
+            ("1.s", 1_000),
+            ("0.5d", 12 * 3_600_000),
+            ("1.5h0.5m", 90 * 60_000 + 30_000),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
         }
@@ -127,18 +153,22 @@ mod tests {
     #[test]
     fn refused_with_the_reason() {
         for (text, reason) in [
-            ("", "starts with a whole number"),
-            ("s", "starts with a whole number"),
-            ("-1s", "starts with a whole number"),
-            ("+1s", "starts with a whole number"),
-            (" 1s", "starts with a whole number"),
-            ("\u{0661}s", "starts with a whole number"),
+            ("", "starts with a number"),
+            ("s", "starts with a number"),
+            ("-1s", "starts with a number"),
+            ("+1s", "starts with a number"),
+            (" 1s", "starts with a number"),
+            ("\u{0661}s", "starts with a number"),
             ("10", "unit is missing (`10s`?)"),
             ("00", "unit is missing"),
             ("1m30", "unit is missing (`1m30s`?)"),
-            ("1.5s", "numbers are whole: 1500ms"),
-            ("1,5s", "numbers are whole"),
-            (".5s", "starts with a whole number"),
+            ("1.5", "unit is missing (`1.5s`?)"),
+            ("0.5ms", "finer than a millisecond"),
+            ("1.0005s", "finer than a millisecond"),
+            ("0.000000001d", "finer than a millisecond"),
+            ("1.5.5s", "unit must be"),
+            ("1,5s", "unit must be"),
+            (".5s", "starts with a number"),
             ("1..5s", "unit must be"),
             ("1 s", "unit must be"),
             ("1S", "unit must be"),
@@ -158,6 +188,16 @@ mod tests {
         ] {
             let error = parse(text).expect_err(text);
             assert!(error.contains(reason), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn seconds_without_a_unit() {
+        for (text, millis) in [("5", 5_000), ("0", 0), ("0.25", 250), ("2m", 120_000)] {
+            assert_eq!(parse_seconds(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", ".", ".5", "x", "-1", "0.0001"] {
+            assert!(parse_seconds(text).is_err(), "{text}");
         }
     }
 

@@ -96,7 +96,7 @@ Exit codes:
   126/127  the command cannot be executed / was not found
 
 Durations:
-  500ms, 10s, 5m, 1m30s, 1h, 1d, 0";
+  500ms, 10s, 5m, 1m30s, 1.5h, 1d, 0";
 
 /// Why the program ends early: an exit code, and one line for people.
 #[derive(Debug)]

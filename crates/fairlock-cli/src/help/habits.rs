@@ -75,18 +75,14 @@ fn one_dash(command: &Command, rest: &[&str]) -> Option<String> {
     })
 }
 
-/// Consul's `-n=2` and `-n 2 x`: how many may hold the lock at once. (flock's `-n` has no value.)
+/// Consul's `-n=2`: how many may hold the lock at once. (flock's `-n` has no value; for `-n 2` see `run/flock.rs`.)
 fn semaphore(rest: &[&str], unknown: &str) -> Option<String> {
-    if unknown != "-n" {
+    let value = rest.iter().find_map(|word| word.strip_prefix("-n"))?;
+    if !value.starts_with(unknown.strip_prefix('-')?) {
         return None;
     }
-    let at = rest.iter().position(|word| word.starts_with("-n"))?;
-    let holders = match rest[at].trim_start_matches("-n").trim_start_matches('=') {
-        // A number that nothing follows is the name of a lock.
-        "" => rest.get(at + 1).copied().filter(|_| rest.len() > at + 2)?,
-        holders => holders,
-    };
-    let is_number = holders.bytes().all(|byte| byte.is_ascii_digit());
+    let holders = value.trim_start_matches('=');
+    let is_number = !holders.is_empty() && holders.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| format!("consul's -n is `--permits {holders}` here"))
 }
 
@@ -116,8 +112,8 @@ mod tests {
             ("run -name=foo -- true", "-n", Some("long options have two dashes: `--name=foo`")),
             ("run -verbose x", "-e", Some("long options have two dashes: `--verbose`")),
             ("status -json x", "-j", Some("long options have two dashes: `--json`")),
-            ("run -n=2 x", "-n", Some("consul's -n is `--permits 2` here")),
-            ("run -n 3 x", "-n", Some("consul's -n is `--permits 3` here")),
+            ("run -n=2 x", "-=", Some("consul's -n is `--permits 2` here")),
+            ("run -n3 x", "-3", Some("consul's -n is `--permits 3` here")),
             ("run --read x -- true", "--read", Some("a reader says `--shared` here")),
             ("run --write x -- true", "--write", Some("a writer says `--kind rw` here")),
             (
@@ -133,9 +129,8 @@ mod tests {
             ("run --limit x", "--limit", Some("the limit of a semaphore is `--permits N` here")),
             ("status --read x", "--read", None),
             // flock's, and names.
-            ("run -n 3 -- true", "-n", None),
-            ("run -n x -- true", "-n", None),
-            ("run -nE 9 x", "-n", None),
+            ("run -nx x", "-x", None),
+            ("run -nE 9 -z x", "-z", None),
             ("run -x -- true", "-x", None),
             ("run x -- cc -wait=5s", "--odd", None),
         ] {

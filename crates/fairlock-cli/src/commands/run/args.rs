@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use fairlock::Replicas;
 
 use super::elect::Candidacy;
+use super::flock::Flock;
 use crate::base::duration;
 use crate::base::exit::{self, Code};
 use crate::settings::options::{Kind, STORE, Store};
@@ -65,7 +66,7 @@ pub(crate) struct Run {
     pub(super) dashed: Option<OsString>,
 
     /// The command and its arguments. Without one the lock is held until a signal.
-    #[arg(value_name = "COMMAND", last = true, value_hint = ValueHint::CommandName)]
+    #[arg(value_name = "COMMAND", last = true, value_hint = ValueHint::CommandName, group = "what")]
     pub(super) command: Vec<OsString>,
 
     /// How long to wait for one's turn, and for a store that does not answer, 30 s of it at most; 0 tries once.
@@ -86,7 +87,7 @@ pub(crate) struct Run {
     /// At most one run in this time, counted from its start, wherever it was: a run that succeeds keeps the lock for the
     /// rest of it, one that fails gives it back. Never waits: a start within the time is a skip, with the code for
     /// a lock that is not acquired and without a word. 0: as often as one likes. Default: the configuration file.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "command")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "what")]
     pub(super) once_per: Option<Duration>,
 
     /// What `fairlock status` shows others of this run, 1 to 128 bytes. Default: the configuration
@@ -110,7 +111,7 @@ pub(crate) struct Run {
     pub(super) kind: Option<Kind>,
 
     /// Read: beside others that do, while nobody writes. Who writes says --kind rw instead, and runs alone.
-    #[arg(long, conflicts_with_all = ["permits", "take"])]
+    #[arg(short, long, conflicts_with_all = ["permits", "take"])]
     pub(super) shared: bool,
 
     /// A semaphore: at most so many permits in use, this run's included. All its users should name the same number.
@@ -133,10 +134,13 @@ pub(crate) struct Run {
     pub(super) verbose: bool,
 
     #[command(flatten)]
+    pub(super) flock: Flock,
+
+    #[command(flatten)]
     pub(super) store: Store,
 
     /// Exit code when the lock is not acquired in time; 0 also drops the message.
-    #[arg(long, value_name = "N", default_value_t = Code::CONFLICT, value_parser = exit_code(), help_heading = TROUBLE)]
+    #[arg(short = 'E', long, value_name = "N", default_value_t = Code::CONFLICT, value_parser = exit_code(), help_heading = TROUBLE)]
     pub(super) conflict_exit_code: Code,
 
     /// Exit code when the lock was lost or in doubt.
@@ -145,11 +149,11 @@ pub(crate) struct Run {
 
     /// Time between TERM and KILL when the command must end; at most a third of the lease,
     /// and of what a hand-over gives at first.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s", requires = "command", help_heading = TROUBLE)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s", requires = "what", help_heading = TROUBLE)]
     pub(super) grace: Duration,
 
     /// What happens to the command when the lock is lost or in doubt.
-    #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Kill, requires = "command", help_heading = TROUBLE)]
+    #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Kill, requires = "what", help_heading = TROUBLE)]
     pub(super) on_lost: OnLost,
 
     /// Of `fairlock elect`.
@@ -158,8 +162,10 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Moves the name into `names`, whichever way it was given.
+    /// Moves the name into `names`, whichever way it was given, and what was said as to flock(1) to its place.
     pub(crate) fn named(mut self) -> Self {
+        self.wait = self.wait.or(self.flock.wait());
+        self.command = self.flock.command().unwrap_or(self.command);
         self.names.extend(self.dashed.take());
         self.name = self.names.join(OsStr::new(", "));
         self

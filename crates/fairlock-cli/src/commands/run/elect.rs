@@ -8,6 +8,7 @@ use clap::ValueHint;
 use fairlock::{Client, Election, Error};
 
 use super::args::{OnLost, Run};
+use super::flock::Flock;
 use crate::base::duration;
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
@@ -41,7 +42,7 @@ Exit codes:
   126/127  the command cannot be executed / was not found
 
 Durations:
-  500ms, 10s, 5m, 1m30s, 1h, 1d, 0";
+  500ms, 10s, 5m, 1m30s, 1.5h, 1d, 0";
 
 #[derive(clap::Args, Debug)]
 #[command(
@@ -130,6 +131,7 @@ impl Elect {
             take: None,
             quiet: self.quiet,
             verbose: self.verbose,
+            flock: Flock::default(),
             store: self.store,
             conflict_exit_code: Code::CONFLICT,
             lost_exit_code: Code::LOST,

@@ -2,6 +2,7 @@
 
 pub(crate) mod args;
 pub(crate) mod elect;
+mod flock;
 mod hold;
 mod loss;
 mod nested;
@@ -64,6 +65,11 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
         let second = message::printable(&args.names[1]);
         let reason = "several names need a command; a command stands behind `--`";
         return Err(Failure::usage(format!("{second}: {reason}; {advice}")));
+    }
+    if let Some(limit) = flock::limit_of_consul(&args) {
+        let advice = usage::advice(Some("run"), args::EXAMPLES);
+        let reason = format!("consul's -n is `--permits {limit}` here, flock's is `--wait 0`");
+        return Err(Failure::usage(format!("-n {limit}: {reason}; {advice}")));
     }
     let (kind, share) = share::of(&args)?;
     let mut store = Store::resolve(&args.store)?.of_several_processes()?;

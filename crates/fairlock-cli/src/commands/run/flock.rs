@@ -1,0 +1,49 @@
+//! The options that `fairlock run` takes as flock(1) has them, for hands that have typed them for years.
+
+use std::env;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::args::Run;
+use crate::base::duration;
+
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "As in flock(1), which also has -s and -E")]
+pub(super) struct Flock {
+    /// Do not wait: --wait 0.
+    #[arg(short = 'n', long, alias = "nb", conflicts_with = "wait", hide_short_help = true)]
+    pub(super) nonblock: bool,
+
+    /// How long to wait, in seconds: --wait.
+    #[arg(
+        short = 'w', long, value_name = "SECONDS", value_parser = duration::parse_seconds,
+        conflicts_with_all = ["wait", "nonblock"], hide_short_help = true
+    )]
+    pub(super) timeout: Option<Duration>,
+
+    /// The command as a line for $SHELL, or else for /bin/sh.
+    #[arg(short = 'c', value_name = "LINE", group = "what", hide_short_help = true)]
+    pub(super) line: Option<OsString>,
+}
+
+impl Flock {
+    /// The longest wait, if it was given here.
+    pub(super) fn wait(&self) -> Option<Duration> {
+        if self.nonblock { Some(Duration::ZERO) } else { self.timeout }
+    }
+
+    /// The command that runs the line, if one was given.
+    pub(super) fn command(&mut self) -> Option<Vec<OsString>> {
+        let line = self.line.take()?;
+        let shell = env::var_os("SHELL").filter(|shell| !shell.is_empty());
+        Some(vec![shell.unwrap_or_else(|| "/bin/sh".into()), "-c".into(), line])
+    }
+}
+
+/// The number in consul's `-n 3 NAME`, which flock's `-n` makes two names.
+pub(super) fn limit_of_consul(args: &Run) -> Option<u32> {
+    let first = args.names.first().filter(|_| args.flock.nonblock && args.names.len() > 1)?;
+    first.to_str()?.parse().ok()
+}
