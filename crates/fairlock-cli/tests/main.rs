@@ -34,6 +34,7 @@
 
 mod bench;
 mod cluster;
+mod coming_from;
 mod command;
 mod configuration;
 mod documents;

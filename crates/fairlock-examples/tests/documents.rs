@@ -591,22 +591,35 @@ fn settings_are_those_of_the_code() {
     }
 }
 
+/// The items that a page names by their path, like `Lock::lock`; each exists.
+fn items_of(page: &str) -> BTreeSet<&str> {
+    let api = read("docs/api.txt");
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let spans = page.split('`').skip(1).step_by(2);
+    let named = spans.filter(|text| text.chars().all(is_name) && text.contains("::"));
+    let named: BTreeSet<_> = named.collect();
+    let exists = |name: &str| {
+        let item = format!("fairlock::{}: ", name.trim_start_matches("fairlock::"));
+        api.lines().any(|line| line.starts_with(&item))
+    };
+    let missing: Vec<_> = named.iter().filter(|name| !exists(name)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    named
+}
+
+/// Our methods that are named as counterparts of others'. Its commands are run by the program's tests.
+#[test]
+fn counterparts_exist() {
+    let page = read("docs/coming-from.md").replace("`LockManager::new(servers)`", "");
+    let seen = items_of(&page).len();
+    assert!(seen > 30, "{seen}");
+}
+
 /// Our methods and settings that are listed next to Redisson's.
 #[test]
 fn what_redisson_has_beside_it_exists() {
     let page = read("docs/redisson.md");
-    let api = read("docs/api.txt");
-    let (mut seen, mut missing) = (BTreeSet::new(), Vec::new());
-    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
-    for name in page.split('`').skip(1).step_by(2).filter(|text| text.chars().all(is_name)) {
-        let Some((of, _)) = name.split_once("::") else { continue };
-        let item = if of == "fairlock" { name.to_owned() } else { format!("fairlock::{name}") };
-        if !api.lines().any(|line| line.starts_with(&format!("{item}: "))) {
-            missing.push(name);
-        }
-        seen.insert(name);
-    }
-    assert!(missing.is_empty(), "{missing:?}");
+    let seen = items_of(&page);
     assert!(seen.len() > 40, "{}", seen.len());
     let lock = ["Lock::lock", "Lock::try_lock_for", "Guard::release", "Config::fair_wait"];
     assert!(lock.iter().all(|name| seen.contains(name)));
