@@ -25,9 +25,11 @@ fn run(url: &str, options: &[&str], names: &[&str], script: &str) -> Command {
 fn both_are_held_and_the_command_has_their_tokens() {
     on_each(|url| {
         let script = "echo $FAIRLOCK_NAME_1=$FAIRLOCK_TOKEN_1 $FAIRLOCK_NAME_2=$FAIRLOCK_TOKEN_2 \
-                      ${FAIRLOCK_NAME-none} ${FAIRLOCK_TOKEN-none} $FAIRLOCK_OWNERS";
+                      ${FAIRLOCK_NAME-none} ${FAIRLOCK_TOKEN-none} ${FAIRLOCK_NAME_3-none} \
+                      ${FAIRLOCK_TOKEN_3-none} $FAIRLOCK_OWNERS";
         let mut command = run(url, &[], &["b", "a"], script);
         command.env("FAIRLOCK_TOKEN", "17").env("FAIRLOCK_NAME", "outer");
+        command.env("FAIRLOCK_NAME_3", "outer").env("FAIRLOCK_TOKEN_3", "17");
         let outcome = finish(command);
         outcome.expect(0, "");
         let words: Vec<_> = outcome.stdout.split_whitespace().collect();
@@ -36,8 +38,23 @@ fn both_are_held_and_the_command_has_their_tokens() {
         };
         assert!(token(words[0], "b=") > 0 && token(words[1], "a=") > 0, "{words:?}");
         // Those of a run around it would be taken for this one's.
-        assert_eq!(words[2..4], ["none", "none"]);
-        assert_eq!(words.len(), 6, "two owners: {words:?}");
+        assert_eq!(words[2..6], ["none"; 4]);
+        assert_eq!(words.len(), 8, "two owners: {words:?}");
+
+        let mut single =
+            run(url, &[], &["a"], "echo ${FAIRLOCK_NAME_2-none} ${FAIRLOCK_TOKEN_2-none}");
+        single.env("FAIRLOCK_NAME_2", "outer").env("FAIRLOCK_TOKEN_2", "17");
+        assert_eq!(finish(single).stdout, "none none\n");
+    });
+}
+
+/// On the host store the error named the first of the locks, which was free.
+#[test]
+fn an_error_names_the_lock_that_is_in_use_otherwise() {
+    on_each(|url| {
+        finish(fairlock(["latch", "--url", url, "parts", "--set", "3"])).expect(0, "");
+        let outcome = finish(run(url, &[], &["free", "parts"], "true"));
+        outcome.expect(64, "lock `parts`");
     });
 }
 

@@ -49,6 +49,9 @@ use wait::Wait;
 const NAME_VAR: &str = "FAIRLOCK_NAME";
 const TOKEN_VAR: &str = "FAIRLOCK_TOKEN";
 
+/// How many locks a run can take.
+const MEMBERS_MAX: usize = 32;
+
 /// Between two looks whether the lock has its whole lease.
 const WHOLE_LEASE_PAUSE: Duration = Duration::from_millis(10);
 
@@ -304,10 +307,17 @@ async fn start(
         // this one.
         _ => hidden.extend([(NAME_VAR, None), (TOKEN_VAR, None)]),
     }
+    // Nor does one with fewer locks show those of a run around it.
+    let numbered = |var: &str, n: usize| format!("{var}_{n}");
+    let inherited: Vec<_> = (1..=MEMBERS_MAX)
+        .flat_map(|n| [NAME_VAR, TOKEN_VAR].map(|var| numbered(var, n)))
+        .filter(|var| env::var_os(var).is_some())
+        .collect();
+    hidden.extend(inherited.iter().map(|var| (var.as_str(), None)));
     if args.names.len() > 1 {
         for (n, (name, token)) in args.names.iter().zip(&tokens).enumerate() {
-            vars.push((format!("{NAME_VAR}_{}", n + 1), name));
-            vars.push((format!("{TOKEN_VAR}_{}", n + 1), token));
+            vars.push((numbered(NAME_VAR, n + 1), name));
+            vars.push((numbered(TOKEN_VAR, n + 1), token));
         }
     }
     let vars: Vec<(&str, &OsStr)> =

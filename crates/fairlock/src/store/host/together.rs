@@ -1,6 +1,5 @@
 //! Several locks in one transaction: all of them, or none.
 
-use super::fault;
 use super::file::HostFile;
 use super::liveness::Kernel;
 use super::store::{Done, Inner};
@@ -32,8 +31,8 @@ impl HostFile {
                     // It may have to be told, which is left to single operations.
                     return Ok(None);
                 }
-                let done = lock.state.apply(now_us, op, rules, world);
-                let done = done.map_err(|error| fault::of_core(&file.path, name, &error))?;
+                // The single operation tells the error, as that of its lock alone.
+                let Ok(done) = lock.state.apply(now_us, op, rules, world) else { return Ok(None) };
                 if !matches!(done.0.body, Body::Granted { .. }) {
                     return Ok(None);
                 }
