@@ -290,6 +290,10 @@ fn f28_out_of_memory_while_held() {
             let short = Client::with_config(config).await.unwrap();
             let error = short.fair_lock("job").lock().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            // Nor has it said that the lock is taken.
+            let error = two.fair_lock("job").try_lock_for(ms(200)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.to_string().contains("OOM"), "{error}");
             assert_eq!((fixture.holder("job"), fixture.queue("job")), (None, vec![]));
             fixture.call(&["CONFIG", "SET", "maxmemory", "0"]);
             fixture.take(&short, "job").await.release().await;

@@ -425,22 +425,23 @@ impl<E> Acquiring<E> {
         }
         let pause = ask.retry.next(left);
         self.phase = Phase::Asking(Ask { now: Now::Pausing, ..ask });
+        self.refusal = Some(failure.error);
         self.begin(pause)
     }
 
-    /// The wait is over. A store that never answered has not said that the lock is taken, so its
-    /// silence is an error.
+    /// The wait is over. A store that never answered, or refused each copy, has not said that the lock
+    /// is taken, so that is an error.
     pub(super) fn silent(&mut self, at: At) -> Step<E> {
         let in_doubt = self.copies.in_doubt();
-        let silent = !self.copies.answered_once() && (in_doubt || !at.connected);
+        let refusal = self.refusal.take();
         self.unreached = true;
-        self.leave(
-            at,
-            if silent && !self.closed {
-                End::Error(Reason::Silent { in_doubt })
-            } else {
-                End::Nothing
-            },
-        )
+        let end = if self.copies.answered_once() || self.closed {
+            End::Nothing
+        } else if in_doubt || !at.connected {
+            End::Error(Reason::Silent { in_doubt })
+        } else {
+            refusal.map_or(End::Nothing, |last| End::Error(Reason::Unreachable { last, in_doubt }))
+        };
+        self.leave(at, end)
     }
 }

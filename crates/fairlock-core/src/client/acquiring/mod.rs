@@ -140,6 +140,8 @@ pub struct Acquiring<E> {
     told: bool,
     /// The last error says that the store was not reached, or did nothing.
     unreached: bool,
+    /// The last error after which the same request was sent again.
+    refusal: Option<E>,
     /// Grants that were over before they could be used.
     over: u32,
     polling: Polling,
@@ -168,6 +170,7 @@ impl<E> Acquiring<E> {
             in_queue: false,
             told: false,
             unreached: false,
+            refusal: None,
             over: 0,
             polling: Polling::default(),
         }

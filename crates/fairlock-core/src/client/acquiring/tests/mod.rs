@@ -414,6 +414,20 @@ fn silence_is_an_error() {
     play.fails(Reason::Silent { in_doubt: false });
 }
 
+/// A server without free memory refused each copy, and a timed wait ended as if the lock were taken: a
+/// job that is skipped then was skipped without a word.
+#[test]
+fn a_store_that_refuses_all_the_time_has_not_said_that_the_lock_is_taken() {
+    for kind in [Kind::Fair, Kind::Plain] {
+        let mut play = Play::asks(Wanted { until_ns: Some(ns(100)), ..wanted(kind) });
+        play.fail(0, silence(false)).time(100).time(600).leaves(600, false);
+        if kind == Kind::Plain {
+            play.takes_back();
+        }
+        play.fails(Reason::Unreachable { last: "no answer", in_doubt: false });
+    }
+}
+
 #[test]
 fn an_answer_in_the_grace_after_the_end_counts() {
     let mut play = Play::asks(Wanted { until_ns: Some(ns(100)), ..wanted(Kind::Fair) });
