@@ -267,7 +267,8 @@ fn a_definition_is_more_than_a_word() {
 #[test]
 fn the_architecture_leads_to_what_is_there() {
     let mut pages = files(&root().join("docs/decisions"), ".md");
-    pages.extend(["ARCHITECTURE.md", "CONTRIBUTING.md"].map(|page| root().join(page)));
+    let others = ["ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "docs/releasing.md"];
+    pages.extend(others.map(|page| root().join(page)));
     let (mut paths, mut names, mut wrong) = (0, 0, Vec::new());
     for page in pages {
         let shown = page.file_name().unwrap().to_str().unwrap();
@@ -373,6 +374,15 @@ fn functions_of_the_scripts_are_those_of_the_core() {
     assert!(functions.len() > 40 && listed.is_subset(&functions), "{listed:?}");
 }
 
+/// A forge runs what anybody can run, and nothing else.
+#[test]
+fn the_workflow_of_the_forge_calls_the_script() {
+    let steps = read(".github/workflows/ci.yml");
+    let run =
+        lines(&steps).into_iter().filter(|line| line.contains(".ci/run") && !line.starts_with('#'));
+    assert_eq!(run.collect::<Vec<_>>(), ["- run: .ci/run"]);
+}
+
 #[test]
 fn every_decision_is_in_the_index() {
     let folder = root().join("docs/decisions");
@@ -436,7 +446,8 @@ fn commands_are_run() {
 #[test]
 fn links_lead_somewhere() {
     let mut documents = files(&root().join("docs"), ".md");
-    let names = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
+    documents.extend(files(&root().join(".github"), ".md"));
+    let names = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"];
     documents.extend(names.map(|name| root().join(name)));
     documents.push(root().join("crates/fairlock-cli/README.md"));
     let mut seen = 0;
