@@ -6,11 +6,13 @@
 //! - `redisson`: the counterparts of Redisson's calls
 //! - `documents`: the documents show code from here, name existing settings, and keep to their
 //!   length
+//! - `pages`: the book has all documents, and their links lead somewhere
 
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
 
 mod documents;
 mod fences;
+mod pages;
 mod programs;
 mod redisson;
 mod sandbox;

@@ -3,10 +3,12 @@
 //!
 //! - `recorder`, `subscriber`: the receiving ends
 //! - `table`: every metric is provoked, and matches its documentation
+//! - `alerts`: alert rules and dashboard in `docs` ask for what that table has
 //! - `events`: which events are emitted, and what none of them may contain
 
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
 
+mod alerts;
 mod events;
 mod recorder;
 mod subscriber;

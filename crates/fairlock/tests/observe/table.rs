@@ -350,18 +350,18 @@ async fn a_lost_message(server: &Server) {
 }
 
 /// One row of the table in the documentation.
-struct Row {
-    shape: String,
+pub(super) struct Row {
+    pub(super) shape: String,
     unit: String,
     meaning: String,
-    labels: BTreeSet<String>,
+    pub(super) labels: BTreeSet<String>,
     /// The values of the last label, if the row lists them.
-    values: BTreeSet<String>,
+    pub(super) values: BTreeSet<String>,
     /// The values may also be error classes.
     errors: bool,
 }
 
-fn rows() -> BTreeMap<String, Row> {
+pub(super) fn rows() -> BTreeMap<String, Row> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/observability.md");
     let text = std::fs::read_to_string(path).unwrap();
     let row = |line: &str| {
