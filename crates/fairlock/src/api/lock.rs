@@ -50,13 +50,23 @@ pub struct Lock {
     lease: Option<Duration>,
     max_hold: Option<Duration>,
     owner: Option<Owner>,
+    non_reentrant: bool,
 }
 
 impl Lock {
     pub(crate) fn new(session: Session, name: &[u8], kind: Kind) -> Self {
         let name = LockName::new(name).map_err(Error::from);
         let share = Share::Whole;
-        Self { session, name, kind, share, lease: None, max_hold: None, owner: None }
+        Self {
+            session,
+            name,
+            kind,
+            share,
+            lease: None,
+            max_hold: None,
+            owner: None,
+            non_reentrant: false,
+        }
     }
 
     /// The same lock, of which this share is asked for.
@@ -107,6 +117,32 @@ impl Lock {
     #[must_use]
     pub fn owned_by(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
+        self
+    }
+
+    /// The same lock, which its owner does not enter again: while it holds the lock, `lock()` and its
+    /// variants are the error [`AlreadyHeld`](crate::ErrorKind::AlreadyHeld) at once, and nothing is
+    /// sent. Without an [explicit owner](Self::owned_by) it changes nothing, since each call is an
+    /// owner of its own, and a second one waits for the first.
+    ///
+    /// Only guards that the owner has count. A request that is sent again because its reply was lost
+    /// gets the lock that it has, and [`Guard::reenter`] is not concerned.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// let client = fairlock::Client::connect("memory:").await?;
+    /// let lock = client.fair_lock("invoice:42").owned_by(&client.owner()).non_reentrant();
+    /// let guard = lock.lock().await?;
+    /// let error = lock.lock().await.unwrap_err();
+    /// assert_eq!(error.kind(), fairlock::ErrorKind::AlreadyHeld);
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn non_reentrant(mut self) -> Self {
+        self.non_reentrant = true;
         self
     }
 
@@ -369,6 +405,7 @@ impl Lock {
             until,
             try_once,
             reporter,
+            non_reentrant: self.non_reentrant,
             seat: None,
         };
         self.check_times()?;

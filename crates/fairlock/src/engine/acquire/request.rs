@@ -30,6 +30,8 @@ pub(crate) struct Request {
     /// Notifies the turn that waits for it, if one does.
     pub(crate) reporter: Option<Arc<TurnReporter>>,
     pub(crate) asked: observe::Asked,
+    /// It must not enter a hold that its owner has.
+    pub(crate) non_reentrant: bool,
     /// Set for an explicit owner, which other requests may use as well.
     pub(crate) seat: Option<Arc<Seat>>,
 }
