@@ -59,6 +59,13 @@ impl Lock {
         Self { inner: self.inner.non_reentrant(), ..self }
     }
 
+    /// The same plain lock, at which a waiter looks after this time at the latest: see
+    /// [`Lock::poll`](crate::Lock::poll) of the async API.
+    #[must_use]
+    pub fn poll(self, most: Duration) -> Self {
+        Self { inner: self.inner.poll(most), ..self }
+    }
+
     /// The same lock, with waits that `interrupt` can end.
     #[must_use]
     pub fn interruptible(self, interrupt: &Interrupt) -> Self {

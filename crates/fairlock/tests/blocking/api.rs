@@ -141,6 +141,10 @@ impl Lock {
         Self(self.0.non_reentrant())
     }
 
+    pub(crate) fn poll(self, most: Duration) -> Self {
+        Self(self.0.poll(most))
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         self.0.kind()
     }

@@ -143,6 +143,7 @@ macro_rules! on {
             plain: [
                 exclusion, a_release_wakes, a_hand_over_takes_two_scripts, a_timed_wait_ends,
                 zero_wait, reentry, expiry, force_unlock, a_cancelled_wait_leaves_nothing,
+                it_looks_as_often_as_it_says, bad_polls_are_refused,
             ];
             redisson: [
                 a_timed_wait_is_exact, time_to_live, a_wait_that_is_looked_away_from_goes_on,
