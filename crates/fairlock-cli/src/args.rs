@@ -10,7 +10,7 @@ use crate::commands::run::args::Run;
 use crate::commands::run::elect::Elect;
 #[cfg(feature = "top")]
 use crate::commands::top;
-use crate::commands::{bench, demo, latch, leader, list, status, unlock};
+use crate::commands::{bench, demo, latch, leader, list, status, unlock, wait};
 use crate::process::{exec, guardian, terminal};
 
 /// Locks for commands and services: first come, first served, with fencing tokens.
@@ -69,6 +69,8 @@ pub(crate) enum Command {
     Top(top::Args),
     /// Take a lock away from whoever holds it.
     Unlock(unlock::Args),
+    /// Wait until a lock is free, without taking it.
+    Wait(wait::Args),
     /// Set a latch, count it down, or wait until it is open.
     Latch(latch::Args),
     /// Measure what the store gives from this machine: it is used as fast as it can.

@@ -16,6 +16,7 @@ const COMMANDS: &[&str] = &[
     "list",
     "top",
     "unlock",
+    "wait",
     "latch",
     "bench",
     "demo",

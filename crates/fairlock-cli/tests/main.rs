@@ -27,6 +27,7 @@
 //! - `shares`: read-write locks and semaphores;
 //! - `elect`: elections, and who sees them;
 //! - `messages`: every error and notice, in one file for people to read;
+//! - `waits`: `fairlock wait`, which takes nothing;
 //! - `documents`: the commands in the documents, run as written;
 //! - `recipes`: crontab lines, units and containers of docs/recipes.md, run as written;
 //! - `secrets`: passwords get in, and never out;
@@ -66,3 +67,4 @@ mod top;
 mod topologies;
 mod upgrade;
 mod usage;
+mod waits;

@@ -244,6 +244,10 @@ fn usage(transcript: &mut Transcript) {
         &["top", "--interval", "1ms"],
         &["top"],
         &["unlock", "x"],
+        &["wait"],
+        &["wait", "x", "--wait-for", "soon"],
+        &["wait", "x", ""],
+        &["wait", "-x"],
         &["latch", "x"],
         &["latch", "x", "--set", "0"],
         &["latch", "x", "--set", "1", "--down"],
@@ -372,6 +376,9 @@ fn shares(transcript: &mut Transcript) {
     let reason = other.stderr.split(" (asked as ").next().unwrap_or_default();
     other.stderr = format!("{}\n", reason.trim_end());
     transcript.about("job", "three read: a fair lock", &other);
+    let waits = |time: &str| finish(fairlock(["wait", "--url", &url, "--wait-for", time, "job"]));
+    transcript.about("job", "three read: wait --wait-for 0", &waits("0"));
+    transcript.about("job", "three read: wait --wait-for 300ms", &waits("300ms"));
     transcript.scene("unlock --force", &unlock());
     for reader in readers {
         transcript.about("job", "one of those who read", &reader.wait());

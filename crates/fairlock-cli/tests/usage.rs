@@ -448,6 +448,7 @@ fn help_documents_the_exit_codes() {
             "unlock",
             &["or there is none", "70       internal error; ", "or no encrypted connection"],
         ),
+        ("wait", &["or there is none", "70       internal error; ", "or no encrypted connection"]),
         ("latch", &["or there is none", "70       internal error; ", "or no encrypted connection"]),
         ("list", &["64, 69, 70 and 77 as of", "128 + n"]),
         ("top", &["64, 69, 70 and 77 as of", "128 + n"]),

@@ -71,6 +71,11 @@ pub struct LatchSeen {
 
 /// How a latch opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum Opened {
     /// It was counted down to 0.

@@ -39,6 +39,8 @@ mod op;
 mod queue;
 mod quiet;
 mod rules;
+#[cfg(feature = "serde")]
+mod serialized;
 mod share;
 mod shares;
 mod simple;
@@ -70,6 +72,8 @@ pub use rules::{
     QUEUE_TTL_MS, REGISTRY_TTL_MS, Rules, SILENT_REGISTRY_TTL_MS, TOKEN_LIMIT, TOKEN_TTL_MS, Token,
     WALKED_MAX, World,
 };
+#[cfg(feature = "serde")]
+pub use serialized::Text;
 pub use share::Share;
 pub use slot::{SLOTS, slot, slot_tag};
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotWaiter, Watch};

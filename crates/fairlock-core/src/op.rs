@@ -10,6 +10,11 @@ use std::fmt;
 /// The kind of a lock. Fair and plain locks use the same hash, a simple lock has a string in its
 /// place; all use the same tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum Kind {
     /// First in, first out; Redisson's `RFairLock`.

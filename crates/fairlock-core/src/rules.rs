@@ -170,8 +170,11 @@ pub trait World {
     }
 }
 
-/// A fencing token: strictly larger than every token granted before on the same lock, and exact in
-/// a double.
+/// A fencing token: strictly larger than every token granted before on the same lock.
+///
+/// It is a number from 1 to 2^53 - 1. So it fits into an `i64`, a signed 64-bit column and Java's
+/// `long`, and is exact in a double, as JavaScript and many readers of JSON have numbers. Nothing
+/// larger is a token: a lock whose tokens have reached 2^53 grants nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(u64);
 
@@ -190,5 +193,38 @@ impl Token {
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{prop_assert_eq, proptest};
+
+    fn fits(number: u64) {
+        let token = Token::new(number).expect("a token").get();
+        assert_eq!(i64::try_from(token).map(i64::cast_unsigned), Ok(number));
+        assert_eq!(token as f64 as u64, number);
+    }
+
+    proptest! {
+        /// Numbers of every length.
+        #[test]
+        fn a_token_fits_an_i64_and_a_double(bits: u64, shift in 0..64_u32) {
+            let number = bits >> shift;
+            prop_assert_eq!(Token::new(number).is_some(), (1..1 << 53).contains(&number));
+            if Token::new(number).is_some() {
+                fits(number);
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_and_the_last_token() {
+        fits(1);
+        fits((1 << 53) - 1);
+        for number in [0, 1 << 53, i64::MAX as u64, 1 << 63, u64::MAX] {
+            assert_eq!(Token::new(number), None, "{number}");
+        }
     }
 }

@@ -2,6 +2,11 @@
 
 /// A part of a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum Share {
     /// All of it: what every hold of a fair, plain or simple lock has, and a writer.

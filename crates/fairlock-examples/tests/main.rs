@@ -4,6 +4,7 @@
 //! - `fences`: the resources that refuse former holders
 //! - `sandbox`: an adopter's own test
 //! - `redisson`: the counterparts of Redisson's calls
+//! - `methods`: docs/redisson.md has every method of Redisson's lock family
 //! - `documents`: the documents show code from here, name existing settings, and keep to their
 //!   length
 //! - `pages`: the book has all documents, and their links lead somewhere
@@ -12,6 +13,7 @@
 
 mod documents;
 mod fences;
+mod methods;
 mod pages;
 mod programs;
 mod redisson;

@@ -33,7 +33,7 @@ const TABLE: &[(&str, &str)] = &[
     ),
     ("with", "booked 42\ncancelled, the lock was lost\n"),
     ("several", "moved\none is taken: none of them\n"),
-    ("owner", "reenter: held 2 times\nowner: held 2 times\n"),
+    ("owner", "reenter: held 2 times\nowner: held 2 times\nnon_reentrant: held 1 times\n"),
 ];
 
 /// Programs with a separate test.

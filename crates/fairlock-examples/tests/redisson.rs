@@ -71,6 +71,25 @@ async fn a_mapped_name_is_the_name() {
     assert!(lock.is_locked().await.unwrap());
 }
 
+/// Of the manual. A lock of Redisson's has no such value.
+#[tokio::test]
+async fn a_value_that_others_can_read() -> Result<(), Error> {
+    let Some(server) = Server::start(Generation::Redis70) else { return Ok(()) };
+    let (client, other) = (connect(&server.url()).await?, connect(&server.url()).await?);
+    // With the lock, however it was acquired:
+    let guard = client.fair_lock("invoice:42").lock().await?;
+    let term = client.election("invoice:42").lead(guard, "page 3 of 9").await?;
+    term.proclaim("page 4 of 9").await?;
+
+    // Without it, from anywhere:
+    let holder = other.election("invoice:42").leader().await?;
+    let value = holder.and_then(|holder| holder.value);
+    assert_eq!(value.as_deref(), Some(&b"page 4 of 9"[..]));
+    term.resign().await?;
+    assert!(other.election("invoice:42").leader().await?.is_none());
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn owners_and_tokens() -> Result<(), Error> {
     let Some(server) = Server::start(Generation::Redis70) else { return Ok(()) };

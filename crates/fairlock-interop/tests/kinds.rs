@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::Release;
+use fairlock::{ErrorKind, Release};
 use fairlock_interop::java::Kind;
 
 use crate::fixture::{measured, ms, run, soon, until};
@@ -41,8 +41,32 @@ fn a_spin_lock_waits_for_ours_and_ours_for_it() {
     });
 }
 
+/// With `poll` ours look that often. Heartbeats are a minute apart, so nothing else finds the lock free.
+#[test]
+fn ours_look_at_a_spin_lock_as_often_as_they_say() {
+    run(|fixture| async move {
+        let rust = fixture.rust_with(|config| config.heartbeat(Duration::from_secs(60))).await;
+        let java = fixture.java_owner().await;
+        let (ours, theirs) = (rust.plain_lock("a").poll(ms(50)), java.lock(Kind::Spin, "a"));
+        for _ in 0..3 {
+            theirs.lock().value().await;
+            let waiting = tokio::spawn({
+                let ours = ours.clone();
+                async move { ours.lock().await.unwrap() }
+            });
+            until("it listens", || fixture.listeners("redisson_lock__channel:{a}") == 1).await;
+            let unlocked = Instant::now();
+            theirs.unlock().value().await;
+            let guard = soon(waiting).await.unwrap();
+            measured(&format!("ours with a poll of 50 ms: {:?}", unlocked.elapsed()));
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+        }
+        fixture.nothing_left().await;
+    });
+}
+
 /// Java refuses its own second entry; the first one stays, also for ours. In the queue it is a fair
-/// waiter like any other.
+/// waiter like any other. Ours do the same if they are asked to.
 #[test]
 fn a_lock_that_cannot_be_re_entered_is_held_once() {
     run(|fixture| async move {
@@ -55,7 +79,10 @@ fn a_lock_that_cannot_be_re_entered_is_held_once() {
             let is_fair = kind == Kind::NonReentrantFair;
             let ours = if is_fair { rust.fair_lock("a") } else { rust.plain_lock("a") };
             let theirs = java.lock(kind, "a");
-            let guard = soon(ours.lock()).await.unwrap();
+            let own = ours.clone().owned_by(&rust.owner()).non_reentrant();
+            let guard = soon(own.lock()).await.unwrap();
+            assert_eq!(own.lock().await.unwrap_err().kind(), ErrorKind::AlreadyHeld);
+            assert_eq!(fixture.hold("a"), Some((guard.owner().to_string(), 1)));
             let call = theirs.lock();
             if is_fair {
                 fixture.queued("a", &[&java.id]).await;

@@ -16,6 +16,7 @@ mod holds;
 mod kinds;
 mod latches;
 mod leases;
+mod methods;
 mod order;
 mod rounds;
 mod tokens;

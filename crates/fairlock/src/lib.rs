@@ -154,6 +154,9 @@
 //! - `metrics`: counters, gauges and histograms through the facade `metrics`.
 //! - `tracing`: spans and events, target `fairlock`; names of locks only at `debug` unless
 //!   [`Config::log_names`] is set. `docs/observability.md` describes both.
+//! - `serde`: `Serialize` for tokens, ids, names and what looks at locks return; `Deserialize` for
+//!   tokens, ids and names, which are checked. A token is a number, ids and names are text; what is
+//!   not UTF-8 in them is a list of bytes. `std`'s times have serde's form.
 //! - `test-util`: the module `test_util`, for the tests of programs that use fairlock: a store in
 //!   tokio's paused time that can take locks away and be cut off. For dev-dependencies.
 //! - `yardstick`: the module `yardstick`, for benches: what a server provides without this library

@@ -86,6 +86,8 @@ mod redisson;
 mod reports;
 mod secrets;
 mod send_sync;
+#[cfg(feature = "serde")]
+mod serialized;
 #[cfg(feature = "test-util")]
 mod shares;
 mod silence;

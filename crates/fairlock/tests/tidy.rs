@@ -140,6 +140,7 @@ const FLOORS: [(&str, &[&str]); 3] = [
         "fairlock-core/src",
         &[
             "model",
+            "serialized",
             "invariant",
             "announce",
             "apply_latch",

@@ -10,3 +10,4 @@ pub(crate) mod status;
 #[cfg(feature = "top")]
 pub(crate) mod top;
 pub(crate) mod unlock;
+pub(crate) mod wait;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
-use fairlock::{ClientInfo, Holder, Kind, LockStatus, Share};
+use fairlock::{ClientInfo, Holder, Kind, LockStatus, OwnerId, Share};
 
 use crate::base::duration;
 
@@ -48,6 +48,33 @@ pub(crate) fn holders(kind: Option<Kind>, status: &LockStatus) -> Option<String>
         let _ = write!(text, "\n  and {unlisted} more that hold it");
     }
     Some(text)
+}
+
+/// The holders in a part of a line: `held by ann@web-1, pid 42, backup.sh, for 3m10s`, `held to read by ..., and 2 others`,
+/// or that the run is done; `None` if the lock is free.
+pub(crate) fn in_line(kind: Option<Kind>, status: &LockStatus) -> Option<String> {
+    let holder = status.holder.as_ref()?;
+    if let Some(done) = done(status) {
+        return Some(done);
+    }
+    let mut text = format!("{} by {}", held(kind, status), owner(status, &holder.owner));
+    if let Some(age) = age(status, holder.since) {
+        text.push_str(&format!(", for {age}"));
+    }
+    text.push_str(&others(status));
+    if let Some(usage) = usage(status) {
+        text.push_str(&format!(", {usage}"));
+    }
+    Some(text)
+}
+
+/// What the owner's client publishes about itself, else its id.
+pub(crate) fn owner(status: &LockStatus, owner: &OwnerId) -> String {
+    match status.client(owner) {
+        Some(client) => who(client),
+        None if owner.is_ours() => owner.to_string(),
+        None => format!("another program ({owner})"),
+    }
 }
 
 /// The holders in a cell of a table: `ann@web-1, pid 42, nightly`, `read by ann@web-1, pid 42, report, and 2 others`,

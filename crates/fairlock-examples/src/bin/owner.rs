@@ -1,7 +1,7 @@
 //! Re-entering a held lock.
 //! `cargo run -p fairlock-examples --bin owner [-- redis://127.0.0.1/]`
 
-use fairlock::{Client, Error, Lock, Release};
+use fairlock::{Client, Error, ErrorKind, Lock, Release};
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
@@ -23,6 +23,14 @@ async fn main() -> Result<(), Error> {
     below(&lock).await?;
     // Any other request waits, even from another handle in the same task.
     assert!(client.fair_lock("invoice:42").try_lock().await?.is_none());
+    guard.release().await?;
+
+    // Where a second entry is a mistake, it is an error.
+    let lock = client.fair_lock("invoice:42").owned_by(&client.owner()).non_reentrant();
+    let guard = lock.lock().await?;
+    let refused = lock.lock().await.expect_err("it has the lock");
+    assert_eq!(refused.kind(), ErrorKind::AlreadyHeld);
+    println!("non_reentrant: held {} times", guard.hold_count());
     guard.release().await?;
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::base::error::Error;
 use crate::engine::acquire::{self, Begun, Delivery, Request};
 use crate::engine::send::{self, Copies};
 use crate::observe;
-use crate::settings::config::MIN_LEASE;
+use crate::settings::config::{MIN_LEASE, MIN_POLL};
 use crate::state::signals::TurnReporter;
 use fairlock_core::{
     Body, ClientId, Kind, LockName, MAX_LEASE_MS, Op, Share, has_queue, is_share_of, is_shared,
@@ -50,13 +50,25 @@ pub struct Lock {
     lease: Option<Duration>,
     max_hold: Option<Duration>,
     owner: Option<Owner>,
+    non_reentrant: bool,
+    poll: Option<Duration>,
 }
 
 impl Lock {
     pub(crate) fn new(session: Session, name: &[u8], kind: Kind) -> Self {
         let name = LockName::new(name).map_err(Error::from);
         let share = Share::Whole;
-        Self { session, name, kind, share, lease: None, max_hold: None, owner: None }
+        Self {
+            session,
+            name,
+            kind,
+            share,
+            lease: None,
+            max_hold: None,
+            owner: None,
+            non_reentrant: false,
+            poll: None,
+        }
     }
 
     /// The same lock, of which this share is asked for.
@@ -107,6 +119,59 @@ impl Lock {
     #[must_use]
     pub fn owned_by(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
+        self
+    }
+
+    /// The same lock, which its owner does not enter again: while it holds the lock, `lock()` and its
+    /// variants are the error [`AlreadyHeld`](crate::ErrorKind::AlreadyHeld) at once, and nothing is
+    /// sent. Without an [explicit owner](Self::owned_by) it changes nothing, since each call is an
+    /// owner of its own, and a second one waits for the first.
+    ///
+    /// Only guards that the owner has count. A request that is sent again because its reply was lost
+    /// gets the lock that it has, and [`Guard::reenter`] is not concerned.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// let client = fairlock::Client::connect("memory:").await?;
+    /// let lock = client.fair_lock("invoice:42").owned_by(&client.owner()).non_reentrant();
+    /// let guard = lock.lock().await?;
+    /// let error = lock.lock().await.unwrap_err();
+    /// assert_eq!(error.kind(), fairlock::ErrorKind::AlreadyHeld);
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn non_reentrant(mut self) -> Self {
+        self.non_reentrant = true;
+        self
+    }
+
+    /// The same plain lock, at which a waiter looks after this time at the latest, whatever it hears:
+    /// for a lock whose holder notifies nobody of its release, such as a spin lock of Redisson's.
+    /// Without it the waiter looks with each [heartbeat](crate::Config::heartbeat), 2 s by default and
+    /// 10 to 20 s on the host store, and a longer time changes nothing. Up to 20 ms are added, so that waiters do not look together.
+    /// Waiters of one client look one after the other, so all of them should name the same time.
+    ///
+    /// Each look is a call to the store, so a time below 10 ms is an error of the next call. So is any
+    /// time for another kind of lock: the waiters of a fair lock are told by the store, and a simple
+    /// lock whose holder notifies nobody is polled every 25 to 270 ms anyway.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// let client = fairlock::Client::connect("memory:").await?;
+    /// // Java locks it with getSpinLock("invoice:42").
+    /// let lock = client.plain_lock("invoice:42").poll(Duration::from_millis(100));
+    /// # lock.lock().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn poll(mut self, most: Duration) -> Self {
+        self.poll = Some(most);
         self
     }
 
@@ -369,9 +434,12 @@ impl Lock {
             until,
             try_once,
             reporter,
+            poll: self.poll,
+            non_reentrant: self.non_reentrant,
             seat: None,
         };
         self.check_times()?;
+        self.check_poll()?;
         self.check_owner()?;
         if is_shared(self.kind) {
             self.check_share()?;
@@ -394,7 +462,7 @@ impl Lock {
         } else if is_shared(self.kind) {
             return self.check_share();
         } else {
-            return Ok(());
+            return self.check_poll();
         };
         Err(self.about(Error::misuse(message)))
     }
@@ -414,6 +482,18 @@ impl Lock {
             }
         }
         Ok(())
+    }
+
+    fn check_poll(&self) -> Result<(), Error> {
+        let Some(poll) = self.poll else { return Ok(()) };
+        let message = if self.kind != Kind::Plain {
+            "only a plain lock is polled; leave `poll` out".to_owned()
+        } else if poll < MIN_POLL {
+            format!("a look every {poll:?} is too often; it must be at least {MIN_POLL:?}")
+        } else {
+            return Ok(());
+        };
+        Err(self.about(Error::misuse(message)))
     }
 
     fn check_share(&self) -> Result<(), Error> {

@@ -23,6 +23,7 @@ const OVER: u64 = u64::MAX;
 
 /// The leader of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Leader {
     /// The owner id, as `fairlock status` shows it of the lock.
@@ -31,9 +32,16 @@ pub struct Leader {
     pub term: FencingToken,
     /// What it has announced. `None`: it is elected, and not ready yet; or the store has lost the value, which is announced
     /// again every 20 s.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_text"))]
     pub value: Option<Vec<u8>>,
     /// Since when it leads, by the server's clock: its first announcement. `None` as long as there is none.
     pub since: Option<SystemTime>,
+}
+
+/// A value is text wherever that is possible, as names are.
+#[cfg(feature = "serde")]
+fn as_text<S: serde::Serializer>(value: &Option<Vec<u8>>, to: S) -> Result<S::Ok, S::Error> {
+    serde::Serialize::serialize(&value.as_deref().map(fairlock_core::Text), to)
 }
 
 impl Leader {

@@ -79,6 +79,13 @@ impl RwLock {
         self.each(|lock| lock.owned_by(owner))
     }
 
+    /// The same lock, which its owner does not enter again: while it reads or writes, another request is
+    /// the error [`AlreadyHeld`](crate::ErrorKind::AlreadyHeld) at once. See [`Lock::non_reentrant`].
+    #[must_use]
+    pub fn non_reentrant(self) -> Self {
+        self.each(Lock::non_reentrant)
+    }
+
     /// A reader's place among several locks: see [`Client::multi_lock`](crate::Client::multi_lock).
     pub fn to_read(&self) -> Member {
         Member::from(&self.reads)

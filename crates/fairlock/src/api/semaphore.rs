@@ -53,6 +53,7 @@ pub struct Semaphore {
 
 /// How much of a semaphore is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Usage {
     /// The permits in use.

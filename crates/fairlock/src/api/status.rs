@@ -20,6 +20,7 @@ const CLIENTS_MAX: usize = 100;
 
 /// The state of a lock at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LockStatus {
     /// When that was, by the server's clock: compare every `since` with it.
@@ -54,6 +55,7 @@ pub struct LockStatus {
 
 /// The holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Holder {
     /// Its id.
@@ -76,6 +78,7 @@ pub struct Holder {
 
 /// A waiter in the queue of a fair lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct QueuedWaiter {
     /// Its place in the queue: 1 is next.

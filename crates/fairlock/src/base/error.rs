@@ -47,6 +47,9 @@ pub enum ErrorKind {
     Unknown,
     /// The lock is no longer held, or its validity has run out.
     Lost,
+    /// The owner holds the lock already, and this request was [not to enter
+    /// it](crate::Lock::non_reentrant) again. Nothing was sent, and the hold is as it was.
+    AlreadyHeld,
     /// The explicit lease was over before the lock could be handed to the caller, twice.
     LeaseTooShort,
     /// A key of the lock holds something that is not a lock: a wrong type, a value that is not a

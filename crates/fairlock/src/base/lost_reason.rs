@@ -8,6 +8,11 @@ use std::fmt;
 /// It is the first reason that this client noticed, meant for people and logs: what to do about a
 /// lost lock is the same whatever the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum LostReason {
     /// Its lease ran out: an explicit lease, or one that was not renewed in time because the

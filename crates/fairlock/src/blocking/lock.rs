@@ -50,6 +50,22 @@ impl Lock {
         Self { inner: self.inner.owned_by(owner), is_owned: true, ..self }
     }
 
+    /// The same lock, which the calling thread, or its explicit owner, does not enter again: while it
+    /// holds the lock, another request is the error
+    /// [`AlreadyHeld`](crate::ErrorKind::AlreadyHeld) at once. See
+    /// [`Lock::non_reentrant`](crate::Lock::non_reentrant) of the async API.
+    #[must_use]
+    pub fn non_reentrant(self) -> Self {
+        Self { inner: self.inner.non_reentrant(), ..self }
+    }
+
+    /// The same plain lock, at which a waiter looks after this time at the latest: see
+    /// [`Lock::poll`](crate::Lock::poll) of the async API.
+    #[must_use]
+    pub fn poll(self, most: Duration) -> Self {
+        Self { inner: self.inner.poll(most), ..self }
+    }
+
     /// The same lock, with waits that `interrupt` can end.
     #[must_use]
     pub fn interruptible(self, interrupt: &Interrupt) -> Self {

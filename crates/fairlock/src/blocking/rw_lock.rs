@@ -62,6 +62,13 @@ impl RwLock {
         Self { inner: self.inner.owned_by(owner), is_owned: true, ..self }
     }
 
+    /// The same lock, which the calling thread, or its explicit owner, does not enter again: see
+    /// [`RwLock::non_reentrant`](crate::RwLock::non_reentrant) of the async API.
+    #[must_use]
+    pub fn non_reentrant(self) -> Self {
+        Self { inner: self.inner.non_reentrant(), ..self }
+    }
+
     /// The same lock, with waits that `interrupt` can end.
     #[must_use]
     pub fn interruptible(self, interrupt: &Interrupt) -> Self {

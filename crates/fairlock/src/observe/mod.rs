@@ -505,6 +505,7 @@ fn error_label(kind: ErrorKind) -> &'static str {
         ErrorKind::Unknown => "unknown",
         ErrorKind::Lost => "lost",
         ErrorKind::LeaseTooShort => "lease_too_short",
+        ErrorKind::AlreadyHeld => "already_held",
         ErrorKind::WrongType => "wrong_type",
         ErrorKind::Protocol => "protocol",
         ErrorKind::Closed => "closed",

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 /// Where a client of fairlock runs, as reported by itself: nobody has checked it, and anybody who
 /// can write to the store can forge it. All texts are printable and at most 128 bytes long.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ClientInfo {
     /// The host's name.

@@ -17,6 +17,10 @@ use std::time::Duration;
 /// Shortest lease. Below it the safety margin (10 ms) and a round trip leave nothing to use.
 pub(crate) const MIN_LEASE: Duration = Duration::from_millis(100);
 
+/// Shortest time between two looks at a lock that is [polled](crate::Lock::poll): each look is a call to the store, so a
+/// waiting client costs a server at most about fifty of them a second.
+pub(crate) const MIN_POLL: Duration = Duration::from_millis(10);
+
 /// Largest database number that a server can have: servers count them in a C `int`.
 pub(crate) const DATABASE_MAX: u32 = i32::MAX as u32;
 

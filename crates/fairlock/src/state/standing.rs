@@ -10,6 +10,11 @@ use tokio::sync::futures::Notified;
 /// Whether a guard still protects. These three states are all there are, in this order of trust, so
 /// a `match` may be exhaustive. Held and Suspect guards are valid, Lost ones are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 pub enum GuardState {
     /// The lock is held, according to the last renewal and this machine's clock.
     Held,

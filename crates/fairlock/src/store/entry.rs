@@ -4,6 +4,7 @@ use fairlock_core::{Inspection, Kind, LockName, is_shared, is_string};
 
 /// A lock that a store knows, as it was when the listing examined it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LockEntry {
     /// Its name.

@@ -137,6 +137,14 @@ impl Lock {
         Self(self.0.owned_by(owner))
     }
 
+    pub(crate) fn non_reentrant(self) -> Self {
+        Self(self.0.non_reentrant())
+    }
+
+    pub(crate) fn poll(self, most: Duration) -> Self {
+        Self(self.0.poll(most))
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         self.0.kind()
     }
@@ -215,6 +223,10 @@ fn writes(guard: blocking::WriteGuard) -> blocking::Guard {
 impl RwLock {
     pub(crate) fn owned_by(self, owner: &Owner) -> Self {
         Self(self.0.owned_by(owner))
+    }
+
+    pub(crate) fn non_reentrant(self) -> Self {
+        Self(self.0.non_reentrant())
     }
 
     pub(crate) async fn read(&self) -> Result<Guard, Error> {

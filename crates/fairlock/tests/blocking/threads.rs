@@ -60,6 +60,30 @@ fn a_thread_enters_its_own_locks_again() {
     });
 }
 
+/// As Java's locks that are not reentrant: the thread's second entry is an error, and others wait.
+#[test]
+fn a_thread_can_be_refused_its_own_lock() {
+    on_stores(|client, _| {
+        for lock in locks(client) {
+            let lock = lock.non_reentrant();
+            let guard = lock.lock().unwrap();
+            let errors = [lock.lock().unwrap_err(), lock.try_lock().unwrap_err()];
+            for error in errors {
+                assert_eq!(error.kind(), ErrorKind::AlreadyHeld, "{error}");
+                assert_eq!(error.owner(), Some(guard.owner()));
+            }
+            assert!(elsewhere(|| lock.try_lock().unwrap().is_none()));
+            assert_eq!(guard.hold_count(), 1);
+            assert_eq!(guard.release().unwrap(), Release::Released);
+            drop(lock.lock().unwrap());
+        }
+        let rw = client.rw_lock("catalogue").non_reentrant();
+        let writing = rw.write().unwrap();
+        assert_eq!(rw.read().unwrap_err().kind(), ErrorKind::AlreadyHeld);
+        drop(writing);
+    });
+}
+
 /// A job that two threads work on.
 #[test]
 fn an_owner_of_ones_own_replaces_the_thread() {

@@ -137,11 +137,13 @@ macro_rules! on {
                 a_request_behind_another_has_its_own_end, nothing_that_is_given_up_is_taken_over,
                 a_dropped_reentry_beside_a_release_loses_nothing,
                 an_unknown_hold_of_ones_own_is_waited_for, a_lost_hold_is_not_entered,
+                a_second_entry_can_be_refused, a_second_request_is_refused_when_the_first_is_granted,
                 a_hold_keeps_its_lease, errors_name_lock_owner_and_holder,
             ];
             plain: [
                 exclusion, a_release_wakes, a_hand_over_takes_two_scripts, a_timed_wait_ends,
                 zero_wait, reentry, expiry, force_unlock, a_cancelled_wait_leaves_nothing,
+                it_looks_as_often_as_it_says, bad_polls_are_refused,
             ];
             redisson: [
                 a_timed_wait_is_exact, time_to_live, a_wait_that_is_looked_away_from_goes_on,

@@ -273,6 +273,87 @@ pub(super) async fn a_lost_hold_is_not_entered(store: Store) {
     }
 }
 
+/// The second entry is refused at once: nothing is sent, and the hold counts one. What is over, or lost, is no hold.
+pub(super) async fn a_second_entry_can_be_refused(store: Store) {
+    let client = store.client_with(no_beats).await;
+    let owner = client.owner();
+    for lock in each_kind(&client) {
+        let own = lock.clone().owned_by(&owner).non_reentrant();
+        let guard = own.lock().await.unwrap();
+        let calls = store.raw().map(|mut raw| raw.script_calls());
+        for error in [
+            own.lock().await.unwrap_err(),
+            own.try_lock().await.unwrap_err(),
+            own.try_lock_for(Duration::from_secs(60)).await.unwrap_err(),
+            own.with(async |_| ()).await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::AlreadyHeld, "{error}");
+            assert_eq!(error.lock(), Some(guard.name()));
+            assert_eq!(error.owner(), Some(owner.id()));
+        }
+        assert_eq!(store.raw().map(|mut raw| raw.script_calls()), calls, "nothing was sent");
+        assert_eq!(guard.hold_count(), 1);
+        count_is(&lock, 1).await;
+        // The handle decides, not the hold; and others wait as always.
+        let inner = lock.clone().owned_by(&owner).lock().await.unwrap();
+        assert!(lock.clone().non_reentrant().try_lock().await.unwrap().is_none());
+        assert_eq!(inner.release().await.unwrap(), Release::StillHeld(1));
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+        let short = own.clone().lease(Duration::from_millis(150));
+        let next = soon("the lock", short.lock()).await.unwrap();
+        soon("the loss", next.lost()).await;
+        let new = soon("a new hold", own.lock()).await.unwrap();
+        assert!(new.token() > next.token());
+        // Awaited: what the background still sends would be counted in the next round.
+        assert_eq!(next.release().await.unwrap(), Release::Lost);
+        assert_eq!(new.release().await.unwrap(), Release::Released);
+    }
+    let rw = client.rw_lock("catalogue").owned_by(&owner).non_reentrant();
+    let reading = rw.read().await.unwrap();
+    for error in [
+        rw.read().await.unwrap_err(),
+        rw.try_read().await.unwrap_err(),
+        rw.write().await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::AlreadyHeld, "{error}");
+    }
+    assert_eq!(reading.hold_count(), 1);
+    drop(reading);
+}
+
+/// While the first request waits for the lock nothing is held: the second waits for its outcome, and is refused then. If
+/// the first gives up, the second asks.
+pub(super) async fn a_second_request_is_refused_when_the_first_is_granted(store: Store) {
+    let client = store.client().await;
+    let owner = client.owner();
+    for lock in each_kind(&client) {
+        let own = lock.clone().owned_by(&owner).non_reentrant();
+        let holder = lock.lock().await.unwrap();
+        let asks = || {
+            let own = own.clone();
+            tokio::spawn(async move { own.lock().await })
+        };
+        let both = [asks(), asks()];
+        // A try does not wait for the other request.
+        assert!(own.try_lock().await.unwrap().is_none());
+        holder.release().await.unwrap();
+        let mut guards = Vec::new();
+        let mut refused = 0;
+        for request in both {
+            match soon("its outcome", request).await.unwrap() {
+                Ok(guard) => guards.push(guard),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::AlreadyHeld, "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        assert_eq!((guards.len(), refused), (1, 1));
+        drop(guards);
+        is_free(&lock).await;
+    }
+}
+
 /// In Java the lease of a re-entry replaces the first one; here the hold keeps its lease.
 pub(super) async fn a_hold_keeps_its_lease(store: Store) {
     let client = store.client_with(no_beats).await;

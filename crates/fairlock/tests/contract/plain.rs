@@ -1,9 +1,10 @@
 //! The plain lock: one holder, no order, and no polling.
 
 use super::super::api::{Client, Lock};
-use super::super::support::{Store, is_free, no_beats};
+use super::super::support::{Store, is_free, no_beats, soon};
 use super::unordered;
-use fairlock::Release;
+use fairlock::{ErrorKind, Release};
+use std::time::Duration;
 
 fn job(client: &Client) -> Lock {
     client.plain_lock("job")
@@ -66,4 +67,46 @@ pub(super) async fn force_unlock(store: Store) {
 
 pub(super) async fn a_cancelled_wait_leaves_nothing(store: Store) {
     unordered::a_cancelled_wait_leaves_nothing(&store, job).await;
+}
+
+/// A holder of Java's that notifies nobody, as of its spin lock. Heartbeats are a minute apart.
+pub(super) async fn it_looks_as_often_as_it_says(store: Store) {
+    let client = store.client_with(no_beats).await;
+    let lock = job(&client).poll(Duration::from_millis(50));
+    let guard = lock.lock().await.unwrap();
+    assert!(lock.try_lock().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    let Some(mut raw) = store.raw() else { return };
+    raw.call(&["HSET", "job", "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51", "1"]);
+    let asked = raw.script_calls();
+    let waits = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock().await.unwrap() }
+    });
+    soon("some looks", async {
+        while raw.script_calls() < asked + 4 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert!(!waits.is_finished());
+    raw.call(&["DEL", "job"]);
+    soon("the next look", waits).await.unwrap().release().await.unwrap();
+}
+
+pub(super) async fn bad_polls_are_refused(store: Store) {
+    let client = store.client_with(no_beats).await;
+    let fine = Duration::from_millis(10);
+    job(&client).poll(fine).lock().await.unwrap().release().await.unwrap();
+    job(&client).poll(Duration::MAX).lock().await.unwrap().release().await.unwrap();
+    for lock in [
+        job(&client).poll(fine - Duration::from_nanos(1)),
+        job(&client).poll(Duration::ZERO),
+        client.fair_lock("fair").poll(fine),
+        client.simple_lock("simple").poll(fine),
+    ] {
+        for error in [lock.lock().await.unwrap_err(), lock.try_lock().await.unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::Misuse, "{error}");
+        }
+    }
 }

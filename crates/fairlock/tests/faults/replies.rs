@@ -4,7 +4,7 @@
 use super::fixture::{
     Fixture, HB, LEASE, SLACK, all_in_turn, client, config, eventually, measured, ms, steady,
 };
-use fairlock::{Client, GuardState, Release};
+use fairlock::{Client, ErrorKind, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
 use std::time::{Duration, Instant};
 
@@ -58,6 +58,34 @@ fn f53_the_reply_to_an_acquire_is_lost() {
             assert_eq!((fixture.holder("job"), fixture.queue("job")), (None, vec![]));
         }
         fixture.history.assert_sound();
+    });
+}
+
+/// The lock is taken for an owner that does not enter it again, and the reply is lost: the copy finds the lock held by its
+/// own request, which is no second entry. Redisson's answer to the repeated command is the error of one (#7367 is the same
+/// repetition).
+#[test]
+fn f53_a_lost_reply_is_no_second_entry() {
+    steady(|| async {
+        let Some(fixture) = Fixture::redis70() else { return };
+        for cut in CUT {
+            let (proxy, client) = through_a_proxy(&fixture, cut).await;
+            let owner = client.owner();
+            for lock in
+                [client.fair_lock("job"), client.plain_lock("job"), client.simple_lock("text")]
+            {
+                let own = lock.owned_by(&owner).non_reentrant();
+                // The server knows the script from here on.
+                own.lock().await.unwrap().release().await.unwrap();
+                let before = proxy.counts().replies_dropped;
+                proxy.drop_replies(1);
+                let guard = own.lock().await.unwrap();
+                assert_eq!(proxy.counts().replies_dropped, before + 1);
+                assert_eq!(guard.hold_count(), 1);
+                assert_eq!(own.lock().await.unwrap_err().kind(), ErrorKind::AlreadyHeld);
+                assert_eq!(guard.release().await.unwrap(), Release::Released);
+            }
+        }
     });
 }
 

@@ -19,7 +19,8 @@ const HEAD: &str = "\
 
 /// Types of other crates that the API exposes: each new major version of those crates requires one
 /// of ours.
-const FOREIGN: [&str; 1] = ["tokio::sync::watch::Receiver"];
+const FOREIGN: [&str; 3] =
+    ["serde::Deserialize", "serde::Serialize", "tokio::sync::watch::Receiver"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -151,6 +152,8 @@ fn the_snapshot_sees_every_kind_of_item() {
         "fairlock::FencingToken: impl Display",
         "fairlock::LockStatus::queue: field Vec<QueuedWaiter>",
         "fairlock::LockStatus: struct #[non_exhaustive]",
+        "fairlock::LockStatus: impl Serialize [feature serde]",
+        "fairlock::FencingToken: impl Serialize [feature serde]",
         "fairlock::Release::StillHeld: variant(u32)",
         "fairlock::test_util: mod [feature test-util]",
         "fairlock::test_util::Sandbox::lose: fn(&self, name: impl AsRef<[u8]>) -> bool [feature test-util]",

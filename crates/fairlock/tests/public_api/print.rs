@@ -3,8 +3,9 @@
 use super::source::{Place, Source, features_of, is_test, name_of};
 use quote::ToTokens;
 use std::collections::{BTreeMap, BTreeSet};
+use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Fields, ImplItem, Item, ItemImpl, TraitItem, Visibility};
+use syn::{Attribute, Fields, ImplItem, Item, ItemImpl, Meta, Token, TraitItem, Visibility};
 
 /// What users of the library can name, and what its signatures name.
 pub(crate) struct Api<'a> {
@@ -210,14 +211,37 @@ impl<'a> Api<'a> {
     }
 
     fn derives(&mut self, name: &str, attributes: &[Attribute], needs: &[String]) {
-        for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("derive")) {
-            let list = attribute.meta.require_list().expect("derive(...)");
-            for of in list.tokens.to_string().split(',').map(str::trim).filter(|of| !of.is_empty())
-            {
-                self.line(name, &format!("impl {of}"), needs);
+        let on = |feature: &str| [needs, &[format!("feature {feature}")]].concat();
+        for attribute in attributes {
+            if let Some((feature, metas)) = on_feature(attribute) {
+                metas.iter().for_each(|meta| self.derive(name, meta, &on(&feature)));
+            } else {
+                self.derive(name, &attribute.meta, needs);
             }
         }
     }
+
+    fn derive(&mut self, name: &str, meta: &Meta, needs: &[String]) {
+        let Meta::List(list) = meta else { return };
+        if !list.path.is_ident("derive") {
+            return;
+        }
+        let traits = list.parse_args_with(Punctuated::<syn::Path, Token![,]>::parse_terminated);
+        for of in traits.expect("derive(...)") {
+            let of = &of.segments.last().expect("a trait has a name").ident;
+            self.line(name, &format!("impl {of}"), needs);
+        }
+    }
+}
+
+/// The feature of `cfg_attr(feature = "x", ...)`, and the attributes that it adds.
+fn on_feature(attribute: &Attribute) -> Option<(String, Vec<Meta>)> {
+    let list = attribute.meta.require_list().ok().filter(|list| list.path.is_ident("cfg_attr"))?;
+    let metas = list.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated);
+    let mut metas = metas.expect("cfg_attr(...)").into_iter();
+    let condition = text(&metas.next().expect("a condition"));
+    let feature = condition.strip_prefix("feature = \"")?.strip_suffix('"')?.to_owned();
+    Some((feature, metas.collect()))
 }
 
 struct Paths<'t>(Vec<Vec<String>>, std::marker::PhantomData<&'t ()>);

@@ -15,6 +15,7 @@ use crate::base::duration;
 use crate::base::line::{Line, width};
 use crate::base::message;
 use crate::locks::handle::Handle;
+use crate::locks::text::in_line;
 
 /// How often the line on a terminal is rewritten; each time costs the server one read-only call.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -106,7 +107,7 @@ impl Waiting<'_> {
             None => parts.push("the store does not answer".to_owned()),
             Some(status) => {
                 parts.extend(whom::place(status, self.client));
-                parts.extend(whom::holder(self.lock.kind(), status));
+                parts.extend(in_line(Some(self.lock.kind()), status));
                 parts.extend(whom::predecessor(status, self.client));
             }
         }

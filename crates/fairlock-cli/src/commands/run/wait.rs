@@ -9,13 +9,13 @@ use super::args::Run;
 use super::once;
 use super::progress;
 use super::release::release;
-use super::whom;
 use crate::base::clock;
 use crate::base::duration;
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
 use crate::locks::handle::Handle;
 use crate::locks::held::Held;
+use crate::locks::text::in_line;
 use crate::process::signal::Signals;
 
 /// How often a lock under a fixed lease may be over before the command begins, until the lease counts as too short. A
@@ -130,7 +130,7 @@ impl<'a> Wait<'a> {
         let status = time::timeout(LOOK_TIMEOUT, self.lock.inspect_first(0)).await;
         // `None` if the lock is free by now, or the store is silent.
         let holder = status.ok().and_then(Result::ok).and_then(|status| {
-            let holder = whom::holder(self.lock.kind(), &status)?;
+            let holder = in_line(Some(self.lock.kind()), &status)?;
             // A share may fit beside the holders, and still not come before those who wait.
             let waiting = status.queue_len;
             let tells = waiting > 0 && self.lock.is_shared();

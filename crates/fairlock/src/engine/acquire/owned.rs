@@ -129,6 +129,9 @@ async fn carry_out<'a>(asking: &Asking, seat: &'a Seat, doing: Doing) -> Done<'a
 async fn enter_hold(asking: &Asking, seat: &Seat) -> Result<Option<Delivery>, Error> {
     let Asking { context, wanted, .. } = asking;
     let Some(hold) = seat.hold() else { return Ok(None) };
+    if wanted.non_reentrant {
+        return Err(already_held().on(&hold.name).by(hold.owner()));
+    }
     if hold.kind() != wanted.kind {
         let message = format!(
             "this owner holds it as a lock of kind {:?} and asks for one of kind {:?}; all users of \
@@ -158,6 +161,15 @@ async fn enter_hold(asking: &Asking, seat: &Seat) -> Result<Option<Delivery>, Er
         Err(error) if error.kind() == ErrorKind::Lost => Ok(None),
         Err(error) => Err(error.by(hold.owner())),
     }
+}
+
+/// Only a hold that a guard of this client has counts. A request whose reply was lost has none yet: its
+/// further copies ask the store, which recognizes them.
+#[cold]
+fn already_held() -> Error {
+    let message = "this owner holds the lock already, and asked not to enter it again \
+                   (`non_reentrant`); release what it has, or pass the guard along";
+    Error::new(ErrorKind::AlreadyHeld, message)
 }
 
 /// Who reads must not wait to write: it would wait for itself.

@@ -30,6 +30,10 @@ pub(crate) struct Request {
     /// Notifies the turn that waits for it, if one does.
     pub(crate) reporter: Option<Arc<TurnReporter>>,
     pub(crate) asked: observe::Asked,
+    /// How long it sleeps at most between two looks at a lock without a queue, if it says so.
+    pub(crate) poll: Option<Duration>,
+    /// It must not enter a hold that its owner has.
+    pub(crate) non_reentrant: bool,
     /// Set for an explicit owner, which other requests may use as well.
     pub(crate) seat: Option<Arc<Seat>>,
 }
@@ -64,6 +68,7 @@ impl Request {
     /// What is asked for.
     pub(super) fn wanted(&self, context: &Context) -> Wanted {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let period = context.beat_every(&self.name);
         Wanted {
             kind: self.kind,
             share: self.share,
@@ -77,7 +82,7 @@ impl Request {
             replicas_ms: context.store.is_replicated().then(|| ms(context.config.replicas_timeout)),
             at_once: context.store.is_synchronous(),
             store_timeout_ms: ms(context.config.store_timeout),
-            period_ms: ms(context.beat_every(&self.name)),
+            period_ms: ms(self.poll.map_or(period, |poll| poll.min(period))),
         }
     }
 
