@@ -71,7 +71,7 @@ pub(crate) enum Command {
     Unlock(unlock::Args),
     /// Wait until a lock is free, without taking it.
     Wait(wait::Args),
-    /// Set a latch, count it down, or wait until it is open.
+    /// Set a latch, count it down, remove it, look at it, or wait until it is open.
     Latch(latch::Args),
     /// Measure what the store gives from this machine: it is used as fast as it can.
     Bench(bench::args::Args),

@@ -110,6 +110,10 @@ impl Failure {
         Self { code, message: Some(message.to_string()) }
     }
 
+    pub(crate) fn code(&self) -> Code {
+        self.code
+    }
+
     /// Wrong usage, the most common kind.
     pub(crate) fn usage(message: impl fmt::Display) -> Self {
         Self::new(Code::USAGE, message)

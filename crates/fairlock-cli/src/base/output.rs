@@ -2,6 +2,9 @@
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::exit::{Code, Failure};
 
@@ -23,6 +26,21 @@ pub(crate) fn write(bytes: &[u8]) -> Result<Code, Failure> {
 /// Writes one line for a reader that waits for it; a closed pipe is an error.
 pub(crate) fn line(text: &impl Display) -> io::Result<()> {
     all(format!("{text}\n").as_bytes())
+}
+
+/// Waits until nobody reads stdout any more (`| head -n 1`), for a program that writes seldom.
+pub(crate) async fn reader_is_gone() {
+    let look_every = Duration::from_secs(1);
+    loop {
+        let stdout = io::stdout();
+        let mut polled = [PollFd::new(&stdout, PollFlags::empty())];
+        let gone = poll(&mut polled, Some(&Timespec::default())).is_ok()
+            && polled[0].revents().intersects(PollFlags::ERR);
+        if gone {
+            return;
+        }
+        tokio::time::sleep(look_every).await;
+    }
 }
 
 fn all(bytes: &[u8]) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! `fairlock latch`: sets a latch, counts it down, or waits until it is open.
+//! `fairlock latch`: sets a latch, counts it down, removes it, looks at it, or waits until it is open.
 //!
 //! The JSON form (`HELP`) is a contract: fields are added, never renamed or removed.
 
@@ -13,6 +13,7 @@ use crate::base::duration;
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
 use crate::base::output;
+use crate::locks::form;
 use crate::settings::options;
 use crate::store::{self, Store};
 
@@ -21,13 +22,15 @@ Examples:
   fairlock latch import --set 3                 three parts are to come
   fairlock latch import --down                  one of them is there
   fairlock latch import --wait --wait-for 10m   until all are there, at most ten minutes
+  fairlock latch import --show                  how many are still to come
 ";
 
 const HELP: &str = "\
 Exit codes:
-  0        it is set, counted down, or was counted down to 0
+  0        it is set, counted down, deleted, or was counted down to 0; --show: it is closed
   1        --set: it is set already, and was not changed; --wait: it is gone, and nothing says that
-           it was counted down (deleted, lost with the store's data, or never set)
+           it was counted down (deleted, lost with the store's data, or never set); --delete, --show:
+           there is none, it was counted down or never set
   64       wrong usage, or a wrong setting; a name in use as a lock, or by another program
   69       the store cannot be reached, or there is none
   70       internal error; an answer or a file that is not fairlock's; stdout cannot be written
@@ -37,8 +40,9 @@ Exit codes:
 With --json, one object on one line:
   schema   1; fields may be added under the same number
   name     the latch's name, as text; bytes that are not UTF-8 are replaced
-  state    \"set\", \"closed\", \"counted_down\", \"gone\", or \"open\": after --down, whichever of these
-           two it is
+  name_hex the name's bytes in hexadecimal when it is not UTF-8, else null
+  state    \"set\", \"closed\", \"counted_down\", \"gone\", \"deleted\", or \"open\": after --down and
+           --show, counted down or gone
   count    what is left to count down, or null after --wait
 
 Durations:
@@ -64,8 +68,16 @@ pub(crate) struct Args {
     #[arg(long, group = "what")]
     wait: bool,
 
+    /// Remove it, whatever its count: those who wait are told that it is gone.
+    #[arg(long, group = "what")]
+    delete: bool,
+
+    /// Look at it, and change nothing.
+    #[arg(long, group = "what")]
+    show: bool,
+
     /// With --wait: longest wait. Default: no limit.
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["set", "down"], value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["set", "down", "delete", "show"], value_parser = duration::parse)]
     wait_for: Option<Duration>,
 
     /// One JSON object; its fields are described below.
@@ -92,7 +104,7 @@ struct Outcome {
 /// at all, and a wait leaves nothing behind.
 pub(crate) async fn latch(args: Args) -> Result<Code, Failure> {
     let store = Store::resolve(&args.store)?.silent();
-    let store = if args.wait { store.waited_for(args.wait_for) } else { store };
+    let store = store.waited_for(args.wait_for);
     store.warn(args.quiet);
     let client = store.connect(args.quiet).await?;
     let done = carry_out(&client.latch(args.name.as_bytes()), &args).await;
@@ -103,14 +115,21 @@ pub(crate) async fn latch(args: Args) -> Result<Code, Failure> {
         let form = json!({
             "schema": 1,
             "name": args.name.to_string_lossy(),
+            "name_hex": args.name.to_str().is_none().then(|| form::hex(args.name.as_bytes())),
             "state": state,
             "count": count,
         });
-        output::print(&format!("{form}\n"))?;
+        output::print(&format!("{form}\n")).map_err(|failure| done_all_the_same(failure, &text))?;
     } else if !args.quiet {
-        output::print(&format!("{name}: {text}\n"))?;
+        let line = format!("{name}: {text}\n");
+        output::print(&line).map_err(|failure| done_all_the_same(failure, &text))?;
     }
     Ok(code)
+}
+
+/// Who counts down again because stdout could not be written counts twice.
+fn done_all_the_same(failure: Failure, text: &str) -> Failure {
+    Failure::new(failure.code(), format!("{failure}; it was done all the same: {text}"))
 }
 
 async fn carry_out(latch: &Latch, args: &Args) -> Result<Outcome, Failure> {
@@ -130,6 +149,21 @@ async fn carry_out(latch: &Latch, args: &Args) -> Result<Outcome, Failure> {
             left => (format!("{left} left"), "closed"),
         };
         return Ok(Outcome { code: Code::OK, text, state, count: Some(left) });
+    }
+    if args.delete {
+        let (code, text, state) = match latch.delete().await? {
+            true => (Code::OK, "deleted", "deleted"),
+            false => (Code::NO, "there is none: counted down, or never set", "open"),
+        };
+        return Ok(Outcome { code, text: text.to_owned(), state, count: Some(0) });
+    }
+    if args.show {
+        let left = latch.count().await?;
+        let (code, text, state) = match left {
+            0 => (Code::NO, "open: counted down, or never set".to_owned(), "open"),
+            left => (Code::OK, format!("{left} left"), "closed"),
+        };
+        return Ok(Outcome { code, text, state, count: Some(left) });
     }
     let opened = match args.wait_for {
         None => Some(latch.wait().await?),

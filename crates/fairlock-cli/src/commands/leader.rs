@@ -43,7 +43,8 @@ With --json, one object on each line:
   name       the election's name, as text; bytes that are not UTF-8 are replaced
   name_hex   the name's bytes in hexadecimal when it is not UTF-8, else null
   leader     null, or {\"owner\": ID, as in `fairlock status`, \"term\": its fencing token, a number,
-             \"value\": what it announces, as text, or null as long as it announces nothing,
+             \"value\": what it announces, as text, empty without --value, or null as long as
+             it has announced nothing,
              \"value_hex\": the value's bytes in hexadecimal when it is not UTF-8, else null,
              \"since_ms\": when it first announced something by the store's clock, in ms since 1970,
              or null}";
@@ -69,7 +70,9 @@ pub(crate) struct Args {
 
 /// Looks once, or until a signal. Signals keep their default action: nothing is held here.
 pub(crate) async fn leader(args: Args) -> Result<Code, Failure> {
-    let store = Store::resolve(&args.store)?.looked_at();
+    let store = Store::resolve(&args.store)?;
+    // A watcher may be there before the first candidate, and before the server.
+    let store = if args.watch { store.silent().waited_for(None) } else { store.looked_at() };
     store.warn(false);
     let client = store.connect(false).await?;
     let done = if args.watch { watch(&client, &args).await } else { look(&client, &args).await };
@@ -86,7 +89,10 @@ async fn look(client: &Client, args: &Args) -> Result<Code, Failure> {
 async fn watch(client: &Client, args: &Args) -> Result<Code, Failure> {
     let mut observer = client.election(args.name.as_bytes()).observe().await?;
     loop {
-        let leader = observer.changed().await?;
+        let leader = tokio::select! {
+            leader = observer.changed() => leader?,
+            () = output::reader_is_gone() => return Ok(Code::OK),
+        };
         match output::line(&line(args, leader.as_ref())) {
             Ok(()) => {}
             // Nobody reads any more.

@@ -58,7 +58,7 @@ How it waits:
   one round.
 
 Durations:
-  500ms, 10s, 5m, 1m30s, 1h, 1d, 0";
+  500ms, 10s, 5m, 1m30s, 1.5h, 1d, 0";
 
 #[derive(clap::Args, Debug)]
 #[command(before_help = EXAMPLES, after_help = HELP)]
