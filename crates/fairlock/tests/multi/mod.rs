@@ -2,6 +2,7 @@
 
 #[cfg(feature = "test-util")]
 mod cancelled;
+mod dropped;
 mod each_store;
 #[cfg(feature = "test-util")]
 mod overlapping;
