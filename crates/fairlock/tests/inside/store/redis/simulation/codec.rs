@@ -25,6 +25,7 @@ static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         "inspect",
         "leader",
         "leave",
+        "multi_try",
         "nudge",
         "place",
         "plain_acquire",
@@ -113,6 +114,26 @@ impl Call {
             _ => Kind::Semaphore,
         };
         Self { name, rules, op: op(script, shared, own), base, leader, inbox_prefix }
+    }
+
+    /// The calls for single locks that a call of `multi_try` stands for.
+    pub(super) fn read_together(words: &[Vec<u8>]) -> Vec<Self> {
+        let keys = number(&words[0]) as usize;
+        let (keys, rest) = words[1..].split_at(keys);
+        let [settings, own @ ..] = rest else { panic!("multi_try: too few arguments") };
+        let groups = keys.chunks(8).zip(own.chunks(6));
+        let one = |(keys, own): (&[Vec<u8>], &[Vec<u8>])| {
+            let (share, acquire) = own.split_last().expect("six arguments");
+            let (script, own) = match share.as_slice() {
+                b"-" => ("acquire", acquire),
+                _ => ("share_acquire", own),
+            };
+            Self::read(
+                script,
+                &[&[b"8".to_vec()], keys, std::slice::from_ref(settings), own].concat(),
+            )
+        };
+        groups.map(one).collect()
     }
 
     /// The messages of an operation, in order. The grants of one client are one message, where several may

@@ -22,6 +22,7 @@ mod oracle;
 mod regression;
 mod run;
 mod server;
+mod several;
 mod shared;
 mod twins;
 mod wire;

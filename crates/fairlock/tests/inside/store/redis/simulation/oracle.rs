@@ -1,6 +1,7 @@
 //! The oracle of a run: what the server did, what applications observed, and what must not happen.
 
 use super::server::Server;
+use super::several::Together;
 use super::shared::{Shared, is_beside};
 use crate::state::hold::Hold;
 use crate::state::standing::GuardState;
@@ -47,7 +48,9 @@ pub(super) struct Oracle {
     pub(super) locks: BTreeMap<LockName, LockHistory>,
     /// Application tasks that wait for a lock without a timeout, by a number of their own.
     wants: BTreeMap<u64, Want>,
-    next_want: u64,
+    pub(super) next_want: u64,
+    /// Tasks that take several locks at once, by a number of their own.
+    pub(super) together: BTreeMap<u64, Together>,
     /// When a message to a client was last swallowed.
     swallowed: BTreeMap<usize, Instant>,
     guards: Vec<Kept>,
@@ -96,7 +99,7 @@ pub(super) struct LockHistory {
     /// How often tokens have started again.
     pub(super) series: u32,
     /// The server's last grant, until a guard has resulted from it.
-    granted: Option<(u64, usize, Instant)>,
+    pub(super) granted: Option<(u64, usize, Instant)>,
     /// Holds of which the application has given back all guards, by owner, with the token.
     given: BTreeMap<OwnerId, (u64, usize, Instant)>,
     forced: Option<Instant>,
@@ -392,6 +395,7 @@ impl Oracle {
         self.calm[peer].is_over = true;
         self.guards.retain(|kept| kept.peer != peer);
         self.wants.retain(|_, want| want.peer != peer);
+        self.together.retain(|_, together| together.peer != peer);
     }
 
     pub(super) fn swallowed(&mut self, peer: usize) {
@@ -438,7 +442,8 @@ impl Oracle {
                 server.standing_of(name, owner, granted.0, now_us).map(|_| *granted)
             });
             for (token, peer, at) in alone.into_iter().chain(shares) {
-                if now - at > WAKE_MAX && self.is_calm(peer, at) {
+                let told = now - at <= WAKE_MAX || self.is_among_several(peer, name);
+                if !told && self.is_calm(peer, at) {
                     found
                         .push(format!("{name}: client {peer} was not woken for its grant {token}"));
                 }
