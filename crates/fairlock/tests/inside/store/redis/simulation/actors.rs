@@ -280,7 +280,10 @@ impl Actor {
             state.oracle.note(|| format!("client {peer}: {error}"));
             // An owner that holds the lock may not queue for it again.
             let misuse = error.kind() == crate::ErrorKind::Misuse;
-            if state.oracle.is_calm(peer, began) && !misuse {
+            // A leader learns of it when it announces something.
+            let forced = error.kind() == crate::ErrorKind::Lost
+                && error.lock().is_some_and(|name| state.oracle.was_forced(name, began));
+            if state.oracle.is_calm(peer, began) && !misuse && !forced {
                 state.oracle.violation(format!("client {peer} was not disturbed: {error}"));
             }
         });

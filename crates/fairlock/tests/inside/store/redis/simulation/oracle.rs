@@ -249,7 +249,7 @@ impl Oracle {
         self.locks.entry(name.clone()).or_default().forced = Some(Instant::now());
     }
 
-    fn was_forced(&self, name: &LockName, since: Instant) -> bool {
+    pub(super) fn was_forced(&self, name: &LockName, since: Instant) -> bool {
         self.locks.get(name).is_some_and(|lock| lock.forced.is_some_and(|at| at >= since))
     }
 
