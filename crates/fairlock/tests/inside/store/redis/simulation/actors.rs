@@ -73,6 +73,10 @@ impl Actor {
                 self.take_several().await;
                 continue;
             }
+            if self.rng.chance(15) {
+                self.use_latch().await;
+                continue;
+            }
             let (name, lock) = self.lock();
             let began = Instant::now();
             match self.take(&name, &lock).await {

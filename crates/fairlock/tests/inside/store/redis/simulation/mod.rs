@@ -18,6 +18,7 @@ mod actors;
 mod codec;
 mod cohort;
 mod faults;
+mod latches;
 mod oracle;
 mod regression;
 mod run;

@@ -1,5 +1,6 @@
 //! The oracle of a run: what the server did, what applications observed, and what must not happen.
 
+use super::latches::Latches;
 use super::server::Server;
 use super::several::Together;
 use super::shared::{Shared, is_beside};
@@ -22,7 +23,7 @@ const GRACE: Duration = Duration::from_secs(12);
 pub(super) const LEASE_MAX: Duration = Duration::from_secs(30);
 
 /// From a grant to the guard, whatever happened to the message: one heartbeat and the round trips.
-const WAKE_MAX: Duration = Duration::from_secs(3);
+pub(super) const WAKE_MAX: Duration = Duration::from_secs(3);
 
 /// A guard that is no longer renewed is reported as lost within its lease and this.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
@@ -51,6 +52,7 @@ pub(super) struct Oracle {
     pub(super) next_want: u64,
     /// Tasks that take several locks at once, by a number of their own.
     pub(super) together: BTreeMap<u64, Together>,
+    pub(super) latches: Latches,
     /// When a message to a client was last swallowed.
     swallowed: BTreeMap<usize, Instant>,
     guards: Vec<Kept>,
@@ -217,6 +219,7 @@ impl Oracle {
     /// The server has lost state.
     pub(super) fn state_lost(&mut self) {
         self.has_lost_state = true;
+        self.latch_lost();
         self.forgive();
         self.begin_tokens_again();
     }
@@ -226,6 +229,8 @@ impl Oracle {
         self.clock_went_back |= ms < 0;
         if ms > 0 {
             self.forgive();
+            // What marks a request as counted may be over, and another copy be late.
+            self.latches.counted.clear();
         }
         self.begin_tokens_again();
     }
@@ -350,8 +355,15 @@ impl Oracle {
                 && !Arc::ptr_eq(&kept.hold, hold)
                 && kept.hold.state() != GuardState::Lost
         });
+        // One hold may have several guards.
+        let mut holds: Vec<&Kept> = Vec::new();
+        for kept in rivals {
+            if !holds.iter().any(|known| Arc::ptr_eq(&known.hold, &kept.hold)) {
+                holds.push(kept);
+            }
+        }
         let rivals: Vec<_> =
-            rivals.map(|kept| (kept.peer, kept.hold.token, kept.share())).collect();
+            holds.iter().map(|kept| (kept.peer, kept.hold.token, kept.share())).collect();
         let has_room = is_beside(hold.acquisition.share(), rivals.iter().map(|rival| rival.2));
         if hold.state() != GuardState::Lost && !self.is_forgiven(name) && !has_room {
             for (other, of, _) in rivals {
@@ -396,6 +408,7 @@ impl Oracle {
         self.guards.retain(|kept| kept.peer != peer);
         self.wants.retain(|_, want| want.peer != peer);
         self.together.retain(|_, together| together.peer != peer);
+        self.waits_no_more(peer);
     }
 
     pub(super) fn swallowed(&mut self, peer: usize) {
@@ -450,6 +463,7 @@ impl Oracle {
             }
         }
         self.look_at_locks(now, server, now_us, &mut found);
+        self.look_at_latch(server, &mut found);
         let mut guards = std::mem::take(&mut self.guards);
         for kept in &mut guards {
             let (hold, peer) = (&kept.hold, kept.peer);

@@ -4,7 +4,7 @@ use super::codec::{self, Call, Reply};
 use super::oracle::Oracle;
 use super::wire::Pipe;
 use fairlock_core::{
-    ClientId, CoreError, LockName, LockState, Model, OwnerId, Shares, SimpleValue,
+    ClientId, CoreError, LockName, LockState, Model, Op, OwnerId, Shares, SimpleValue,
     World as Presence,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -253,6 +253,7 @@ impl Server {
         let keys = |lock: &LockState, _: &mut ()| {
             (lock.snapshot().clone(), lock.shares().filter(|_| op.is_shared()).cloned())
         };
+        let counted = self.latch_count();
         let applied = self.model.apply_then(now_us, name, op, rules, &presence, keys);
         let (answer, effects, (keys, shares)) = match applied {
             Ok(done) => done,
@@ -264,7 +265,11 @@ impl Server {
         };
         let by = self.conns.get(&conn).map(|conn| conn.peer);
         oracle.note(|| format!("client {by:?}: {script} {name} {:?}", answer.body));
+        if let Op::Latch(op) = op {
+            oracle.after_latch(op, counted, self.latch_count());
+        }
         match &shares {
+            _ if matches!(op, Op::Latch(_)) => {}
             Some(shares) => oracle.after_share(name, op, &answer, &keys, shares),
             None => oracle.after(name, op, &answer, &keys),
         }
