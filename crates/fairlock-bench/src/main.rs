@@ -1,7 +1,7 @@
 //! `memory`: the store inside the process. `host`: the host store, compared with `flock`. `soak`:
 //! what many cycles of lock and release leave behind. `mix`: readers and writers. `shares`:
-//! read-write locks and semaphores on a server, beside the fair lock. `placement`: the cost of the
-//! background thread.
+//! read-write locks and semaphores on a server, beside the fair lock. `several`: several locks at
+//! once, beside one, and latches. `placement`: the cost of the background thread.
 //!
 //! `cargo run --release -p fairlock-bench [SECONDS]`: hand-over and uncontended cost of fair locks
 //! on a private server, compared with the server's PING in the same run. Only ratios are
@@ -14,6 +14,7 @@ mod host;
 mod memory;
 mod mix;
 mod placement;
+mod several;
 mod shares;
 mod soak;
 mod stats;
@@ -34,6 +35,8 @@ fn main() {
         ["mix", seconds] => mix::report(span(seconds)),
         ["shares"] => shares(Duration::from_secs(2)),
         ["shares", seconds] => shares(span(seconds)),
+        ["several"] => several(Duration::from_secs(2)),
+        ["several", seconds] => several(span(seconds)),
         ["memory"] => memory::report(Duration::from_secs(5)),
         ["memory", seconds] => memory::report(span(seconds)),
         ["host"] => host::report(Duration::from_secs(2)),
@@ -45,7 +48,7 @@ fn main() {
         [seconds] => costs(span(seconds)),
         _ => panic!(
             "fairlock-bench [SECONDS] | memory [SECONDS] | host [SECONDS] | host shares | mix [SECONDS] | \
-             shares [SECONDS] | soak [CYCLES] | placement [SECONDS]"
+             shares [SECONDS] | several [SECONDS] | soak [CYCLES] | placement [SECONDS]"
         ),
     }
 }
@@ -71,6 +74,11 @@ fn runtime() -> tokio::runtime::Runtime {
 fn shares(span: Duration) {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     runtime().block_on(shares::report(&server, span));
+}
+
+fn several(span: Duration) {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    runtime().block_on(several::report(&server, span));
 }
 
 fn costs(span: Duration) {

@@ -39,13 +39,13 @@ pub(crate) async fn report(server: &Server, span: Duration) {
 
 /// What the server's scripts have been so far: their number, and their time in microseconds.
 #[derive(Clone, Copy)]
-struct Spent {
-    scripts: u64,
-    us: u64,
+pub(crate) struct Spent {
+    pub(crate) scripts: u64,
+    pub(crate) us: u64,
 }
 
 impl Spent {
-    fn now(raw: &mut Raw) -> Self {
+    pub(crate) fn now(raw: &mut Raw) -> Self {
         let mut spent = Self { scripts: 0, us: 0 };
         for line in raw.call(&["INFO", "commandstats"]).text().lines() {
             let Some((command, figures)) = line.split_once(':') else { continue };
@@ -62,7 +62,7 @@ impl Spent {
         spent
     }
 
-    fn since(self, before: Self) -> Self {
+    pub(crate) fn since(self, before: Self) -> Self {
         Self { scripts: self.scripts - before.scripts, us: self.us - before.us }
     }
 }

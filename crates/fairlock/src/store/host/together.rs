@@ -31,12 +31,13 @@ impl HostFile {
                     // It may have to be told, which is left to single operations.
                     return Ok(None);
                 }
-                // The single operation tells the error, as that of its lock alone.
-                let Ok(done) = lock.state.apply(now_us, op, rules, world) else { return Ok(None) };
-                if !matches!(done.0.body, Body::Granted { .. }) {
-                    return Ok(None);
+                // An error is left to single operations, too: it is about this lock alone.
+                match lock.state.apply(now_us, op, rules, world) {
+                    Ok(done) if matches!(done.0.body, Body::Granted { .. }) => {
+                        granted.push((done, lock));
+                    }
+                    _ => return Ok(None),
                 }
-                granted.push((done, lock));
             }
             let stored = asks
                 .iter()

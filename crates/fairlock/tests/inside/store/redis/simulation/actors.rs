@@ -46,7 +46,7 @@ impl<F: Future + Unpin> Future for Given<F> {
 }
 
 /// Polls `work` at most `polls` + 1 times, then drops it.
-async fn given<F: Future>(polls: u64, work: F) -> Option<F::Output> {
+pub(super) async fn given<F: Future>(polls: u64, work: F) -> Option<F::Output> {
     let work = pin!(work);
     Given { work, polls }.await
 }
@@ -69,6 +69,14 @@ impl Actor {
                 self.observe().await;
                 continue;
             }
+            if self.rng.chance(12) {
+                self.take_several().await;
+                continue;
+            }
+            if self.rng.chance(15) {
+                self.use_latch().await;
+                continue;
+            }
             let (name, lock) = self.lock();
             let began = Instant::now();
             match self.take(&name, &lock).await {
@@ -80,7 +88,7 @@ impl Actor {
     }
 
     /// A random duration below this many milliseconds.
-    fn some(&mut self, ms: u64) -> Duration {
+    pub(super) fn some(&mut self, ms: u64) -> Duration {
         Duration::from_millis(self.rng.below(ms))
     }
 
@@ -92,7 +100,21 @@ impl Actor {
             found
         });
         let (name, kind, _) = chosen.expect("they add up to a hundred");
-        let lock = match kind {
+        let lock = self.of(name, *kind);
+        let lock = match self.rng.below(5) {
+            0 => lock.lease(Duration::from_secs(self.rng.between(3, 9))),
+            _ => lock,
+        };
+        let lock = match self.rng.below(6) {
+            0 => lock.owned_by(&self.owner),
+            _ => lock,
+        };
+        (LockName::new(name.as_bytes()).expect("a name"), lock)
+    }
+
+    /// A handle of this lock; of some share, if several may hold it.
+    pub(super) fn of(&mut self, name: &str, kind: Kind) -> Lock {
+        match kind {
             Kind::Plain => self.client.plain_lock(name),
             Kind::Simple => self.client.simple_lock(name),
             Kind::ReadWrite => {
@@ -104,16 +126,7 @@ impl Actor {
                 self.client.semaphore(name, LIMIT).wanting(n as u32)
             }
             _ => self.client.fair_lock(name),
-        };
-        let lock = match self.rng.below(5) {
-            0 => lock.lease(Duration::from_secs(self.rng.between(3, 9))),
-            _ => lock,
-        };
-        let lock = match self.rng.below(6) {
-            0 => lock.owned_by(&self.owner),
-            _ => lock,
-        };
-        (LockName::new(name.as_bytes()).expect("a name"), lock)
+        }
     }
 
     async fn take(&mut self, name: &LockName, lock: &Lock) -> Result<Option<Guard>, Error> {
@@ -265,13 +278,16 @@ impl Actor {
         }
     }
 
-    fn failed(&self, began: Instant, error: &Error) {
+    pub(super) fn failed(&self, began: Instant, error: &Error) {
         let peer = self.peer;
         self.world.with(|state| {
             state.oracle.note(|| format!("client {peer}: {error}"));
             // An owner that holds the lock may not queue for it again.
             let misuse = error.kind() == crate::ErrorKind::Misuse;
-            if state.oracle.is_calm(peer, began) && !misuse {
+            // A leader learns of it when it announces something.
+            let forced = error.kind() == crate::ErrorKind::Lost
+                && error.lock().is_some_and(|name| state.oracle.was_forced(name, began));
+            if state.oracle.is_calm(peer, began) && !misuse && !forced {
                 state.oracle.violation(format!("client {peer} was not disturbed: {error}"));
             }
         });

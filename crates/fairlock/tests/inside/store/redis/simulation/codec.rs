@@ -4,8 +4,8 @@
 use super::super::keys::Keys;
 use super::super::script;
 use fairlock_core::{
-    Acquire, Announce, Answer, Body, Channel, ClientId, Effect, Fate, Grant, Kind, LockName, Mode,
-    Op, OwnerId, Payload, RequestId, Rules, Share, Token,
+    Acquire, Announce, Answer, Body, Channel, ClientId, Effect, Fate, Grant, Kind, LatchOp,
+    LockName, Mode, Op, OwnerId, Payload, RequestId, Rules, Share, Token,
 };
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -23,8 +23,13 @@ static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         "beat",
         "force",
         "inspect",
+        "latch_count_down",
+        "latch_delete",
+        "latch_look",
+        "latch_set",
         "leader",
         "leave",
+        "multi_try",
         "nudge",
         "place",
         "plain_acquire",
@@ -75,6 +80,7 @@ pub(super) struct Call {
     pub(super) op: Op,
     base: Vec<u8>,
     leader: Vec<u8>,
+    latch: Vec<u8>,
     inbox_prefix: Vec<u8>,
 }
 
@@ -105,14 +111,37 @@ impl Call {
         if script.ends_with("leave") && number(&own[2]) > 0 {
             rules.bury_ms = number(&own[2]);
         }
+        if script.starts_with("latch_") && own.len() > 1 {
+            rules.bury_ms = number(&own[1]);
+        }
         let (base, inbox_prefix) = (Keys::new(&name).base(), inbox_prefix.to_vec());
-        let leader = Keys::new(&name).leader();
+        let (leader, latch) = (Keys::new(&name).leader(), Keys::new(&name).latch_channel());
         // The line of a lock with shares tells its kind.
         let shared = match words.get(5) {
             Some(order) if order.starts_with(b"fairlock_rw_order") => Kind::ReadWrite,
             _ => Kind::Semaphore,
         };
-        Self { name, rules, op: op(script, shared, own), base, leader, inbox_prefix }
+        Self { name, rules, op: op(script, shared, own), base, leader, latch, inbox_prefix }
+    }
+
+    /// The calls for single locks that a call of `multi_try` stands for.
+    pub(super) fn read_together(words: &[Vec<u8>]) -> Vec<Self> {
+        let keys = number(&words[0]) as usize;
+        let (keys, rest) = words[1..].split_at(keys);
+        let [settings, own @ ..] = rest else { panic!("multi_try: too few arguments") };
+        let groups = keys.chunks(8).zip(own.chunks(6));
+        let one = |(keys, own): (&[Vec<u8>], &[Vec<u8>])| {
+            let (share, acquire) = own.split_last().expect("six arguments");
+            let (script, own) = match share.as_slice() {
+                b"-" => ("acquire", acquire),
+                _ => ("share_acquire", own),
+            };
+            Self::read(
+                script,
+                &[&[b"8".to_vec()], keys, std::slice::from_ref(settings), own].concat(),
+            )
+        };
+        groups.map(one).collect()
     }
 
     /// The messages of an operation, in order. The grants of one client are one message, where several may
@@ -150,7 +179,7 @@ impl Call {
             Channel::Inbox(client) => inbox(&self.inbox_prefix, *client),
             Channel::Base => self.base.clone(),
             Channel::Waiter(owner) => self.waiter(owner),
-            Channel::Latch => unreachable!("no latch is played here"),
+            Channel::Latch => self.latch.clone(),
             Channel::Leader => self.leader.clone(),
         };
         let text = match (&effect.channel, &effect.payload) {
@@ -205,6 +234,14 @@ fn op(script: &str, shared: Kind, own: &[Vec<u8>]) -> Op {
     let owner = |at: usize| OwnerId::parse(&own[at]);
     let token = |at: usize| Token::new(number(&own[at])).expect("a token");
     let request = |at: usize| RequestId::parse(&own[at]).expect("a request");
+    if let Some(what) = script.strip_prefix("latch_") {
+        return Op::Latch(match what {
+            "set" => LatchOp::Set { count: number(&own[2]), request: request(0) },
+            "count_down" => LatchOp::CountDown { request: request(0) },
+            "delete" => LatchOp::Delete { request: request(0) },
+            _ => LatchOp::Look { waiting: own.first().map(|known| number(known)) },
+        });
+    }
     let op = match what {
         "acquire" => {
             let acquire = Acquire {
@@ -370,6 +407,10 @@ pub(super) fn answer(answer: &Answer, is_shared: bool) -> Vec<u8> {
             let token = some(seen.token.map(Token::get));
             let (change, since) = (announced.map(|it| it.change), announced.map(|it| it.since_ms));
             format!("leader {} {token} {} {}", some(seen.ttl_ms), some(change), some(since))
+        }
+        Body::Latch(seen) => {
+            let (generation, opened) = (some(seen.generation), some(seen.opened));
+            format!("latch {} {} {generation} {opened}", flag(seen.done), seen.count)
         }
         Body::Place { ahead } => format!("place {}", some(*ahead)),
         Body::Inspected(seen) => {

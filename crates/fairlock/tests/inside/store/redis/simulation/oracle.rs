@@ -1,6 +1,8 @@
 //! The oracle of a run: what the server did, what applications observed, and what must not happen.
 
+use super::latches::Latches;
 use super::server::Server;
+use super::several::Together;
 use super::shared::{Shared, is_beside};
 use crate::state::hold::Hold;
 use crate::state::standing::GuardState;
@@ -21,7 +23,7 @@ const GRACE: Duration = Duration::from_secs(12);
 pub(super) const LEASE_MAX: Duration = Duration::from_secs(30);
 
 /// From a grant to the guard, whatever happened to the message: one heartbeat and the round trips.
-const WAKE_MAX: Duration = Duration::from_secs(3);
+pub(super) const WAKE_MAX: Duration = Duration::from_secs(3);
 
 /// A guard that is no longer renewed is reported as lost within its lease and this.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
@@ -47,7 +49,10 @@ pub(super) struct Oracle {
     pub(super) locks: BTreeMap<LockName, LockHistory>,
     /// Application tasks that wait for a lock without a timeout, by a number of their own.
     wants: BTreeMap<u64, Want>,
-    next_want: u64,
+    pub(super) next_want: u64,
+    /// Tasks that take several locks at once, by a number of their own.
+    pub(super) together: BTreeMap<u64, Together>,
+    pub(super) latches: Latches,
     /// When a message to a client was last swallowed.
     swallowed: BTreeMap<usize, Instant>,
     guards: Vec<Kept>,
@@ -96,7 +101,7 @@ pub(super) struct LockHistory {
     /// How often tokens have started again.
     pub(super) series: u32,
     /// The server's last grant, until a guard has resulted from it.
-    granted: Option<(u64, usize, Instant)>,
+    pub(super) granted: Option<(u64, usize, Instant)>,
     /// Holds of which the application has given back all guards, by owner, with the token.
     given: BTreeMap<OwnerId, (u64, usize, Instant)>,
     forced: Option<Instant>,
@@ -214,6 +219,7 @@ impl Oracle {
     /// The server has lost state.
     pub(super) fn state_lost(&mut self) {
         self.has_lost_state = true;
+        self.latch_lost();
         self.forgive();
         self.begin_tokens_again();
     }
@@ -223,6 +229,8 @@ impl Oracle {
         self.clock_went_back |= ms < 0;
         if ms > 0 {
             self.forgive();
+            // What marks a request as counted may be over, and another copy be late.
+            self.latches.counted.clear();
         }
         self.begin_tokens_again();
     }
@@ -246,7 +254,7 @@ impl Oracle {
         self.locks.entry(name.clone()).or_default().forced = Some(Instant::now());
     }
 
-    fn was_forced(&self, name: &LockName, since: Instant) -> bool {
+    pub(super) fn was_forced(&self, name: &LockName, since: Instant) -> bool {
         self.locks.get(name).is_some_and(|lock| lock.forced.is_some_and(|at| at >= since))
     }
 
@@ -347,8 +355,15 @@ impl Oracle {
                 && !Arc::ptr_eq(&kept.hold, hold)
                 && kept.hold.state() != GuardState::Lost
         });
+        // One hold may have several guards.
+        let mut holds: Vec<&Kept> = Vec::new();
+        for kept in rivals {
+            if !holds.iter().any(|known| Arc::ptr_eq(&known.hold, &kept.hold)) {
+                holds.push(kept);
+            }
+        }
         let rivals: Vec<_> =
-            rivals.map(|kept| (kept.peer, kept.hold.token, kept.share())).collect();
+            holds.iter().map(|kept| (kept.peer, kept.hold.token, kept.share())).collect();
         let has_room = is_beside(hold.acquisition.share(), rivals.iter().map(|rival| rival.2));
         if hold.state() != GuardState::Lost && !self.is_forgiven(name) && !has_room {
             for (other, of, _) in rivals {
@@ -392,6 +407,8 @@ impl Oracle {
         self.calm[peer].is_over = true;
         self.guards.retain(|kept| kept.peer != peer);
         self.wants.retain(|_, want| want.peer != peer);
+        self.together.retain(|_, together| together.peer != peer);
+        self.waits_no_more(peer);
     }
 
     pub(super) fn swallowed(&mut self, peer: usize) {
@@ -438,13 +455,15 @@ impl Oracle {
                 server.standing_of(name, owner, granted.0, now_us).map(|_| *granted)
             });
             for (token, peer, at) in alone.into_iter().chain(shares) {
-                if now - at > WAKE_MAX && self.is_calm(peer, at) {
+                let told = now - at <= WAKE_MAX || self.is_among_several(peer, name);
+                if !told && self.is_calm(peer, at) {
                     found
                         .push(format!("{name}: client {peer} was not woken for its grant {token}"));
                 }
             }
         }
         self.look_at_locks(now, server, now_us, &mut found);
+        self.look_at_latch(server, &mut found);
         let mut guards = std::mem::take(&mut self.guards);
         for kept in &mut guards {
             let (hold, peer) = (&kept.hold, kept.peer);

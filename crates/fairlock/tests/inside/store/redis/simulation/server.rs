@@ -4,7 +4,7 @@ use super::codec::{self, Call, Reply};
 use super::oracle::Oracle;
 use super::wire::Pipe;
 use fairlock_core::{
-    ClientId, CoreError, LockName, LockState, Model, OwnerId, Shares, SimpleValue,
+    ClientId, CoreError, LockName, LockState, Model, Op, OwnerId, Shares, SimpleValue,
     World as Presence,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -201,24 +201,75 @@ impl Server {
         words: &[Vec<u8>],
         oracle: &mut Oracle,
     ) -> Vec<Output> {
+        if script == "multi_try" {
+            return self.call_together(conn, now_us, &Call::read_together(words), oracle);
+        }
         let call = Call::read(script, words);
-        let Call { name, op, rules, .. } = &call;
-        let presence = Listeners { conns: &self.conns, call: &call };
+        let (reply, mut outputs) = self.carry_out(conn, now_us, script, &call, oracle);
+        outputs.push(Output { to: conn, bytes: reply, is_message: false });
+        outputs
+    }
+
+    /// All of them, if each would be granted at once; else none.
+    fn call_together(
+        &mut self,
+        conn: u64,
+        now_us: u64,
+        calls: &[Call],
+        oracle: &mut Oracle,
+    ) -> Vec<Output> {
+        let is_free = |call: &Call| {
+            let presence = Listeners { conns: &self.conns, call };
+            let lock = self.model.get(&call.name).cloned().unwrap_or_default();
+            lock.would_grant(now_us, &call.op, &call.rules, &presence)
+        };
+        if let Some(busy) = calls.iter().position(|call| !is_free(call)) {
+            let by = self.conns.get(&conn).map(|conn| conn.peer);
+            oracle.note(|| format!("client {by:?}: multi_try, {} is not free", calls[busy].name));
+            let bytes = Reply::default().int(busy as u64 + 1).bytes();
+            return vec![Output { to: conn, bytes, is_message: false }];
+        }
+        let (mut replies, mut outputs) = (Reply::default().array(calls.len()).bytes(), Vec::new());
+        for call in calls {
+            let (reply, messages) = self.carry_out(conn, now_us, "multi_try", call, oracle);
+            replies.extend(reply);
+            outputs.extend(messages);
+        }
+        outputs.push(Output { to: conn, bytes: replies, is_message: false });
+        outputs
+    }
+
+    /// The reply to one call, and the messages that it causes.
+    fn carry_out(
+        &mut self,
+        conn: u64,
+        now_us: u64,
+        script: &str,
+        call: &Call,
+        oracle: &mut Oracle,
+    ) -> (Vec<u8>, Vec<Output>) {
+        let Call { name, op, rules, .. } = call;
+        let presence = Listeners { conns: &self.conns, call };
         let keys = |lock: &LockState, _: &mut ()| {
             (lock.snapshot().clone(), lock.shares().filter(|_| op.is_shared()).cloned())
         };
+        let counted = self.latch_count();
         let applied = self.model.apply_then(now_us, name, op, rules, &presence, keys);
         let (answer, effects, (keys, shares)) = match applied {
             Ok(done) => done,
             Err(CoreError::WrongType) => {
                 let bytes = Reply::default().line("-WRONGTYPE a key of another kind").bytes();
-                return vec![Output { to: conn, bytes, is_message: false }];
+                return (bytes, Vec::new());
             }
             Err(error) => panic!("{error}"),
         };
         let by = self.conns.get(&conn).map(|conn| conn.peer);
         oracle.note(|| format!("client {by:?}: {script} {name} {:?}", answer.body));
+        if let Op::Latch(op) = op {
+            oracle.after_latch(op, counted, self.latch_count());
+        }
         match &shares {
+            _ if matches!(op, Op::Latch(_)) => {}
             Some(shares) => oracle.after_share(name, op, &answer, &keys, shares),
             None => oracle.after(name, op, &answer, &keys),
         }
@@ -231,12 +282,7 @@ impl Server {
                 outputs.push(Output { to: *to, bytes: bytes.clone(), is_message: true });
             }
         }
-        outputs.push(Output {
-            to: conn,
-            bytes: codec::answer(&answer, op.is_shared()),
-            is_message: false,
-        });
-        outputs
+        (codec::answer(&answer, op.is_shared()), outputs)
     }
 }
 
