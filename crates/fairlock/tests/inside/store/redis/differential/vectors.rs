@@ -76,6 +76,9 @@ fn eval(
     if name.ends_with("acquire") || name.ends_with("leave") {
         keys_of.push(keys.buried(RequestId::parse(argv[1].as_bytes()).unwrap()));
     }
+    if matches!(name, "announce" | "leader") {
+        keys_of.push(keys.leader());
+    }
     if name == "share_acquire" {
         keys_of.extend([queue, keys::line(&lock, other)]);
     }
