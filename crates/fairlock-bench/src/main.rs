@@ -1,7 +1,7 @@
 //! `memory`: the store inside the process. `host`: the host store, compared with `flock`. `soak`:
 //! what many cycles of lock and release leave behind. `mix`: readers and writers. `shares`:
-//! read-write locks and semaphores on a server, beside the fair lock. `placement`: the cost of the
-//! background thread.
+//! read-write locks and semaphores on a server, beside the fair lock. `elections`: how soon a leader
+//! is followed and seen. `placement`: the cost of the background thread.
 //!
 //! `cargo run --release -p fairlock-bench [SECONDS]`: hand-over and uncontended cost of fair locks
 //! on a private server, compared with the server's PING in the same run. Only ratios are
@@ -10,6 +10,7 @@
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on panics")]
 
 mod contended;
+mod elections;
 mod host;
 mod memory;
 mod mix;
@@ -34,6 +35,9 @@ fn main() {
         ["mix", seconds] => mix::report(span(seconds)),
         ["shares"] => shares(Duration::from_secs(2)),
         ["shares", seconds] => shares(span(seconds)),
+        ["elections"] => elections(Duration::from_secs(4)),
+        ["elections", "leads", url] => runtime().block_on(elections::leads(url)),
+        ["elections", seconds] => elections(span(seconds)),
         ["memory"] => memory::report(Duration::from_secs(5)),
         ["memory", seconds] => memory::report(span(seconds)),
         ["host"] => host::report(Duration::from_secs(2)),
@@ -45,7 +49,7 @@ fn main() {
         [seconds] => costs(span(seconds)),
         _ => panic!(
             "fairlock-bench [SECONDS] | memory [SECONDS] | host [SECONDS] | host shares | mix [SECONDS] | \
-             shares [SECONDS] | soak [CYCLES] | placement [SECONDS]"
+             shares [SECONDS] | elections [SECONDS] | soak [CYCLES] | placement [SECONDS]"
         ),
     }
 }
@@ -71,6 +75,11 @@ fn runtime() -> tokio::runtime::Runtime {
 fn shares(span: Duration) {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     runtime().block_on(shares::report(&server, span));
+}
+
+fn elections(span: Duration) {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    runtime().block_on(elections::report(&server, span));
 }
 
 fn costs(span: Duration) {
