@@ -1,7 +1,8 @@
 //! `memory`: the store inside the process. `host`: the host store, compared with `flock`. `soak`:
 //! what many cycles of lock and release leave behind. `mix`: readers and writers. `shares`:
 //! read-write locks and semaphores on a server, beside the fair lock. `several`: several locks at
-//! once, beside one, and latches. `placement`: the cost of the background thread.
+//! once, beside one, and latches. `elections`: how soon a leader is followed and seen. `placement`:
+//! the cost of the background thread.
 //!
 //! `cargo run --release -p fairlock-bench [SECONDS]`: hand-over and uncontended cost of fair locks
 //! on a private server, compared with the server's PING in the same run. Only ratios are
@@ -10,6 +11,7 @@
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on panics")]
 
 mod contended;
+mod elections;
 mod host;
 mod memory;
 mod mix;
@@ -37,6 +39,9 @@ fn main() {
         ["shares", seconds] => shares(span(seconds)),
         ["several"] => several(Duration::from_secs(2)),
         ["several", seconds] => several(span(seconds)),
+        ["elections"] => elections(Duration::from_secs(4)),
+        ["elections", "leads", url] => runtime().block_on(elections::leads(url)),
+        ["elections", seconds] => elections(span(seconds)),
         ["memory"] => memory::report(Duration::from_secs(5)),
         ["memory", seconds] => memory::report(span(seconds)),
         ["host"] => host::report(Duration::from_secs(2)),
@@ -48,7 +53,8 @@ fn main() {
         [seconds] => costs(span(seconds)),
         _ => panic!(
             "fairlock-bench [SECONDS] | memory [SECONDS] | host [SECONDS] | host shares | mix [SECONDS] | \
-             shares [SECONDS] | several [SECONDS] | soak [CYCLES] | placement [SECONDS]"
+             shares [SECONDS] | several [SECONDS] | elections [SECONDS] | soak [CYCLES] | \
+             placement [SECONDS]"
         ),
     }
 }
@@ -79,6 +85,11 @@ fn shares(span: Duration) {
 fn several(span: Duration) {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     runtime().block_on(several::report(&server, span));
+}
+
+fn elections(span: Duration) {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    runtime().block_on(elections::report(&server, span));
 }
 
 fn costs(span: Duration) {

@@ -4,7 +4,7 @@ use fairlock_testkit::server::{Generation, Server};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::fixture::{Outcome, Running, alone, eventually, fairlock, finish};
+use crate::fixture::{Outcome, Running, alone, eventually, fairlock, finish, is_alive};
 
 /// Leads until it is ended, and says so.
 const SERVE: &str = r#"exec 2>/dev/null
@@ -129,4 +129,242 @@ fn what_cannot_be_announced_is_refused() {
     outcome.expect(64, "x: a --value of 1025 bytes cannot be announced; the most are 1024");
     let outcome = finish(fairlock(["elect", "--url", "memory:", "x", "--", "true"]));
     outcome.expect(64, "one process only");
+}
+
+/// Runs as long as it leads, with a child that must not outlive it.
+const FAMILY: &str = r#"exec 2>/dev/null
+sh -c 'while :; do sleep 0.02; done' &
+echo "term $FAIRLOCK_TOKEN"; echo $$ $!
+while :; do sleep 0.02; done"#;
+
+fn family(url: &str, value: &str, options: &[&str]) -> Running {
+    let mut command = fairlock(["elect", "--url", url, "--value", value]);
+    command.args(options).args(["x", "--", "sh", "-c", FAMILY]);
+    Running::start(command)
+}
+
+fn is_in_line(url: &str) {
+    eventually("it waits", || {
+        finish(fairlock(["status", "--url", url, "x"])).stdout.contains("  1. ")
+    });
+}
+
+/// Nothing of a killed leader works on, and the next one leads when the lease is over.
+fn a_killed_leader_is_followed(url: &str) {
+    let mut one = family(url, "one", &["--ttl", "1s"]);
+    let first = term(&one.line());
+    let processes: Vec<_> = one.line().split(' ').map(str::to_owned).collect();
+    let mut watch = Running::start(fairlock(["leader", "--url", url, "--watch", "x"]));
+    assert!(watch.line().ends_with(&format!(", term {first}: one")));
+    let mut two = candidate(url, "two", &["--ttl", "1s"]);
+    is_in_line(url);
+    one.signal(Signal::KILL);
+    assert!(term(&two.line()) > first);
+    for process in &processes {
+        eventually("nothing of it is left", || !is_alive(process));
+    }
+    while !watch.line().ends_with(": two") {}
+    two.signal(Signal::TERM);
+    assert_eq!(two.wait().code(), 3);
+}
+
+#[test]
+fn a_killed_leader_is_followed_on_a_server() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    a_killed_leader_is_followed(&server.url());
+}
+
+#[test]
+fn a_killed_leader_is_followed_on_this_host() {
+    a_killed_leader_is_followed(&alone());
+}
+
+/// A leader that is stopped renews nothing. Its command is ended by the end of the lease, before another one leads; when
+/// continued, it says that it was deposed, and stands at the end of the line.
+#[test]
+fn a_stopped_leader_is_deposed_and_stands_again() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let url = server.url();
+    let mut one = family(&url, "one", &["--ttl", "1500ms", "--grace", "100ms"]);
+    let first = term(&one.line());
+    let processes: Vec<_> = one.line().split(' ').map(str::to_owned).collect();
+    let mut two = candidate(&url, "two", &["--ttl", "1500ms"]);
+    is_in_line(&url);
+    one.signal(Signal::STOP);
+    let second = term(&two.line());
+    assert!(second > first);
+    for process in &processes {
+        assert!(!is_alive(process), "{process} of {processes:?} outlived the term");
+    }
+    one.signal(Signal::CONT);
+    is_in_line(&url);
+    two.signal(Signal::TERM);
+    assert_eq!(two.wait().code(), 3);
+    let third = term(&one.line());
+    assert!(third > second);
+    one.line();
+    one.signal(Signal::TERM);
+    let outcome = one.wait();
+    // The command has no handler of its own.
+    outcome.expect(143, "x: the lock was lost: its lease ran out");
+}
+
+/// A candidate whose command had run before, and who waited again, took every signal for one that ends it: 146 after `fg`, 156
+/// when its terminal was resized.
+#[test]
+fn job_control_ends_no_second_candidacy() {
+    let url = alone();
+    let mut one = candidate(&url, "one", &[]);
+    let first = term(&one.line());
+    let mut two = candidate(&url, "two", &[]);
+    is_in_line(&url);
+    finish(fairlock(["unlock", "--force", "--url", &url, "x"])).expect(0, "");
+    assert!(term(&two.line()) > first);
+    assert_eq!(one.line(), "ended");
+    is_in_line(&url);
+    for signal in [Signal::WINCH, Signal::TSTP, Signal::CONT, Signal::WINCH] {
+        one.signal(signal);
+    }
+    two.signal(Signal::TERM);
+    two.wait().expect(3, "");
+    let third = term(&one.line());
+    let mut three = candidate(&url, "three", &[]);
+    is_in_line(&url);
+    finish(fairlock(["unlock", "--force", "--url", &url, "x"])).expect(0, "");
+    assert!(term(&three.line()) > third);
+    assert_eq!(one.line(), "ended");
+    is_in_line(&url);
+    one.signal(Signal::TERM);
+    assert_eq!(one.wait().code(), 143, "it is ended as in its first candidacy");
+    three.signal(Signal::TERM);
+    three.wait().expect(3, "");
+}
+
+/// With `--once` a stopped leader ends with 76 instead.
+#[test]
+fn a_stopped_leader_ends_with_its_only_term() {
+    let url = alone();
+    let mut one = family(&url, "one", &["--once", "--ttl", "900ms", "--grace", "100ms"]);
+    term(&one.line());
+    let processes: Vec<_> = one.line().split(' ').map(str::to_owned).collect();
+    one.signal(Signal::STOP);
+    for process in &processes {
+        eventually("nothing of it is left", || !is_alive(process));
+    }
+    one.signal(Signal::CONT);
+    one.wait().expect(76, "x: the lock was lost");
+    assert_eq!(leader(&url).code(), 1);
+}
+
+/// The code is the command's own, 128 + n where a signal ended it, or ends the candidacy.
+#[test]
+fn how_a_candidate_ends() {
+    let url = alone();
+    let run = |command: &[&str]| {
+        finish(fairlock([&["elect", "--url", &url, "x", "--"], command].concat()))
+    };
+    run(&["sh", "-c", "kill -KILL $$"]).expect(137, "");
+    run(&["/does/not/exist"]).expect(127, "fairlock: ");
+    run(&["/"]).expect(126, "fairlock: ");
+    assert_eq!(leader(&url).code(), 1, "each term was given back");
+
+    let mut one = candidate(&url, "one", &[]);
+    term(&one.line());
+    let two = candidate(&url, "two", &[]);
+    is_in_line(&url);
+    two.signal(Signal::TERM);
+    two.wait().expect(143, "");
+    eventually("it has left the line", || {
+        !finish(fairlock(["status", "--url", &url, "x"])).stdout.contains("  1. ")
+    });
+    assert_eq!(value(&url).as_deref(), Some("one"));
+    one.signal(Signal::HUP);
+    // Passed on to the command, which has no handler for it.
+    one.wait().expect(129, "");
+    assert_eq!(leader(&url).code(), 1);
+}
+
+/// What `leader` says when nobody leads, when somebody holds the lock who has announced nothing, and when there is no store.
+#[test]
+fn what_is_shown_of_no_leader() {
+    let url = alone();
+    finish(fairlock(["leader", "--url", &url, "x"])).expect(69, "fairlock: ");
+    finish(fairlock(["run", "--url", &url, "x", "--", "true"])).expect(0, "");
+    let outcome = finish(fairlock(["leader", "--url", &url, "x"]));
+    outcome.expect(1, "");
+    assert_eq!(outcome.stdout, "x: nobody leads\n");
+    let outcome = leader(&url);
+    outcome.expect(1, "");
+    let form = r#"{"leader":null,"name":"x","name_hex":null,"schema":1}"#;
+    let seen: Value = serde_json::from_str(&outcome.stdout).expect("JSON");
+    assert_eq!(seen, serde_json::from_str::<Value>(form).expect("JSON"));
+
+    let mut holds = Running::start(fairlock(["run", "--url", &url, "x", "--", "sh", "-c", SERVE]));
+    holds.line();
+    let outcome = finish(fairlock(["leader", "--url", &url, "x"]));
+    outcome.expect(0, "");
+    assert!(outcome.stdout.starts_with("x: led by "), "{outcome:?}");
+    assert!(outcome.stdout.ends_with(", not announced\n"), "{outcome:?}");
+    let seen: Value = serde_json::from_str(&leader(&url).stdout).expect("JSON");
+    assert_eq!(
+        (&seen["leader"]["value"], &seen["leader"]["since_ms"]),
+        (&Value::Null, &Value::Null)
+    );
+    holds.signal(Signal::TERM);
+    holds.wait();
+}
+
+/// A terminal must not obey a value, and JSON has what it cannot show as text.
+#[test]
+fn values_that_are_no_text() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let url = alone();
+    let mut command = fairlock(["elect", "--url", &url, "--value"]);
+    command.arg(std::ffi::OsStr::from_bytes(b"a\x1b[31m\n\xff"));
+    command.args(["x", "--", "sh", "-c", SERVE]);
+    let mut one = Running::start(command);
+    term(&one.line());
+    let outcome = finish(fairlock(["leader", "--url", &url, "x"]));
+    assert_eq!(outcome.stdout.lines().count(), 1, "{outcome:?}");
+    assert!(!outcome.stdout.contains('\x1b'), "{outcome:?}");
+    let seen: Value = serde_json::from_str(&leader(&url).stdout).expect("JSON");
+    assert_eq!(seen["leader"]["value_hex"], "611b5b33316d0aff");
+    assert_eq!(seen["leader"]["value"], "a\u{1b}[31m\n\u{fffd}");
+    one.signal(Signal::TERM);
+    assert_eq!(one.wait().code(), 3);
+}
+
+/// Each change is one object; nobody who reads ends it without a message, and a store that is gone with one.
+#[test]
+fn watching_ends_with_its_reader_or_its_store() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let url = server.url();
+    let watch = || Running::start(fairlock(["leader", "--url", &url, "--watch", "--json", "x"]));
+    let mut seen = watch();
+    let form = |line: &str| serde_json::from_str::<Value>(line).expect("JSON");
+    assert_eq!(form(&seen.line())["leader"], Value::Null);
+    let mut one = candidate(&url, "one", &[]);
+    let first = term(&one.line());
+    let value = loop {
+        let form = form(&seen.line());
+        assert_eq!(form["leader"]["term"].as_u64(), Some(first));
+        if form["leader"]["value"] != Value::Null {
+            break form["leader"]["value"].clone();
+        }
+    };
+    assert_eq!(value, "one");
+    seen.signal(Signal::TERM);
+    assert!(!seen.wait().status.success());
+
+    let mut unread = watch();
+    unread.line();
+    unread.reads_no_more();
+    one.signal(Signal::TERM);
+    one.wait();
+    unread.wait().expect(0, "");
+
+    let mut lasts = watch();
+    lasts.line();
+    server.kill9();
+    lasts.wait().expect(69, "fairlock: ");
 }

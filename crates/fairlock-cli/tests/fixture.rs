@@ -183,6 +183,11 @@ impl Running {
         line.trim_end().to_owned()
     }
 
+    /// Closes the reading end of its stdout.
+    pub(crate) fn reads_no_more(&mut self) {
+        self.stdout = None;
+    }
+
     /// Waits until it ends.
     #[track_caller]
     pub(crate) fn wait(mut self) -> Outcome {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::support::{At, Store, granted, poll_once, queue_is, run, soon, wait_behind};
-use fairlock::{Client, Config, Guard, Kind, Lock, Release};
+use fairlock::{Client, Config, Election, Guard, Kind, Lock, Release};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::Generation;
@@ -59,6 +59,16 @@ enum Call {
     TurnLeaves,
     /// Runs a closure under the lock.
     With,
+    /// Waits for a term of the lock's election, and announces a value.
+    Campaign,
+    /// Announces another value.
+    Proclaim,
+    /// Ends a term.
+    Resign,
+    /// Begins to observe.
+    Observe,
+    /// Observes while somebody begins to lead.
+    Changed,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -131,9 +141,10 @@ pub(crate) async fn poll_n<T>(
 
 type Acquisition = Pin<Box<dyn Future<Output = Option<Guard>> + Send>>;
 
-fn acquisition(lock: Lock, call: Call) -> Acquisition {
+fn acquisition(lock: Lock, election: Election, call: Call) -> Acquisition {
     Box::pin(async move {
         match call {
+            Call::Campaign => Some(election.campaign("here").await.unwrap().into_guard()),
             Call::TryLockFor(wait) => lock.try_lock_for(wait).await.unwrap(),
             Call::TryLock => lock.try_lock().await.unwrap(),
             Call::Turn => Some(lock.enqueue().await.unwrap().wait().await.unwrap()),
@@ -162,6 +173,9 @@ async fn run_case(world: &mut World, case: &Case) -> bool {
         Call::Reenter | Call::OwnedReenter => reenter(world, case).await,
         Call::Release => release(world, case).await,
         Call::Detach => detach(world, case).await,
+        Call::Proclaim => proclaim(world, case).await,
+        Call::Resign => resign(world, case).await,
+        Call::Observe | Call::Changed => observe(world, case).await,
         _ => acquire(world, case).await,
     };
     nothing_is_left(world, case).await;
@@ -181,7 +195,8 @@ async fn acquire(world: &mut World, case: &Case) -> bool {
     let lock = world.lock(&world.caller, case);
     let owned = case.call == Call::OwnedLock;
     let lock = if owned { lock.owned_by(&world.caller.owner()) } else { lock };
-    let mut call = acquisition(lock.clone(), case.call);
+    let election = world.caller.election(case.name());
+    let mut call = acquisition(lock.clone(), election, case.call);
     if case.start == Start::Granting || case.start == Start::Removed {
         let early = poll_once(&mut call).await;
         assert!(early.is_none(), "{case:?}");
@@ -299,6 +314,91 @@ async fn detach(world: &mut World, case: &Case) -> bool {
     ended
 }
 
+/// Whether or not the other value is announced, the term goes on. If the lock is taken away meanwhile, that is an error.
+async fn proclaim(world: &mut World, case: &Case) -> bool {
+    let taken = case.start == Start::Granting;
+    let election = world.caller.election(case.name());
+    let term = election.campaign("one").await.unwrap();
+    if taken {
+        let lock = world.lock(&world.holder, case);
+        tokio::spawn(async move { lock.force_unlock().await.unwrap() });
+    }
+    let told = poll_n(term.proclaim("two"), case.polls, case.pause).await;
+    let ended = told.is_some();
+    assert!(taken || told.is_none_or(|told| told.is_ok()), "{case:?}");
+    if !taken {
+        term.ensure_valid().unwrap();
+        term.proclaim("three").await.unwrap();
+        let leader = world.holder.election(case.name()).leader().await.unwrap().unwrap();
+        assert_eq!(leader.value.as_deref(), Some(&b"three"[..]), "{case:?}");
+    }
+    let resigned = term.resign().await.unwrap();
+    assert!(resigned == Release::Released || taken, "{case:?}: {resigned:?}");
+    ended
+}
+
+async fn resign(world: &mut World, case: &Case) -> bool {
+    let election = world.caller.election(case.name());
+    let term = election.campaign("one").await.unwrap();
+    let next = world.holder.election(case.name());
+    let next = match case.start {
+        Start::Queued => {
+            let task = tokio::spawn(async move { next.campaign("two").await.unwrap() });
+            queue_is(&world.lock(&world.holder, case), 1).await;
+            Some(task)
+        }
+        _ => None,
+    };
+    let ended = poll_n(term.resign(), case.polls, case.pause).await.is_some();
+    if let Some(next) = next {
+        let next = soon("the next term", next).await.unwrap();
+        assert_eq!(next.resign().await.unwrap(), Release::Released, "{case:?}");
+    }
+    ended
+}
+
+/// An observer that was dropped listens no more, and a dropped wait has lost nothing.
+async fn observe(world: &mut World, case: &Case) -> bool {
+    let election = world.caller.election(case.name());
+    let leads = world.holder.election(case.name());
+    let ended = if case.call == Call::Observe {
+        let term = match case.start {
+            Start::Held => Some(leads.campaign("one").await.unwrap()),
+            _ => None,
+        };
+        let observer = poll_n(election.observe(), case.polls, case.pause).await;
+        let ended = observer.is_some();
+        if let Some(observer) = observer {
+            let seen = observer.unwrap().leader().is_some();
+            assert_eq!(seen, term.is_some(), "{case:?}");
+        }
+        ended
+    } else {
+        let mut observer = election.observe().await.unwrap();
+        assert_eq!(observer.changed().await.unwrap(), None);
+        let term = tokio::spawn(async move { leads.campaign("one").await.unwrap() });
+        let ended = poll_n(observer.changed(), case.polls, case.pause).await.is_some();
+        let announced = async {
+            while observer.leader().is_none_or(|leader| leader.value.is_none()) {
+                observer.changed().await.unwrap();
+            }
+        };
+        soon("the leader is seen", announced).await;
+        drop(observer);
+        drop(term.await.unwrap());
+        ended
+    };
+    if let Some(raw) = &mut world.raw {
+        let channel = format!("fairlock_leader:{{{}}}", case.name());
+        let deadline = Instant::now() + CLEAN_WITHIN;
+        while raw.call(&["PUBSUB", "NUMSUB", &channel]).array()[1].int() > 0 {
+            assert!(Instant::now() < deadline, "{case:?}: it listens still");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    ended
+}
+
 /// Waits until nothing of the case is in the store except what is meant to stay.
 async fn nothing_is_left(world: &mut World, case: &Case) {
     let look = world.lock(&world.holder, case);
@@ -347,7 +447,9 @@ fn only_what_may_stay_is_left(raw: &mut Raw) -> BTreeMap<String, usize> {
         let key = key.text();
         let (kind, name) = key.split_once(":{").unwrap_or((key, ""));
         let may_stay = match kind {
-            "redisson_lock_token" | "fairlock_state" | "fairlock_buried" => true,
+            "redisson_lock_token" | "fairlock_state" | "fairlock_buried" | "fairlock_leader" => {
+                true
+            }
             "fairlock_beats" => keeps_beats(raw, name.trim_end_matches('}')),
             _ => false,
         };
@@ -371,8 +473,10 @@ fn cases(at: At) -> Vec<Case> {
     };
     let ends = |start, call| {
         matches!(start, Start::Free | Start::Granting)
-            || !matches!(call, Call::Lock | Call::OwnedLock | Call::Turn | Call::With)
-                && call != long
+            || !matches!(
+                call,
+                Call::Lock | Call::OwnedLock | Call::Turn | Call::With | Call::Campaign
+            ) && call != long
     };
     let fair = [
         (Call::Lock, &[Start::Free, Start::Held, Start::Queued, Start::Granting][..]),
@@ -387,6 +491,11 @@ fn cases(at: At) -> Vec<Case> {
         (Call::Reenter, &[Start::Held, Start::Granting]),
         (Call::Release, &[Start::Held, Start::Queued]),
         (Call::Detach, &[Start::Held, Start::Queued]),
+        (Call::Campaign, &[Start::Free, Start::Held, Start::Queued, Start::Granting]),
+        (Call::Proclaim, &[Start::Held, Start::Granting]),
+        (Call::Resign, &[Start::Held, Start::Queued]),
+        (Call::Observe, &[Start::Free, Start::Held]),
+        (Call::Changed, &[Start::Free]),
     ];
     let plain = [
         (Call::Lock, &[Start::Free, Start::Held, Start::Granting][..]),

@@ -84,14 +84,20 @@ pub(crate) fn is_test(name: &str) -> bool {
         _ => None,
     });
     let Some(function) = function else { return false };
-    if name.starts_with("multi::each_store::") {
-        // A macro makes tests of these, too.
-        let cases = fs::read_to_string(crates().join("fairlock/tests/multi/mod.rs")).unwrap();
-        return cases.split(',').any(|listed| listed.trim() == *case);
+    let attributes = || function.attrs.iter().map(Attribute::path);
+    let ends = |path: &syn::Path| path.segments.last().is_some_and(|last| last.ident == "test");
+    for (beginning, file) in
+        [("multi::each_store::", "multi/mod.rs"), ("election::mod::", "election/mod.rs")]
+    {
+        if name.starts_with(beginning) && !attributes().any(ends) {
+            // A macro makes tests of these, too.
+            let cases = fs::read_to_string(crates().join("fairlock/tests").join(file)).unwrap();
+            let listed =
+                |listed: &str| listed.trim().trim_start_matches("on_stores!(").trim() == *case;
+            return cases.split([',', ')']).any(listed);
+        }
     }
     if !name.starts_with("contract::") {
-        let attributes = || function.attrs.iter().map(Attribute::path);
-        let ends = |path: &syn::Path| path.segments.last().is_some_and(|last| last.ident == "test");
         return attributes().any(ends) && !attributes().any(|path| path.is_ident("ignore"));
     }
     // A macro lists the contract's cases and makes tests of them.

@@ -8,6 +8,8 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
+use super::terminal;
+
 /// Signals that people and supervisors send, and that end a program by default.
 const ENDING: [Signal; 6] =
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
@@ -52,6 +54,21 @@ impl Signals {
             Poll::Pending
         })
         .await
+    }
+
+    /// The next signal that is to end this process while no command runs. Those of job control, which are listened for once one
+    /// has run, do what they do by default.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub(crate) async fn ending(&mut self) -> Signal {
+        loop {
+            match self.recv().await {
+                Signal::TSTP => terminal::stop(),
+                signal if JOB_CONTROL.contains(&signal) => {}
+                signal => return signal,
+            }
+        }
     }
 
     /// Turns a file that reaches the size limit of this process (`ulimit -f`) into a failed write. By default it would

@@ -128,6 +128,14 @@ pub(crate) fn foreground(args: &Args) -> Result<Code, Failure> {
         .map_err(|error| Failure::new(Code::INTERNAL, error))
 }
 
+/// What TSTP does to this process by default.
+pub(super) fn stop() {
+    let own = proc::ids(process::getpid()).and_then(|ids| ids.group);
+    if own.is_some_and(|own| !is_orphaned(own)) {
+        let _ = process::kill_process(process::getpid(), Signal::STOP);
+    }
+}
+
 /// "Orphaned" in the sense of POSIX: no parent in the same session could continue this group.
 fn is_orphaned(group: Pid) -> bool {
     let leader = proc::ids(group).or_else(|| proc::ids(process::getpid()));

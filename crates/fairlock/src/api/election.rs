@@ -226,8 +226,8 @@ impl Election {
     }
 
     async fn announced(&self, guard: Guard, value: Vec<u8>) -> Result<Term, Error> {
-        let announcement = Arc::new(Announcement::new(value, self.patience));
         let (session, hold) = (self.session.clone(), guard.hold());
+        let announcement = Arc::new(Announcement::new(&hold, value, self.patience));
         let mut office = Office { hold, announcement, session, keeper: None };
         office.announce().await?;
         let context = Arc::clone(self.session.context());
@@ -301,7 +301,7 @@ impl Office {
             return Err(too_long(value.len()).on(&self.hold.name).by(self.hold.owner()));
         }
         self.hold.ensure_valid()?;
-        self.announcement.change(value.to_vec());
+        self.announcement.change(&self.hold, value.to_vec());
         self.announce().await
     }
 

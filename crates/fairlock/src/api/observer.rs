@@ -118,10 +118,13 @@ impl Observer {
     /// # Cancel safety
     /// Nothing is lost when the future is dropped: the next call returns what this one would have.
     pub async fn changed(&mut self) -> Result<Option<Leader>, Error> {
+        let context = Arc::clone(self.session.context());
         while self.is_told {
             tokio::select! {
                 biased;
                 () = self.news.notified() => {}
+                // The look that follows is refused.
+                () = context.closed() => {}
                 () = self.session.sleep(self.next.left()) => {}
             }
             // Until this has seen something, nothing is waited for: the message is used up.

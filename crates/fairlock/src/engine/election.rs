@@ -23,7 +23,7 @@ const KEPT_EVERY: Duration = Duration::from_secs(20);
 
 /// What a leader announces.
 pub(crate) struct Announcement {
-    /// The number of the change, from 1, and the value.
+    /// The number of the change, and the value.
     said: Mutex<(u64, Vec<u8>)>,
     /// When the program last touched its term, as nanoseconds of a [`Moment`].
     touched: AtomicU64,
@@ -32,15 +32,15 @@ pub(crate) struct Announcement {
 }
 
 impl Announcement {
-    pub(crate) fn new(value: Vec<u8>, patience: Option<Duration>) -> Self {
+    pub(crate) fn new(hold: &Hold, value: Vec<u8>, patience: Option<Duration>) -> Self {
         let touched = AtomicU64::new(Moment::now().nanos());
-        Self { said: Mutex::new((1, value)), touched, patience }
+        Self { said: Mutex::new((hold.announces(), value)), touched, patience }
     }
 
     /// Another value, which [`announce`] tells.
-    pub(crate) fn change(&self, value: Vec<u8>) {
+    pub(crate) fn change(&self, hold: &Hold, value: Vec<u8>) {
         let mut said = lock(&self.said);
-        *said = (said.0 + 1, value);
+        *said = (hold.announces(), value);
     }
 
     pub(crate) fn touch(&self) {

@@ -32,6 +32,8 @@ pub(crate) struct Hold {
     /// Notified when the last renewal under way is over.
     unasked: Notify,
     known: Mutex<Known>,
+    /// How often something was announced of it: whichever of its guards does it, the last one counts.
+    announced: AtomicU64,
     pub(crate) story: observe::Story,
     standing: Standing,
 }
@@ -59,6 +61,7 @@ impl Hold {
             unasked: Notify::new(),
             standing: Standing::new(&known),
             known: Mutex::new(known),
+            announced: AtomicU64::new(0),
             story: observe::Story::default(),
         }
     }
@@ -80,6 +83,11 @@ impl Hold {
             token: self.token,
             story: &self.story,
         }
+    }
+
+    /// The number of the next announcement, from 1.
+    pub(crate) fn announces(&self) -> u64 {
+        self.announced.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Restricts the hold to this process.

@@ -10,6 +10,8 @@
 //! - `operators`: keys are removed, changed and replaced from outside
 //! - `addresses`: a server's name that leads to other addresses, locks of one name in two databases
 //! - `several`: a name leads to several servers, or an address to a different one each time
+//! - `elections`: what these faults cost elections, with `campaign`, which judges what all processes
+//!   of one have said
 //! - `shares`: what these faults cost read-write locks and semaphores
 //! - `stalls`: the server stands still, is blocked by a script, or pauses
 //! - `debts`: places whose clients could not take them back, because the server refused
@@ -30,6 +32,8 @@
 //! - `jumps`: jumps of the server's clock are reported
 //! - `java`: a Java client in the same queue dies, lives, or has a wrong clock
 
+pub(crate) mod campaign;
+mod candidate;
 pub(crate) mod fixture;
 pub(crate) mod worker;
 
@@ -37,6 +41,7 @@ mod addresses;
 mod clocks;
 mod crowd;
 mod debts;
+mod elections;
 mod flood;
 mod heartbeat;
 mod hung;

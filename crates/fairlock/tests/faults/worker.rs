@@ -13,9 +13,13 @@
 //! detach KEY                 -> detached KEY AT
 //! ```
 //!
+//! `stand`, `keep` and `observe` are about elections: see [`candidate`](super::candidate).
+//!
 //! A guard that changes its state reports `state KEY STATE AT`.
 
+use super::candidate::Candidate;
 use super::fixture::{Fixture, HB, LEASE, SELDOM, SLACK, config, eventually, ms};
+use crate::topologies::patient;
 use fairlock::{Client, Error, Guard};
 use fairlock_testkit::history::{Event, Record, now_ns};
 use fairlock_testkit::processes::{self, Owned};
@@ -55,7 +59,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let mut words: Vec<_> =
             text.strip_prefix("> ")?.split(' ').map(ToOwned::to_owned).collect();
         let at_ns = words.pop()?.parse().ok()?;
@@ -160,6 +164,11 @@ impl Worker {
         line.unwrap_or_else(|| panic!("the worker did not say `{beginning}` within {within:?}"))
     }
 
+    /// All that it has said since the last look.
+    pub(crate) fn said(&self) -> Vec<Line> {
+        self.lines.try_iter().collect()
+    }
+
     pub(crate) fn hear(&self, beginning: &str, within: Duration) -> Option<Line> {
         let until = Instant::now() + within;
         loop {
@@ -248,8 +257,11 @@ impl Worker {
     }
 }
 
-fn say(what: std::fmt::Arguments<'_>) {
-    let at_ns = now_ns();
+pub(super) fn say(what: std::fmt::Arguments<'_>) {
+    say_at(now_ns(), what);
+}
+
+pub(super) fn say_at(at_ns: u64, what: std::fmt::Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     // The test harness may have begun a line. If the pipe is closed, nobody is left to read this.
     let _ = writeln!(out, "\n> {what} {at_ns}").and_then(|()| out.flush());
@@ -261,9 +273,11 @@ fn takes_orders() {
     let Some(url) = std::env::var_os(URL) else { return check_a_worker() };
     let times = std::env::var(TIMES).unwrap();
     let (heartbeat, lease) = times.split_once(' ').unwrap();
-    let config = config(url.to_str().unwrap())
-        .heartbeat(ms(heartbeat.parse().unwrap()))
-        .watchdog_lease(ms(lease.parse().unwrap()));
+    let url = url.to_str().unwrap();
+    // Servers that fail over are given time.
+    let config = if url.starts_with("redis+") { patient(url) } else { config(url) };
+    let config =
+        config.heartbeat(ms(heartbeat.parse().unwrap())).watchdog_lease(ms(lease.parse().unwrap()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(work(config));
 }
@@ -279,6 +293,7 @@ async fn work(config: fairlock::Config) {
         }
     });
     let mut turns = HashMap::new();
+    let candidate = Candidate::new(client.clone());
     say(format_args!("ready"));
     // Ends with its stdin, so that no worker outlives the test.
     while let Some(order) = orders.recv().await {
@@ -305,6 +320,9 @@ async fn work(config: fairlock::Config) {
                 let guard = async move { lock.lock().await };
                 tokio::spawn(turn(key.to_owned(), guard, orders));
             }
+            ["stand", name, resource] => candidate.stands(name, resource),
+            ["keep"] => candidate.keeps(),
+            ["observe", name] => candidate.observes(name),
             [order, key] => {
                 // A turn that has failed takes no more orders.
                 let _ = turns[key].send(order.to_owned());

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod dead_parts;
+mod elections;
 mod moving;
 mod replicas;
 mod resharding;
@@ -23,7 +24,7 @@ const LEASE: Duration = Duration::from_secs(60);
 
 /// Timeouts as in the other fault tests, but leases that outlast a failover, and time enough for
 /// all servers to reply.
-fn patient(url: &str) -> Config {
+pub(crate) fn patient(url: &str) -> Config {
     config(url)
         // After a loss of state, waiters are gathered for a heartbeat: long enough for all to
         // return.

@@ -153,7 +153,7 @@ async fn run_with(
         }
         let begun = tokio::select! {
             biased;
-            signal = signals.recv() => return Err(Failure::signal(signal)),
+            signal = signals.ending() => return Err(Failure::signal(signal)),
             begun = elect::begin(client, args, guard) => begun,
         };
         let guard = match begun {

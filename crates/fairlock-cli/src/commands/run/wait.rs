@@ -64,7 +64,7 @@ impl<'a> Wait<'a> {
             let got = tokio::select! {
                 // Signals first: a lock that arrives together with one must not start the command.
                 biased;
-                signal = signals.recv() => return Err(Failure::signal(signal)),
+                signal = signals.ending() => return Err(Failure::signal(signal)),
                 got = self.attempt() => got?,
                 never = progress::show(self.lock, self.client, self.args) => match never {},
             };

@@ -131,6 +131,9 @@ fn keys_of_lock(folder: &str, name: &str, argv: &[String]) -> Vec<Vec<u8>> {
     if name.ends_with("acquire") || name.ends_with("leave") {
         keys_of.push(keys.buried(request(&argv[1])));
     }
+    if matches!(name, "announce" | "leader") {
+        keys_of.push(keys.leader());
+    }
     if name == "share_acquire" {
         keys_of.extend([queue, keys::line(&lock, other)]);
     }

@@ -236,7 +236,7 @@ impl Oracle {
     }
 
     fn begin_tokens_again(&mut self) {
-        if self.has_lost_state && self.clock_went_back {
+        if self.tokens_may_fall() {
             for lock in self.locks.values_mut() {
                 lock.highest = 0;
                 lock.series += 1;
@@ -425,6 +425,11 @@ impl Oracle {
 
     pub(super) fn unwant(&mut self, want: u64) {
         self.wants.remove(&want);
+    }
+
+    /// Whether a later token may be the smaller one: only the clock makes them rise after a loss of state.
+    pub(super) fn tokens_may_fall(&self) -> bool {
+        self.has_lost_state && self.clock_went_back
     }
 
     /// A client that believes it holds the lock writes to the protected resource.

@@ -4,23 +4,23 @@ use super::actors::{Actor, LOCKS};
 use super::faults::{self, Wish};
 use super::oracle::{Counts, LEASE_MAX};
 use super::world::{self, START_MS, State, World};
-use crate::base::clock;
+use crate::base::clock::{self, lock as locked};
 use crate::base::random::{random_bits, seeded};
 use crate::engine::context::Context;
 use crate::engine::renew;
 use crate::engine::start::Started;
 use crate::store::redis::RedisStore;
 use crate::store::{Event, Events};
-use crate::{Client, Config};
+use crate::{Client, Config, Leader};
 use fairlock_core::{ClientId, LockName};
 use fairlock_testkit::rng::Rng;
 use std::collections::BTreeMap;
 use std::panic;
-use std::sync::{Arc, Once, OnceLock, Weak};
+use std::sync::{Arc, Mutex, Once, OnceLock, Weak};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
 /// After the end of all faults: a lease, the step back of the clock, reconnecting, and everybody's
@@ -29,6 +29,15 @@ const ALL_END_WITHIN: Duration = Duration::from_secs(600);
 
 /// After the end of the last application: releases that are repeated until the lease is over.
 const CLEAN_WITHIN: Duration = Duration::from_secs(60);
+
+/// The election that is observed all along: the fair lock of that name.
+const LED: &str = "orders";
+
+/// After the end of the last application: the leases of those that crashed, and reconnecting.
+const LED_WITHIN: Duration = Duration::from_secs(120);
+
+/// Reconnecting, if that is still under way, and an observer's look.
+const SEEN_WITHIN: Duration = Duration::from_secs(18);
 
 /// The longest that a client's shutdown takes.
 const SHUT_DOWN_WITHIN: Duration = Duration::from_secs(40);
@@ -110,6 +119,7 @@ struct Run {
 struct Living {
     client: Client,
     store: Arc<RedisStore>,
+    sight: Sight,
 }
 
 impl Run {
@@ -192,7 +202,9 @@ impl Run {
             let task = self.actors.spawn(actor.run(self.rng.between(2, 6)));
             self.world.with(|state| state.peers[peer].tasks.push(task));
         }
-        self.clients.insert(peer, Living { client, store });
+        let sight = Sight::begin(client.clone());
+        self.world.with(|state| state.peers[peer].tasks.push(sight.task.abort_handle()));
+        self.clients.insert(peer, Living { client, store, sight });
     }
 
     /// The client has crashed and its tasks were ended. Nothing that its connections still send
@@ -217,6 +229,12 @@ impl Run {
             });
             return;
         }
+        if !self.world.with(|state| state.oracle.tokens_may_fall()) {
+            self.all_see_the_last_leader().await;
+        }
+        for living in self.clients.values() {
+            living.sight.task.abort();
+        }
         let until = Instant::now() + CLEAN_WITHIN;
         loop {
             let left = self.leftovers();
@@ -237,6 +255,50 @@ impl Run {
                 self.violations.push(format!("client {peer} does not shut down"));
             }
         }
+    }
+
+    /// After all faults somebody leads, and whoever has observed all along shows it in time, although no message says so.
+    async fn all_see_the_last_leader(&mut self) {
+        let Some((peer, living)) = self.clients.iter().next() else { return };
+        let (lock, election) = (living.client.fair_lock(LED), living.client.election(LED));
+        let led = timeout(LED_WITHIN, async {
+            loop {
+                if let Ok(guard) = lock.lock().await {
+                    let hold = guard.hold();
+                    self.world.with(|state| state.took(*peer, &hold));
+                    self.swallow(true);
+                    if let Ok(term) = election.lead(guard, "last").await {
+                        break (hold, term);
+                    }
+                    self.world.with(|state| state.oracle.gave_back(&hold));
+                }
+                // The last fault may still be felt.
+                sleep(Duration::from_millis(500)).await;
+            }
+        });
+        let Ok((hold, term)) = led.await else {
+            return self.violations.push(format!("{LED}: nobody can lead"));
+        };
+        sleep(SEEN_WITHIN).await;
+        self.swallow(false);
+        for (peer, living) in &self.clients {
+            let seen = living.sight.seen();
+            let is_it = seen.as_ref().is_some_and(|leader| {
+                leader.term == term.token() && leader.value.as_deref() == Some(&b"last"[..])
+            });
+            if !is_it {
+                let what =
+                    format!("{LED}: client {peer} shows {seen:?}, and {} leads", term.token());
+                self.violations.push(what);
+            }
+        }
+        self.world.with(|state| state.oracle.gave_back(&hold));
+        drop(term);
+    }
+
+    /// Whether messages get lost.
+    fn swallow(&self, on: bool) {
+        self.world.with(|state| state.peers.iter_mut().for_each(|it| it.swallow_messages = on));
     }
 
     /// What must not be left when nobody holds or wants a lock.
@@ -275,6 +337,38 @@ impl Run {
             }
         });
         left
+    }
+}
+
+/// Observes an election for as long as its client lives.
+struct Sight {
+    seen: Arc<Mutex<Option<Leader>>>,
+    task: JoinHandle<()>,
+}
+
+impl Sight {
+    fn begin(client: Client) -> Self {
+        let seen = Arc::new(Mutex::new(None));
+        let shows = Arc::clone(&seen);
+        let task = tokio::spawn(async move {
+            let mut observer = loop {
+                match client.election(LED).observe().await {
+                    Ok(observer) => break observer,
+                    Err(_) => sleep(Duration::from_millis(100)).await,
+                }
+            };
+            loop {
+                match observer.changed().await {
+                    Ok(leader) => *locked(&shows) = leader,
+                    Err(_) => sleep(Duration::from_millis(100)).await,
+                }
+            }
+        });
+        Self { seen, task }
+    }
+
+    fn seen(&self) -> Option<Leader> {
+        locked(&self.seen).clone()
     }
 }
 
