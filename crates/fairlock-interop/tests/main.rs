@@ -18,6 +18,7 @@ mod latches;
 mod leases;
 mod order;
 mod rounds;
+mod shares;
 mod tokens;
 mod topologies;
 mod vectors;
