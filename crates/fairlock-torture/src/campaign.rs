@@ -10,6 +10,7 @@ use crate::options::{Minimum, Options, Pace};
 use crate::pace::UNTIL_ORDER;
 use crate::resource::Resource;
 use crate::stalls;
+use crate::worker::Load;
 use fairlock_testkit::history::now_ns;
 use fairlock_testkit::rng::Rng;
 use fairlock_testkit::wait;
@@ -88,15 +89,22 @@ pub(crate) fn run(topology: Topology, seconds: u64, options: &Options) -> Option
     let checking = Checker::new(topology.lease(), deployment.attach(checker.clone()));
     let checking = std::thread::spawn(move || check_all(checking, &heard, scribe));
     let watch = stalls::watch(checker.clone());
-    let setting =
-        Setting { url: deployment.url(), resource: resource.addr(), lease: topology.lease() };
+    let setting = Setting {
+        load: topology.load(),
+        url: deployment.url(),
+        resource: resource.addr(),
+        lease: topology.lease(),
+    };
     let fleet = Fleet::start(setting, rng.below(1 << 40), checker.clone());
     let began = Instant::now();
     assert!(until(|| fleet.all_had_a_turn(1)), "no turns without any fault");
 
     let hard = options.pace == Pace::Hard;
-    let own = if hard { deployment.kinds() } else { deployment.own_kinds() };
-    let mut kinds = if hard { process::KINDS.to_vec() } else { process::KINDS[..2].to_vec() };
+    let (mut kinds, own) = match (topology.load(), hard) {
+        (Load::Several, _) => (process::OF_SEVERAL.to_vec(), Vec::new()),
+        (Load::OneByOne, true) => (process::KINDS.to_vec(), deployment.kinds()),
+        (Load::OneByOne, false) => (process::KINDS[..2].to_vec(), deployment.own_kinds()),
+    };
     kinds.extend(&own);
     if let Some(wanted) = &options.faults {
         kinds.retain(|kind| kind.name().contains(wanted));
@@ -203,7 +211,7 @@ impl Run {
     /// Plays a fault, alone or with a second one. Returns false if the clients did not recover.
     fn play(&mut self, kind: Kind, hard: bool, topology: Topology) -> bool {
         let mut kinds = vec![kind];
-        if hard && !process::KINDS.contains(&kind) && self.rng.chance(AT_ONCE) {
+        if hard && !process::is_of_a_worker(kind) && self.rng.chance(AT_ONCE) {
             kinds.push(self.rng.pick(&process::KINDS[..2]));
         }
         let first = self.faults.len();

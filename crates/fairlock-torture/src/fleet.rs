@@ -2,7 +2,7 @@
 
 use crate::log::Input;
 use crate::log::note::Note;
-use crate::worker;
+use crate::worker::Load;
 use fairlock_testkit::history::now_ns;
 use fairlock_testkit::processes::Owned;
 use fairlock_testkit::wait;
@@ -14,9 +14,6 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// Number of concurrent worker processes.
-pub(crate) const WORKERS: usize = 2;
 
 /// How long all clients may take to finish their last turn: longer than any fault and any lease.
 const LAST_TURNS: Duration = Duration::from_secs(60);
@@ -58,6 +55,7 @@ pub(crate) struct Fleet {
 /// The settings that every worker of a run gets.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
+    pub(crate) load: Load,
     pub(crate) url: String,
     pub(crate) resource: SocketAddr,
     pub(crate) lease: Duration,
@@ -67,7 +65,7 @@ impl Fleet {
     pub(crate) fn start(setting: Setting, seed: u64, checker: Sender<Input>) -> Self {
         let (workers, live) = (Vec::new(), Arc::default());
         let mut fleet = Self { setting, seed, workers, started: 0, live, checker };
-        for _ in 0..WORKERS {
+        for _ in 0..fleet.setting.load.processes() {
             fleet.add();
         }
         fleet
@@ -77,11 +75,12 @@ impl Fleet {
         self.seed += 1;
         self.started += 1;
         let number = self.started;
-        let Setting { url, resource, lease } = &self.setting;
+        let Setting { load, url, resource, lease } = &self.setting;
         let lease = lease.as_millis().to_string();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
-            .args(["worker", url, &resource.to_string(), &lease, &self.seed.to_string()])
+            .args(["worker", load.name(), url, &resource.to_string(), &lease])
+            .arg(self.seed.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut child = Owned::spawn(&mut command).unwrap();
@@ -111,8 +110,8 @@ impl Fleet {
 
     /// Whether every client of every process was granted a request that it sent after `since`.
     pub(crate) fn all_had_a_turn(&self, since: u64) -> bool {
-        let live = lock(&self.live);
-        live.clients.len() == WORKERS * worker::CLIENTS
+        let (live, load) = (lock(&self.live), self.setting.load);
+        live.clients.len() == load.processes() * load.clients()
             && live.clients.values().all(|(_, asked)| *asked > since)
     }
 

@@ -10,8 +10,8 @@
 //!
 //! - [`deployment`]: where the locks are stored, and which faults it can play;
 //! - [`nemesis`]: the kinds of fault, how each is played, and how its effect is observed;
-//! - [`worker`]: a process that takes turns, and reports what it sees before it goes on; [`wanted`]:
-//!   what it asks for;
+//! - [`worker`]: a process that takes turns, at one lock or at several at once, and reports what it
+//!   sees before it goes on; [`wanted`]: what it asks for;
 //! - [`resource`]: what the locks protect. It checks tokens, and no fault touches it;
 //! - [`fleet`]: the worker processes of a run; [`stalls`]: whether they ran at all; [`starved`]:
 //!   whether all processes got the processor time they needed;

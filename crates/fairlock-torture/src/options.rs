@@ -17,7 +17,7 @@ pub(crate) const USAGE: &str =
   --seconds N   how long faults are injected on each topology (60)
   --shard K/N   which of the shards of a seed this is: each makes other choices
   --seed N      repeats the choices of a run
-  --only NAMES  these of single,sentinel,cluster,host, and lockset
+  --only NAMES  these of single,sentinel,cluster,host,several, and lockset
   --faults TEXT only faults whose names contain this
   --out FILE    writes what was counted, for `merge`
   --notes DIR   where a run leaves what explains its violations (target/torture-notes)
@@ -74,10 +74,16 @@ pub(crate) struct Options {
 const LOCKSET: &str = "lockset";
 
 /// How long each part of a profile runs, in seconds.
-const COMMIT: [(&str, u64); 5] =
-    [("single", 45), ("sentinel", 6), ("cluster", 6), ("host", 6), (LOCKSET, 5)];
-const SHARD: [(&str, u64); 5] =
-    [("single", 300), ("sentinel", 40), ("cluster", 40), ("host", 25), (LOCKSET, 25)];
+const COMMIT: [(&str, u64); 6] =
+    [("single", 45), ("sentinel", 6), ("cluster", 6), ("host", 6), ("several", 10), (LOCKSET, 5)];
+const SHARD: [(&str, u64); 6] = [
+    ("single", 300),
+    ("sentinel", 40),
+    ("cluster", 40),
+    ("host", 25),
+    ("several", 45),
+    (LOCKSET, 25),
+];
 
 impl Options {
     pub(crate) fn parse(profile: &str, args: &[&str]) -> Result<Self, String> {
@@ -146,11 +152,13 @@ impl Options {
                     Topology::Single => {
                         (seconds / if self.is_commit { 6 } else { 3 }).max(1) as usize
                     }
+                    Topology::Several => (seconds / 10).max(1) as usize,
                     // Failovers take longer.
                     _ => (seconds / 20).max(1) as usize,
                 },
                 every_kind: false,
-                checked_order: seconds,
+                // Nobody tells of a place while it waits for several.
+                checked_order: if topology == Topology::Several { 0 } else { seconds },
             },
         }
     }

@@ -1,7 +1,8 @@
 //! What a turn asks for: a lock of any kind, or a share of one.
 
 use fairlock::{
-    Client, Error, Guard, Lock, Permit, ReadGuard, RwLock, Semaphore, Share, Turn, WriteGuard,
+    Client, Error, Guard, Lock, Member, Permit, ReadGuard, RwLock, Semaphore, Share, Turn,
+    WriteGuard,
 };
 use fairlock_testkit::rng::Rng;
 use std::time::Duration;
@@ -18,7 +19,7 @@ pub(crate) enum Wanted {
 }
 
 impl Wanted {
-    /// The kind is the first word of the name, but for `kept`.
+    /// The kind is the first word of the name, but for `kept` and `many`.
     pub(crate) fn new(client: &Client, name: &str, rng: &mut Rng) -> Self {
         match kind(name).split('-').next() {
             Some("plain") => Self::Whole(client.plain_lock(name)),
@@ -47,6 +48,16 @@ impl Wanted {
             Self::Whole(_) | Self::Write(_) => Share::Whole,
             Self::Read(_) => Share::Read,
             Self::Permits(_, n) => Share::Permits { n: *n, limit: LIMIT },
+        }
+    }
+
+    /// The same as one of several locks that are taken together.
+    pub(crate) fn member(&self) -> Member {
+        match self {
+            Self::Whole(lock) => lock.into(),
+            Self::Read(lock) => lock.to_read(),
+            Self::Write(lock) => lock.to_write(),
+            Self::Permits(permits, n) => permits.many(*n),
         }
     }
 
@@ -82,7 +93,15 @@ impl Wanted {
 }
 
 fn kind(name: &str) -> &str {
-    name.strip_prefix("kept-").unwrap_or(name)
+    name.strip_prefix("kept-").or_else(|| name.strip_prefix(MANY)).unwrap_or(name)
+}
+
+/// What the names of locks begin with that are only taken together with others.
+const MANY: &str = "many-";
+
+/// Whether who gets such a lock may hold it for others that it waits for.
+pub(crate) fn is_taken_with_others(name: &str) -> bool {
+    name.starts_with(MANY)
 }
 
 /// Whether several may have a share of it.

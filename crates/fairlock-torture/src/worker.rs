@@ -1,6 +1,8 @@
 //! A process that takes turns at the locks until its input ends.
 //!
-//! `fairlock-torture worker URL RESOURCE LEASE_MS SEED`
+//! `fairlock-torture worker LOAD URL RESOURCE LEASE_MS SEED`
+
+mod several;
 
 use crate::log::note::{End, Note};
 use crate::pace::HEARTBEAT;
@@ -10,16 +12,56 @@ use crate::wanted::Wanted;
 use fairlock::{Client, Config, Error, Guard, Release, Share};
 use fairlock_testkit::history::now_ns;
 use fairlock_testkit::rng::Rng;
+pub(crate) use several::NAMES as SEVERAL;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Clients per process. Each has one task for each contended lock, one that keeps a lock for long,
-/// so that every fault finds a holder, and some that move from lock to lock.
-pub(crate) const CLIENTS: usize = 3;
+/// What the worker processes of a run do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Load {
+    /// Each client has one task for each contended lock, one that keeps a lock for long, so that every
+    /// fault finds a holder, and some that move from lock to lock.
+    OneByOne,
+    /// Each turn is at several locks.
+    Several,
+}
+
 const ROVERS: usize = 2;
+
+impl Load {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::OneByOne => "one-by-one",
+            Self::Several => "several",
+        }
+    }
+
+    /// Number of concurrent worker processes.
+    pub(crate) fn processes(self) -> usize {
+        match self {
+            Self::OneByOne => 2,
+            Self::Several => 16,
+        }
+    }
+
+    /// Clients per process.
+    pub(crate) fn clients(self) -> usize {
+        match self {
+            Self::OneByOne => 3,
+            Self::Several => 1,
+        }
+    }
+
+    fn tasks(self, contended: usize) -> Vec<Task> {
+        match self {
+            Self::OneByOne => of_each_client(contended).collect(),
+            Self::Several => vec![Task::Several; several::TASKS],
+        }
+    }
+}
 
 /// Locks with hardly any contention, so that most are free.
 const COLD: u64 = 1_000;
@@ -44,6 +86,7 @@ enum Task {
     Home(usize),
     Rover,
     Keeper,
+    Several,
 }
 
 fn of_each_client(contended: usize) -> impl Iterator<Item = Task> {
@@ -79,9 +122,11 @@ const SUFFERED: Duration = Duration::from_millis(1_200);
 const SPUN_BYTES: usize = 64 << 20;
 
 pub(crate) fn run(args: &[&str]) {
-    let [url, resource, lease, seed] = args else {
-        panic!("worker URL RESOURCE LEASE_MS SEED, not {args:?}")
+    let [load, url, resource, lease, seed] = args else {
+        panic!("worker LOAD URL RESOURCE LEASE_MS SEED, not {args:?}")
     };
+    let load = [Load::OneByOne, Load::Several].into_iter().find(|known| known.name() == *load);
+    let load = load.expect("a load");
     let resource: SocketAddr = resource.parse().unwrap();
     let rng = Rng::new(seed.parse().unwrap());
     let lease = Duration::from_millis(lease.parse().unwrap());
@@ -99,7 +144,7 @@ pub(crate) fn run(args: &[&str]) {
             stop.store(true, Ordering::SeqCst);
         }
     });
-    runtime.block_on(take_turns(&config(url, lease), &contended(), resource, rng, stop));
+    runtime.block_on(take_turns(load, &config(url, lease), &contended(), resource, rng, stop));
     tell(&Note::Done);
 }
 
@@ -171,6 +216,7 @@ fn config(url: &str, lease: Duration) -> Config {
 }
 
 async fn take_turns(
+    load: Load,
     config: &Config,
     contended: &Arc<[String]>,
     resource: SocketAddr,
@@ -178,10 +224,10 @@ async fn take_turns(
     stop: Arc<AtomicBool>,
 ) {
     let mut tasks = Vec::new();
-    for _ in 0..CLIENTS {
+    for _ in 0..load.clients() {
         let client = connected(config).await;
         tell(&Note::Client { id: client.id().to_string() });
-        for task in of_each_client(contended.len()) {
+        for task in load.tasks(contended.len()) {
             let player = Player {
                 client: client.clone(),
                 contended: Arc::clone(contended),
@@ -220,8 +266,15 @@ struct Player {
 impl Player {
     async fn play(mut self, stop: Arc<AtomicBool>) {
         while !stop.load(Ordering::SeqCst) {
-            let (wanted, name) = self.choose();
-            if let Err(error) = self.turn(wanted, &name).await {
+            let (name, turn) = match self.task {
+                Task::Several => self.turn_at_several().await,
+                _ => {
+                    let (wanted, name) = self.choose();
+                    let turn = self.turn(wanted, &name).await;
+                    (name, turn)
+                }
+            };
+            if let Err(error) = turn {
                 let kind = format!("{:?}", error.kind());
                 tell(&Note::Failed { at: now_ns(), lock: name, kind });
             }
@@ -233,7 +286,7 @@ impl Player {
             Task::Keeper => self.rng.pick(&KEPT).to_owned(),
             _ if self.rng.chance(5) => format!("fair-cold-{}", self.rng.below(COLD)),
             Task::Home(number) => self.contended[number].clone(),
-            Task::Rover => {
+            Task::Rover | Task::Several => {
                 let all = Arc::clone(&self.contended);
                 all[self.rng.below(all.len() as u64) as usize].clone()
             }

@@ -67,6 +67,28 @@ fn what_the_checker_is_not_told_is_found() {
     assert!(read("server-0/server.log").contains("Redis"));
 }
 
+/// Sixteen processes take some of eight locks each, in any order, while they are killed, and stopped for longer
+/// than their leases.
+#[test]
+fn overlapping_locks_at_once_under_kills_and_freezes() {
+    if !is_installed() {
+        return;
+    }
+    let output = run(&["commit", "--only", "several", "--seconds", "8"]);
+    let told = text(&output);
+    println!("{told}");
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(told.contains("several: no violation"), "{told}");
+
+    let notes = TempDir::new();
+    let folder = notes.path().to_str().expect("a name in UTF-8");
+    let only = ["commit", "--only", "several", "--seconds", "8", "--notes", folder];
+    let output = run(&[&only[..], &["--sabotage"]].concat());
+    let told = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("lock many-"), "{told}");
+}
+
 #[test]
 fn a_run_that_did_too_little_is_invalid() {
     if !is_installed() {

@@ -102,7 +102,7 @@ impl Case {
 
 /// Polls `future` at most `polls` times, `pause` apart, then drops it. The pauses let the other
 /// threads run; it polls whether or not the future was woken.
-async fn poll_n<T>(
+pub(crate) async fn poll_n<T>(
     future: impl Future<Output = T>,
     polls: Option<usize>,
     pause: Duration,

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::cancel::poll_n;
 use crate::support::{At, Store, run, soon, until};
 use fairlock::{Client, Config, ErrorKind, Opened};
 use fairlock_testkit::proxy::Proxy;
@@ -226,6 +227,88 @@ fn a_wait_goes_on_after_a_reconnect() {
         let opened = soon("the end of the wait", waiter).await.unwrap().unwrap();
         assert_eq!(opened, Opened::CountedDown);
     });
+}
+
+/// Where a call takes real time: one that is dropped after any number of polls is carried out once, if it has begun,
+/// or not at all.
+fn calls_are_carried_out_once_or_not_at_all(at: At) {
+    run(at, async |store| {
+        let (client, other) = (store.client().await, store.client().await);
+        for pause in [0, 40, 150].map(Duration::from_micros) {
+            for polls in 0..12 {
+                let latch = client.latch(format!("import {pause:?} {polls}"));
+                let seen = other.latch(format!("import {pause:?} {polls}"));
+                let begun = polls > 0;
+                poll_n(latch.try_set(3), Some(polls), pause).await;
+                until("it is set", async || {
+                    seen.count().await.unwrap() == if begun { 3 } else { 0 }
+                })
+                .await;
+                assert_eq!(seen.try_set(3).await.unwrap(), !begun);
+                poll_n(latch.count_down(), Some(polls), pause).await;
+                until("it is counted down", async || {
+                    seen.count().await.unwrap() == if begun { 2 } else { 3 }
+                })
+                .await;
+                // Each begins a subscription, or finds that it has ended.
+                poll_n(latch.wait(), Some(polls), pause).await;
+                poll_n(latch.wait_for(Duration::from_secs(60)), Some(polls), pause).await;
+                poll_n(latch.delete(), Some(polls), pause).await;
+                until("it is gone", async || (seen.count().await.unwrap() == 0) == begun).await;
+                assert_eq!(seen.delete().await.unwrap(), !begun);
+            }
+        }
+        let idle = async || client.background_tasks() <= other.background_tasks();
+        until("nothing of the waits is left", idle).await;
+    });
+}
+
+#[test]
+fn dropped_calls_are_carried_out_once_or_not_at_all_on_a_server() {
+    calls_are_carried_out_once_or_not_at_all(REDIS);
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn dropped_calls_are_carried_out_once_or_not_at_all_on_the_host_store() {
+    calls_are_carried_out_once_or_not_at_all(At::Host);
+}
+
+/// Redisson puts the channel of a name with braces into another slot, where a script cannot publish if messages are
+/// sharded. Where they go to all nodes, and on single servers, these names are as good as others.
+#[test]
+fn names_with_braces_are_refused_where_messages_are_sharded() {
+    for (at, is_refused) in [
+        (At::Cluster(Generation::Redis70), true),
+        (At::Cluster(Generation::Redis62), false),
+        (REDIS, false),
+    ] {
+        run(at, async |store| {
+            let client = store.client().await;
+            for name in ["{import}", "{im}port"] {
+                let latch = client.latch(name);
+                if !is_refused {
+                    assert!(latch.try_set(1).await.unwrap());
+                    let own = latch.clone();
+                    let waiter = tokio::spawn(async move { own.wait().await });
+                    assert_eq!(latch.count_down().await.unwrap(), 0);
+                    soon("the end of the wait", waiter).await.unwrap().unwrap();
+                    continue;
+                }
+                for refused in [
+                    latch.try_set(1).await.map(drop),
+                    latch.count_down().await.map(drop),
+                    latch.count().await.map(drop),
+                    latch.wait().await.map(drop),
+                    latch.delete().await.map(drop),
+                ] {
+                    let refused = refused.unwrap_err();
+                    assert_eq!(refused.kind(), ErrorKind::Misuse, "{refused}");
+                    assert!(refused.to_string().contains("use a name without braces"), "{refused}");
+                }
+            }
+        });
+    }
 }
 
 /// In paused time: dropping a call after any number of polls leaves nothing of it behind.

@@ -221,7 +221,7 @@ impl Hold {
                 return None;
             }
             hold.whole_lease = true;
-            hold.valid_until_ns = hold.valid_until_ns.max(hold.lease.capped(until_ns));
+            hold.valid_until_ns = hold.valid_until_ns.max(hold.lease.relied_on(sent_ns, ttl_ms));
             if !hold.pass(now_ns) {
                 return None;
             }
@@ -273,7 +273,7 @@ impl Hold {
         self.input(0, |hold| {
             let end_ns = Some(now_ns.saturating_add(ns(ms)));
             hold.lease = Lease { ms, renewed: false, end_ns, ..hold.lease };
-            hold.valid_until_ns = hold.lease.capped(hold.valid_until_ns);
+            hold.valid_until_ns = hold.valid_until_ns.min(hold.lease.relied_on(now_ns, ms));
             hold.whole_lease = false;
         });
     }

@@ -18,7 +18,7 @@ use super::window::Excuse;
 use super::{Counts, Found, ns};
 use crate::log::note::{End, Note};
 use crate::pace::{DEAD_AFTER, HEARTBEAT};
-use crate::wanted::{is_handed_over, is_in_order};
+use crate::wanted::{is_handed_over, is_in_order, is_taken_with_others};
 use fairlock::Share;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -298,7 +298,8 @@ impl Lock {
     ) {
         let quiet = !found.windows.disturbed(asked, at);
         found.result.times.wait.add(at - asked);
-        if !contended || !self.holds.is_empty() {
+        // It may have been held, and nobody told, for the others that it was taken with.
+        if !contended || !self.holds.is_empty() || is_taken_with_others(name) {
             return;
         }
         let free = at.saturating_sub(self.last.at);

@@ -104,7 +104,7 @@ impl Windows {
             }),
             Excuse::NotAWorker => {
                 let of_others = |window: &&Window| {
-                    window.kind.is_some_and(|kind| !process::KINDS.contains(&kind))
+                    window.kind.is_some_and(|kind| !process::is_of_a_worker(kind))
                 };
                 all().filter(of_others).any(|window| window.disturbs(from, until))
                     || self.machine_was_busy(from, until)

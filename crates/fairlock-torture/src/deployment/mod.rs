@@ -7,7 +7,8 @@ mod single;
 
 use crate::checker::rest::{self, Left};
 use crate::log::Input;
-use crate::nemesis::{Kind, operator};
+use crate::nemesis::{Kind, operator, process};
+use crate::worker::{self, Load};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::rng::Rng;
 use std::path::PathBuf;
@@ -25,10 +26,13 @@ pub(crate) enum Topology {
     Cluster,
     /// A file on this host, without a server.
     Host,
+    /// One server, and many processes that take several locks at once.
+    Several,
 }
 
 impl Topology {
-    pub(crate) const ALL: [Self; 4] = [Self::Single, Self::Sentinel, Self::Cluster, Self::Host];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Single, Self::Sentinel, Self::Cluster, Self::Host, Self::Several];
 
     /// The topologies with servers.
     pub(crate) const WITH_SERVERS: [Self; 3] = [Self::Single, Self::Sentinel, Self::Cluster];
@@ -39,6 +43,7 @@ impl Topology {
             Self::Sentinel => "sentinel",
             Self::Cluster => "cluster",
             Self::Host => "host",
+            Self::Several => "several",
         }
     }
 
@@ -48,13 +53,21 @@ impl Topology {
         match self {
             Self::Single | Self::Host => Duration::from_secs(3),
             Self::Sentinel | Self::Cluster => Duration::from_secs(8),
+            Self::Several => process::FROZEN_LEASE,
+        }
+    }
+
+    pub(crate) fn load(self) -> Load {
+        match self {
+            Self::Several => Load::Several,
+            _ => Load::OneByOne,
         }
     }
 
     /// Starts the topology. Returns `None`, with a message, when a server is not installed.
     pub(crate) fn start(self) -> Option<Box<dyn Deployment>> {
         Some(match self {
-            Self::Single => Box::new(single::Single::start()?),
+            Self::Single | Self::Several => Box::new(single::Single::start()?),
             Self::Sentinel => Box::new(sentinel::Sentinel::start()?),
             Self::Cluster => Box::new(cluster::Cluster::start()?),
             Self::Host => Box::new(host::Host::start()?),
@@ -138,7 +151,7 @@ pub(crate) trait Deployment: Send {
     /// Deletes locks without telling the checker, which must find it.
     fn sabotage(&self) {
         let Some(mut raw) = self.raw() else { return };
-        for name in operator::ANY {
+        for name in operator::ANY.iter().chain(&worker::SEVERAL) {
             raw.call(&["DEL", name]);
         }
     }

@@ -31,6 +31,7 @@ pub(crate) enum Effect {
 pub(crate) enum Kind {
     WorkerKilled,
     WorkerStopped,
+    WorkerFrozen,
     WorkerSpun,
     WorkerBlocked,
     ConnectionsKilled,
@@ -91,9 +92,10 @@ struct Row(Kind, &'static str, Effect);
 
 use Effect::{Delay, StateLoss};
 
-const ROWS: [Row; 53] = [
+const ROWS: [Row; 54] = [
     Row(Kind::WorkerKilled, "worker process killed", Delay),
     Row(Kind::WorkerStopped, "worker process stopped for a moment", Delay),
+    Row(Kind::WorkerFrozen, "worker process stopped for longer than its leases", Delay),
     Row(Kind::WorkerSpun, "worker takes all processors and much memory", Delay),
     Row(Kind::WorkerBlocked, "worker's tasks block their runtime", Delay),
     Row(Kind::ConnectionsKilled, "connections killed", Delay),

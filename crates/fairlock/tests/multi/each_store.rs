@@ -5,6 +5,7 @@ use fairlock::{Client, Config, ErrorKind, GuardState, Member, MultiGuard, Releas
 use std::time::Duration;
 
 const NOT_NOW: Duration = Duration::from_millis(50);
+const LONG: Duration = Duration::from_secs(60);
 const FOUR: [&str; 4] = ["d", "b", "a", "c"];
 const TAGGED: [&str; 4] = ["{t}d", "{t}b", "{t}a", "{t}c"];
 
@@ -252,6 +253,35 @@ pub(super) async fn bad_input_is_refused(store: Store) {
     let guard = soon("thirty-two", most.lock()).await.unwrap();
     assert_eq!(guard.guards().len(), 32);
     guard.release().await.unwrap();
+}
+
+/// What stands under one of the names is no lock of that kind, or the store cannot have the name: the error is
+/// about that name, and the others are given back.
+pub(super) async fn one_that_cannot_be_taken_refuses_all(store: Store) {
+    let (client, other) = (store.client().await, store.client().await);
+    other.latch("c").try_set(1).await.unwrap();
+    let _pool = other.semaphore("{t}c", 3).acquire().await.unwrap();
+    let mut all = vec![(FOUR, "c", ErrorKind::WrongType), (TAGGED, "{t}c", ErrorKind::WrongType)];
+    if store.is_cluster() {
+        // Redisson's rule puts its keys into several slots.
+        all.push((["d", "b", "a", "c}"], "c}", ErrorKind::Misuse));
+    }
+    for (names, bad, kind) in all {
+        let lock = client.multi_lock(names).unwrap();
+        for call in [
+            soon("an error", lock.lock()).await.map(drop),
+            soon("an error", lock.try_lock()).await.map(drop),
+            soon("an error", lock.try_lock_for(LONG)).await.map(drop),
+        ] {
+            let error = call.unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert_eq!(error.lock().unwrap().as_bytes(), bad.as_bytes(), "{error}");
+        }
+        for name in names.into_iter().filter(|name| *name != bad) {
+            is_free(&other.fair_lock(name)).await;
+            queue_is(&other.fair_lock(name), 0).await;
+        }
+    }
 }
 
 pub(super) async fn closures(store: Store) {

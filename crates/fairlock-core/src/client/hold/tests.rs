@@ -97,6 +97,23 @@ fn a_long_lease_that_is_renewed_is_kept_up_too() {
     assert_eq!(short.watched(0, true), 2 * SECOND);
 }
 
+/// The lease of several locks begins with the last of them. The server ended it when the guards did, or sooner if its
+/// clock is faster: what they were renewed for before hid the margin.
+#[test]
+fn a_lease_that_begins_later_ends_before_the_store_ends_it() {
+    let mut hold = hold(LEASE);
+    hold.lease_begins(SECOND, 4_000);
+    let valid = SECOND + 3_960 * SECOND / 1_000;
+    assert_eq!(hold.valid_until_ns(), valid, "whether or not the store is told");
+    // A renewal of the watchdog that was under way: the next one replaces what it gave.
+    hold.renewed(2 * SECOND, SECOND - 1, 30_000);
+    assert_eq!(hold.valid_until_ns(), valid);
+    let ttl_ms = hold.lease().wanted_ms(2 * SECOND);
+    assert_eq!(ttl_ms, 3_000);
+    hold.renewed(2 * SECOND, 2 * SECOND, ttl_ms);
+    assert_eq!(hold.valid_until_ns(), valid_until_ns(2 * SECOND, ttl_ms));
+}
+
 #[test]
 fn an_unanswered_renewal_is_repeated_more_often_near_the_end() {
     let mut hold = hold(LEASE);

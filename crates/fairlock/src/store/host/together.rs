@@ -1,6 +1,5 @@
 //! Several locks in one transaction: all of them, or none.
 
-use super::fault;
 use super::file::HostFile;
 use super::liveness::Kernel;
 use super::store::{Done, Inner};
@@ -32,12 +31,13 @@ impl HostFile {
                     // It may have to be told, which is left to single operations.
                     return Ok(None);
                 }
-                let done = lock.state.apply(now_us, op, rules, world);
-                let done = done.map_err(|error| fault::of_core(&file.path, name, &error))?;
-                if !matches!(done.0.body, Body::Granted { .. }) {
-                    return Ok(None);
+                // An error is left to single operations, too: it is about this lock alone.
+                match lock.state.apply(now_us, op, rules, world) {
+                    Ok(done) if matches!(done.0.body, Body::Granted { .. }) => {
+                        granted.push((done, lock));
+                    }
+                    _ => return Ok(None),
                 }
-                granted.push((done, lock));
             }
             let stored = asks
                 .iter()

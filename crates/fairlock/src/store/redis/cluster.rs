@@ -437,11 +437,6 @@ pub(super) fn scope(slots: SlotSet) -> Scope {
     }))
 }
 
-/// The slot of a lock.
-///
-/// # Errors
-/// Redisson's rule for keys spreads the keys of this name over several slots: no script can use
-/// them all.
 /// Refuses a latch whose channel is in another slot than its count: a script could not publish there.
 pub(crate) fn check_latch(
     publishing: Publishing,
@@ -462,6 +457,11 @@ pub(crate) fn check_latch(
     Err(StoreError::refused(Error::new(ErrorKind::Misuse, message).on(name)))
 }
 
+/// The slot of a lock.
+///
+/// # Errors
+/// Redisson's rule for keys spreads the keys of this name over several slots: no script can use
+/// them all.
 pub(crate) fn slot_or_refusal(name: &LockName) -> Result<u16, StoreError> {
     slot_of(name).map_err(|why| {
         let message = format!(

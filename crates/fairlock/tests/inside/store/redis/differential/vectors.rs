@@ -2,6 +2,8 @@
 //! the same keys, messages and reply; and nothing differs from Java's without a reason.
 
 mod case;
+mod latch;
+mod multi;
 mod rw;
 mod rw_ours;
 mod semaphore;
@@ -9,7 +11,7 @@ mod semaphore;
 use self::case::Case;
 use super::super::keys::{self, Keys};
 use super::super::script;
-use fairlock_core::{Kind, LockName, Op, RequestId};
+use fairlock_core::{Acquire, Kind, LatchOp, LockName, Mode, Op, OwnerId, RequestId, Share};
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::Generation;
 use fairlock_testkit::vectors::{Bench, Cast, LOCK, Outcome, Vector, list, mismatch, mutants};
@@ -48,7 +50,7 @@ fn play(bench: &mut Bench, vector: &Vector, long_way: bool) -> Outcome {
     }
 }
 
-/// Calls a script for the lock, of the kind that the folder is for.
+/// Calls a script for the lock, of the kind that the folder is for, or for several.
 fn eval(
     bench: &mut Bench,
     folder: &str,
@@ -58,6 +60,59 @@ fn eval(
     long_way: bool,
 ) -> Value {
     let text = script::named(name, long_way);
+    let keys_of = match folder {
+        "latch" => keys_of_latch(argv),
+        "multi" => keys_of_several(argv),
+        _ => keys_of_lock(folder, name, argv),
+    };
+    let mut command = vec![b"EVAL".to_vec(), text.into(), keys_of.len().to_string().into()];
+    command.extend(keys_of);
+    command.push(format!("{flags} {SETTINGS}").into_bytes());
+    command.extend(argv.iter().map(|word| word.clone().into_bytes()));
+    bench.call(&command)
+}
+
+fn request(text: &str) -> RequestId {
+    RequestId::parse(text.as_bytes()).expect("a request")
+}
+
+/// Of a latch; its first argument is the request, if there is one.
+fn keys_of_latch(argv: &[String]) -> Vec<Vec<u8>> {
+    let lock = LockName::new(LOCK.as_bytes()).unwrap();
+    let op = match argv.first().filter(|first| first.len() == 32) {
+        Some(first) => LatchOp::Delete { request: request(first) },
+        None => LatchOp::Look { waiting: None },
+    };
+    script::keys(&lock, &Op::Latch(op))
+}
+
+/// Of the locks `a`, `b`, ... in one call: six arguments of each, the last of which tells the kind.
+fn keys_of_several(argv: &[String]) -> Vec<Vec<u8>> {
+    let of_one = |(name, own): (u8, &[String])| {
+        let (kind, share) = match own[5].as_str() {
+            "-" => (Kind::Fair, Share::Whole),
+            "r" => (Kind::ReadWrite, Share::Read),
+            "w" => (Kind::ReadWrite, Share::Whole),
+            _ => (Kind::Semaphore, Share::Permits { n: 1, limit: 1 }),
+        };
+        let acquire = Acquire {
+            kind,
+            owner: OwnerId::parse(own[0].as_bytes()),
+            request: request(&own[1]),
+            lease_ms: 0,
+            mode: Mode::Try,
+            order: None,
+            not_after_ms: 0,
+            sure: false,
+            shared_owner: false,
+        };
+        let keys = script::keys(&LockName::new(&[name]).unwrap(), &Op::asks(acquire, share));
+        keys.into_iter().take(8).collect::<Vec<_>>()
+    };
+    (b'a'..).zip(argv.chunks(6)).flat_map(of_one).collect()
+}
+
+fn keys_of_lock(folder: &str, name: &str, argv: &[String]) -> Vec<Vec<u8>> {
     let lock = LockName::new(LOCK.as_bytes()).unwrap();
     let keys = Keys::new(&lock);
     let mut keys_of = keys.all().to_vec();
@@ -74,16 +129,12 @@ fn eval(
         keys_of = parts.iter().map(|parts| parts.concat()).collect();
     }
     if name.ends_with("acquire") || name.ends_with("leave") {
-        keys_of.push(keys.buried(RequestId::parse(argv[1].as_bytes()).unwrap()));
+        keys_of.push(keys.buried(request(&argv[1])));
     }
     if name == "share_acquire" {
         keys_of.extend([queue, keys::line(&lock, other)]);
     }
-    let mut command = vec![b"EVAL".to_vec(), text.into(), keys_of.len().to_string().into()];
-    command.extend(keys_of);
-    command.push(format!("{flags} {SETTINGS}").into_bytes());
-    command.extend(argv.iter().map(|word| word.clone().into_bytes()));
-    bench.call(&command)
+    keys_of
 }
 
 fn replied(reply: &Value, cast: &Cast) -> Json {
@@ -101,15 +152,17 @@ fn replied(reply: &Value, cast: &Cast) -> Json {
     }
 }
 
-/// The vectors of read-write locks and semaphores as code.
+/// The vectors of read-write locks, semaphores, latches, and several locks at once as code.
 fn cases() -> Vec<Case> {
-    [rw::cases(), rw_ours::cases(), semaphore::cases()].into_iter().flatten().collect()
+    let all = [rw::cases(), rw_ours::cases(), semaphore::cases(), latch::cases(), multi::cases()];
+    all.into_iter().flatten().collect()
 }
 
 /// The files by name, as they are, of the folders that are made from code.
 fn made() -> BTreeMap<String, Vector> {
     let mut vectors = Vector::all();
-    vectors.retain(|vector| matches!(vector.object.as_str(), "rw" | "semaphore"));
+    let is_made = |folder: &str| ["rw", "semaphore", "latch", "multi"].contains(&folder);
+    vectors.retain(|vector| is_made(&vector.object));
     vectors.into_iter().map(|vector| (vector.name.clone(), vector)).collect()
 }
 
@@ -170,7 +223,7 @@ fn the_scripts_do_what_the_files_say_on_valkey91() {
     the_scripts_do_what_the_files_say(Generation::Valkey91);
 }
 
-/// The files of read-write locks and semaphores are those of the code, in every field, but for what Java did.
+/// The files that are made from code are those of the code, in every field, but for what Java did.
 fn the_files_are_made_from_the_cases(generation: Generation) {
     let Some(mut bench) = Bench::start(generation) else { return };
     let mut known = made();

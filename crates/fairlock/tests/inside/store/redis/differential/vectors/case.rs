@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json, json};
 pub(super) const TOKEN: &str = "redisson_lock_token:{a}";
 /// Everybody in the cases. A request belongs to the owner with the same number.
 const NAMES: &str = "<me> <ours1> <ours2> <ours3> <ours4> <first> <second> \
-    <request> <request1> <request2> <request3> <request4> <request5>";
+    <request> <request1> <request2> <request3> <request4> <request5> <request6> <request7>";
 
 /// The lease of holds and waiters, unless the case says another.
 pub(super) const LEASE: &str = "30000";
@@ -192,6 +192,13 @@ impl Stage<'_> {
         let argv = asking(owner, LEASE, "W", share);
         let reply = self.call("share_acquire", &argv.each_ref().map(String::as_str));
         assert!(reply.contains(" queued "), "{owner}: {reply}");
+    }
+
+    /// A call of ours for several locks. Returns whether it got all of them.
+    #[track_caller]
+    pub(super) fn takes(&mut self, argv: &[&str]) -> bool {
+        let argv: Vec<_> = argv.iter().map(|word| self.cast.fill(word)).collect();
+        matches!(eval(self.bench, self.folder, "multi_try", "p", &argv, false), Value::Array(_))
     }
 
     /// One of ours does what is expected.
