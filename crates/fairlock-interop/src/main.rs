@@ -6,8 +6,8 @@
 //! fairlock-interop deaths ROUNDS VERSION SERVER [SEED]    the same, with clients that are killed
 //! fairlock-interop vectors VERSION [SERVER]              records Java's part of testing/vectors
 //! fairlock-interop report FOLDER COMMIT                   Markdown, of all results in the folder's files
-//! fairlock-interop worker URL LOCK LEASE_MS FAIR_WAIT_MS TIMES
-//!         waits so many times in one queue, holds once, and never ends by itself
+//! fairlock-interop worker URL LOCK LEASE_MS FAIR_WAIT_MS TIMES fair|read|write|latch
+//!         waits so many times in one queue, holds once, and never ends by itself; a latch it counts down
 //! ```
 
 use std::process::ExitCode;
@@ -18,17 +18,22 @@ use fairlock_interop::java::Java;
 use fairlock_interop::rounds;
 use fairlock_interop::vectors::{self, Recorder};
 use fairlock_interop::version::Version;
+use fairlock_interop::worker::Asks;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::vectors::Vector;
+
+/// How often a worker counts a latch down.
+const COUNTS_EACH: Duration = Duration::from_millis(20);
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> ExitCode {
     let args: Vec<_> = std::env::args().skip(1).collect();
     let args: Vec<_> = args.iter().map(String::as_str).collect();
     match args[..] {
-        ["worker", url, lock, lease_ms, fair_wait_ms, times] => {
+        ["worker", url, lock, lease_ms, fair_wait_ms, times, asks] => {
             let times = times.parse().expect("a number of waiters");
-            worker(url, lock, ms(lease_ms), ms(fair_wait_ms), times).await
+            let asks = Asks::named(asks).expect("something that a worker asks for");
+            worker(url, lock, ms(lease_ms), ms(fair_wait_ms), times, asks).await
         }
         ["report", folder, commit] => report(folder, commit),
         [kind @ ("rounds" | "clocks" | "deaths"), count, version, server] => {
@@ -55,12 +60,31 @@ async fn worker(
     lease: Duration,
     fair_wait: Duration,
     times: u32,
+    asks: Asks,
 ) -> ExitCode {
     let config = Config::from_url(url).expect("a URL").watchdog_lease(lease).fair_wait(fair_wait);
     let client = Client::with_config(config).await.expect("the server runs");
+    if asks == Asks::Latch {
+        let latch = client.latch(lock);
+        let waiting = tokio::spawn({
+            let latch = latch.clone();
+            async move { latch.wait().await }
+        });
+        println!("-");
+        while !waiting.is_finished() {
+            latch.count_down().await.expect("the server runs");
+            tokio::time::sleep(COUNTS_EACH).await;
+        }
+        return std::future::pending().await;
+    }
     let mut turns = Vec::new();
     for _ in 0..times {
-        let turn = client.fair_lock(lock).enqueue().await.expect("a place in the queue");
+        let turn = match asks {
+            Asks::Read => client.rw_lock(lock).enqueue_read().await,
+            Asks::Write => client.rw_lock(lock).enqueue_write().await,
+            _ => client.fair_lock(lock).enqueue().await,
+        };
+        let turn = turn.expect("a place in the queue");
         println!("{}", turn.owner());
         turns.push(turn);
     }
@@ -136,7 +160,7 @@ async fn play(kind: &str, count: &str, version: &str, server: &str, seed: u64) -
         println!("SLOW {slow}");
     }
     println!("Redisson {version}, {}: {kind} from seed {seed}, {report}", generation.name());
-    println!("{}", fairlock_interop::report::line(kind, version, generation, seed, &report));
+    print!("{}", fairlock_interop::report::lines(kind, version, generation, seed, &report));
     if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

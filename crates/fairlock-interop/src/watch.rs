@@ -1,8 +1,11 @@
-//! What a server has executed, in its order, and the history of a lock's fair queue in it.
+//! What a server has executed, in its order, and the history of a lock's fair queue in it,
+//! or of the line of a read-write lock ([`shares`]).
 //!
 //! No reply tells when Java entered or left the queue. The server's `MONITOR` does: it shows each
 //! command of each script in the order of execution, with the server's time. From it the queue and
 //! the hold are reconstructed, as events of [`fairlock_testkit::history`].
+
+pub mod shares;
 
 use std::collections::HashMap;
 use std::io::ErrorKind;

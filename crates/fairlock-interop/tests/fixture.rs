@@ -14,6 +14,9 @@ use fairlock_testkit::wait;
 /// Time limit of each test. Rounds give up on an answer after 40 s, and report it.
 const LIMIT: Duration = Duration::from_secs(120);
 
+/// What the keys of our read-write locks begin with.
+const SHARES: &str = "fairlock_rw_";
+
 /// A server of this test, and the JVM shared by all tests.
 pub(crate) struct Fixture {
     pub(crate) server: Server,
@@ -167,7 +170,7 @@ impl Fixture {
     /// Java cannot delete them; the next client of ours does.
     pub(crate) async fn nothing_left(&self) {
         let only_ours = |key: &str| {
-            ["fairlock_order:", "fairlock_state:", "fairlock_beats:"]
+            ["fairlock_order:", "fairlock_state:", "fairlock_beats:", SHARES]
                 .iter()
                 .any(|prefix| key.starts_with(prefix))
         };
@@ -182,7 +185,13 @@ impl Fixture {
         let rust = self.rust().await;
         for key in ours {
             let (_, rest) = key.split_once('{').expect("a derived key");
-            let guard = rust.fair_lock(rest.trim_end_matches('}')).try_lock().await.unwrap();
+            let name = rest.trim_end_matches('}');
+            if key.starts_with(SHARES) {
+                let guard = rust.rw_lock(name).try_write().await.unwrap();
+                guard.expect("it is free").release().await.unwrap();
+                continue;
+            }
+            let guard = rust.fair_lock(name).try_lock().await.unwrap();
             guard.expect("it is free").release().await.unwrap();
         }
         let deadline = Instant::now() + SOON;

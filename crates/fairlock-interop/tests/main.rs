@@ -19,6 +19,7 @@ mod leases;
 mod methods;
 mod order;
 mod rounds;
+mod shares;
 mod tokens;
 mod topologies;
 mod vectors;

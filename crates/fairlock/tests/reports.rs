@@ -8,7 +8,7 @@ fn numbers(cell: &str) -> Vec<u64> {
     cell.split(" + ").map(|number| number.trim().parse().expect(cell)).collect()
 }
 
-/// Three versions of Redisson beside three servers, each with all cases passed and at least 1000
+/// Three versions of Redisson beside three servers, each with all cases passed and at least 250
 /// rounds.
 #[test]
 fn the_matrix_of_interoperation_is_whole_and_sound() {
@@ -30,9 +30,12 @@ fn the_matrix_of_interoperation_is_whole_and_sound() {
         };
         // A cell with a failed case says so in words.
         assert!(numbers(cases)[0] > 0, "{cells:?}");
-        assert!(numbers(rounds)[0] >= 1000, "{cells:?}");
+        assert!(numbers(rounds)[0] >= 250, "{cells:?}");
         assert!([to_java, to_rust, of_ours].iter().all(|way| numbers(way)[0] > 0), "{cells:?}");
         assert_eq!(violations, "0", "{cells:?}");
+    }
+    for kind in ["fair", "plain", "read-write", "latch"] {
+        assert!(!page.contains(&format!("\n| {kind} | 0 + ")), "no rounds about {kind}");
     }
 }
 

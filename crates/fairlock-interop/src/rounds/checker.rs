@@ -1,5 +1,8 @@
 //! The invariants of a round, and how fast the lock was handed over.
 
+pub mod latches;
+mod shares;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,6 +16,7 @@ use fairlock_testkit::redisson::{queue_key, timeout_key};
 
 use super::in_ms;
 use super::notes::{Force, Played, Problem};
+use crate::watch::shares::owner_of;
 use crate::watch::{Step, What, hand_overs, is_java};
 
 /// A slower wake-up counts as late.
@@ -57,6 +61,8 @@ pub enum Order {
     Fifo,
     /// The same among those in the queue: clients with a wrong clock drop others.
     FifoOfThePresent,
+    /// That of a read-write lock: several may read, and ours are served in their order.
+    Shares,
 }
 
 /// Returns the violations of a round, and its hand-overs.
@@ -72,8 +78,13 @@ pub fn check(
     records.extend(ends_of_java(lock, steps));
     records.sort_by_key(|record| record.at_ns);
 
-    let mut found: Vec<Violation> = check_exclusion(&records);
-    if order != Order::Any {
+    let mut found: Vec<Violation> = match order {
+        Order::Shares => shares::exclusion(&records),
+        _ => check_exclusion(&records),
+    };
+    if order == Order::Shares {
+        found.extend(shares::order(lock, played, steps, &played.grants()));
+    } else if order != Order::Any {
         let is_fair = |violation: &Violation| {
             order == Order::FifoOfThePresent && overtaken_was_away(violation, steps)
         };
@@ -84,12 +95,19 @@ pub fn check(
     let says_no_token = |record: &&Record| record.event == Event::Granted { token: 0 };
     let ours = records.iter().filter(|record| !is_java(&record.owner) && !says_no_token(record));
     let ours: Vec<_> = ours.cloned().collect();
-    found.extend(check_tokens_rise(&ours));
+    found.extend(match order {
+        Order::Shares => shares::tokens(&ours),
+        _ => check_tokens_rise(&ours),
+    });
     violations.extend(found.iter().map(ToString::to_string));
     let excused = |problem: &&Problem| taken.iter().any(|taken| taken.excuses(problem));
     let problems = played.problems.iter().filter(|problem| !excused(problem));
     violations.extend(problems.map(|problem| problem.what.clone()));
-    (violations, wake_ups(&records, steps))
+    let hand_overs = match order {
+        Order::Shares => shares::wake_ups(played, steps),
+        _ => wake_ups(&records, steps),
+    };
+    (violations, hand_overs)
 }
 
 /// A hold that another owner's call ended.
@@ -302,27 +320,34 @@ fn wake_ups(records: &[Record], steps: &[Step]) -> HandOvers {
             all.past_a_leaver.add(&WakeUps { count: 1, late: 1, worst: took });
             continue;
         }
-        let way = match (is_java(&hand_over.from), is_java(&hand_over.to)) {
-            (false, true) => &mut all.rust_to_java,
-            (true, false) => &mut all.java_to_rust,
-            (false, false) => &mut all.rust_to_rust,
-            (true, true) => &mut all.java_to_java,
-        };
-        way.add(&WakeUps { count: 1, late: u64::from(took > LATE), worst: took });
+        let wake_up = WakeUps { count: 1, late: u64::from(took > LATE), worst: took };
+        way(&mut all, &hand_over.from, &hand_over.to).add(&wake_up);
     }
     all
+}
+
+fn way<'a>(all: &'a mut HandOvers, from: &str, to: &str) -> &'a mut WakeUps {
+    match (is_java(from), is_java(to)) {
+        (false, true) => &mut all.rust_to_java,
+        (true, false) => &mut all.java_to_rust,
+        (false, false) => &mut all.rust_to_rust,
+        (true, true) => &mut all.java_to_java,
+    }
 }
 
 /// What remains in the keys when all clients have left. Killed clients may remain in the queue.
 pub async fn what_is_left(server: SocketAddr, lock: &str, dead: &[String]) -> Option<String> {
     let mut raw = Raw::connect(server);
     let (queue, scores) = (queue_key(lock), timeout_key(lock));
+    let line = format!("fairlock_rw_order:{{{lock}}}");
+    let dead: Vec<_> = dead.iter().map(|owner| owner_of(owner)).collect();
     let began = Instant::now();
     loop {
         let is_held = raw.call(&["EXISTS", lock]).int() > 0;
         let mut waiting = members(&mut raw, &["LRANGE", &queue, "0", "-1"]);
         waiting.extend(members(&mut raw, &["ZRANGE", &scores, "0", "-1"]));
-        waiting.retain(|owner| !dead.contains(owner));
+        waiting.extend(members(&mut raw, &["ZRANGE", &line, "0", "-1"]));
+        waiting.retain(|owner| !dead.contains(&owner.as_str()));
         if !is_held && waiting.is_empty() {
             return None;
         }

@@ -1,8 +1,9 @@
-//! Random scripts that Rust and Java play together on one lock, checked afterwards.
+//! Random scripts that Rust and Java play together on one lock or latch, checked afterwards.
 //!
 //! A round is a [`script`] derived from a seed alone, [`play`]ed once, and checked by [`checker`]
 //! against what the server executed and what the callers saw. The seed of a round is printed with
-//! every violation; it repeats the script, but not its exact timing.
+//! every violation; it repeats the script, but not its exact timing. The seed decides what the round is
+//! [about](Game), too.
 //!
 //! Two kinds of rounds take longer than the half second of the others, because their effects depend
 //! on timeouts, and several are played concurrently: those with a Java client whose
@@ -10,10 +11,12 @@
 
 pub mod checker;
 pub mod deaths;
+pub mod latches;
 pub mod notes;
 pub mod play;
 pub mod script;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -23,9 +26,10 @@ use fairlock_testkit::server::Server;
 
 use self::checker::{HandOvers, Order};
 use self::deaths::Deaths;
+use self::latches::Latches;
 use self::notes::Played;
 use self::play::{ANSWERED_WITHIN, Clients};
-use self::script::Script;
+use self::script::{Game, Script};
 use crate::java::Java;
 use crate::version::Version;
 use crate::watch::{Command, Step, Watch, What};
@@ -36,12 +40,8 @@ pub const SLOW: Duration = Duration::from_millis(500);
 /// The result of a number of rounds.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// The number of rounds played.
-    pub rounds: u64,
-    /// Calls made in them.
-    pub operations: usize,
-    /// Hand-overs by direction, and how fast the next holders woke up.
-    pub hand_overs: HandOvers,
+    /// Those of each kind.
+    pub of: BTreeMap<Game, Tally>,
     /// Violations, each with its seed.
     pub violations: Vec<String>,
     /// Rounds that do not count because a Java client failed by itself; others were played instead.
@@ -49,6 +49,21 @@ pub struct Report {
     /// Rounds with a wake-up to or from ours that took longer than [`SLOW`], reported like
     /// violations.
     pub slow: Vec<String>,
+}
+
+/// The rounds of one kind.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// The number of rounds played.
+    pub rounds: u64,
+    /// Calls made in them.
+    pub operations: usize,
+    /// Hand-overs by direction, and how fast the next holders woke up.
+    pub hand_overs: HandOvers,
+    /// How many rounds had violations.
+    pub violations: usize,
+    /// How many were spoiled by Java.
+    pub spoiled: usize,
 }
 
 /// How far the clock of a Java client is off, in microseconds.
@@ -78,29 +93,41 @@ pub async fn run(server: &Server, java: &Java, rounds: u64, seed: u64) -> Report
     let mut sets = Clients::several(server.addr(), [java, java], 1, ANSWERED_WITHIN).await;
     let mut report = Report::default();
     for seed in (0..).map(|round: u64| seed.wrapping_add(round)) {
-        if report.rounds == rounds {
+        if report.all().rounds == rounds {
             break;
         }
-        let script = Script::new(seed, java.version());
+        let game = Game::of(seed);
+        if game == Game::Latch {
+            let latches = Latches::new(seed);
+            let name = format!("round-{seed}");
+            drop(watch.take());
+            let played = latches::play(&sets[0], &latches, &name).await;
+            let left = checker::latches::what_is_left(server.addr(), &name, &sets[0].rust).await;
+            let round = Round { seed, game, calls: latches.operations(), lock: &name };
+            report.add(&round, &latches, &judged_latches(&round, &played, &watch.take(), left));
+            continue;
+        }
+        let script = Script::new(seed, java.version(), game);
         let lock = format!("round-{seed}");
         // Discards the background activity of the previous round.
         drop(watch.take());
         let played = play::play(&sets[0], &script, &lock).await;
         let commands = watch.take();
-        let steps = watch.story(&lock, &commands);
+        let (steps, wrong) = story(&watch, game, &lock, &commands);
         let dropped = (java.version() == Version::V3_16).then(|| dropped_alive(&played, &steps));
         if let Some(what) = played.spoiled.clone().or_else(|| dropped.flatten())
             && report.spoiled.len() < SPOILED_MAX
         {
-            report.spoiled.push(format!("seed {seed}: {what}"));
+            report.spoil(game, seed, &what);
             // Threads of the old set may wait for minutes.
             sets = Clients::several(server.addr(), [java, java], 1, ANSWERED_WITHIN).await;
             continue;
         }
-        let round =
-            Round { seed, order: order_of(&script), calls: script.operations(), lock: &lock };
+        let round = Round { seed, game, calls: script.operations(), lock: &lock };
         let left = checker::what_is_left(server.addr(), &lock, &[]).await;
-        report.add(&round, &script, &played, &steps, &commands, left);
+        let wrong = wrong.into_iter().chain(left);
+        let judged = judged(&round, order_of(game), &played, &steps, &commands, wrong);
+        report.add(&round, &script, &judged);
     }
     report
 }
@@ -136,8 +163,7 @@ pub async fn run_clocks(server: &Server, java: &Java, rounds: u64, seed: u64) ->
         }
     }
     // Half of the hand-overs happen by timeout.
-    report.hand_overs = HandOvers::default();
-    report.slow.clear();
+    report.forget_hand_overs();
     Some(report)
 }
 
@@ -146,7 +172,7 @@ async fn together(server: SocketAddr, sets: &[Clients], seeds: &[u64], report: &
     let mut playing = tokio::task::JoinSet::new();
     for (clients, &seed) in sets.iter().cloned().zip(seeds) {
         playing.spawn(async move {
-            let script = Script::new(seed, clients.version());
+            let script = Script::new(seed, clients.version(), Game::of_locks(seed));
             let lock = format!("clocks-{seed}");
             let played = play::play(&clients, &script, &lock).await;
             let left = checker::what_is_left(server, &lock, &[]).await;
@@ -158,16 +184,19 @@ async fn together(server: SocketAddr, sets: &[Clients], seeds: &[u64], report: &
     for (seed, lock, script, played, left) in played {
         let steps = watch.story(&lock, &commands);
         let spoiled = played.spoiled.clone().or_else(|| dropped_alive(&played, &steps));
+        let game = script.game;
         if let Some(what) = spoiled {
-            report.spoiled.push(format!("seed {seed}: {what}"));
+            report.spoil(game, seed, &what);
             continue;
         }
-        let order = match order_of(&script) {
+        let order = match order_of(game) {
             Order::Fifo => Order::FifoOfThePresent,
             other => other,
         };
-        let round = Round { seed, order, calls: script.operations(), lock: &lock };
-        report.add(&round, &script, &played, &steps, &of_lock(&lock, &commands), left);
+        let round = Round { seed, game, calls: script.operations(), lock: &lock };
+        let commands = of_lock(&lock, &commands);
+        let judged = judged(&round, order, &played, &steps, &commands, left);
+        report.add(&round, &script, &judged);
     }
 }
 
@@ -188,21 +217,28 @@ pub async fn run_deaths(
     let seeds: Vec<_> = (0..rounds).map(|round| seed.wrapping_add(round)).collect();
     for seeds in seeds.chunks(usize::try_from(AT_ONCE).expect("a few")) {
         let watch = Watch::start(server.addr());
-        let played = deaths::play(server, java, worker, seeds).await;
+        let all = seeds.iter().map(|&seed| Deaths::new(seed, Game::of_deaths(seed))).collect();
+        let played = deaths::play(server, java, worker, all).await;
         let commands = watch.take();
         for (deaths, mut played) in played {
-            let lock = deaths.lock();
-            let steps = watch.story(&lock, &commands);
-            deaths.add_the_doomed(&mut played, &steps);
-            let left = checker::what_is_left(server.addr(), &lock, &played.dead()).await;
-            let Deaths { seed, .. } = deaths;
-            let round = Round { seed, order: Order::Fifo, calls: deaths.calls(), lock: &lock };
-            report.add(&round, &deaths, &played, &steps, &of_lock(&lock, &commands), left);
+            let (lock, seed, game) = (deaths.lock(), deaths.seed, deaths.game);
+            let commands = of_lock(&lock, &commands);
+            let round = Round { seed, game, calls: deaths.calls(), lock: &lock };
+            let judged = if game == Game::Latch {
+                let left = checker::latches::what_is_left(server.addr(), &lock, &[]).await;
+                judged_latches(&round, &played, &commands, left)
+            } else {
+                let (steps, wrong) = story(&watch, game, &lock, &commands);
+                deaths.add_the_doomed(&mut played, &steps);
+                let left = checker::what_is_left(server.addr(), &lock, &played.dead()).await;
+                let wrong = wrong.into_iter().chain(left);
+                judged(&round, order_of(game), &played, &steps, &commands, wrong)
+            };
+            report.add(&round, &deaths, &judged);
         }
     }
     // Most hand-overs happen by timeout.
-    report.hand_overs = HandOvers::default();
-    report.slow.clear();
+    report.forget_hand_overs();
     report
 }
 
@@ -219,8 +255,12 @@ fn dropped_alive(played: &Played, steps: &[Step]) -> Option<String> {
     Some(format!("Java's {owner} was dropped alive, and sleeps"))
 }
 
-fn order_of(script: &Script) -> Order {
-    if script.is_fair { Order::Fifo } else { Order::Any }
+fn order_of(game: Game) -> Order {
+    match game {
+        Game::Fair => Order::Fifo,
+        Game::Plain => Order::Any,
+        Game::ReadWrite | Game::Latch => Order::Shares,
+    }
 }
 
 /// The commands that name the lock or one of its keys.
@@ -229,63 +269,129 @@ fn of_lock(lock: &str, commands: &[Command]) -> Vec<Command> {
     commands.iter().filter(|command| command.words.iter().any(is_its)).cloned().collect()
 }
 
+/// What the server did to the queue and the holds of a lock, and what is wrong with that.
+fn story(watch: &Watch, game: Game, lock: &str, commands: &[Command]) -> (Vec<Step>, Vec<String>) {
+    match game {
+        Game::ReadWrite => watch.story_of_shares(lock, commands),
+        _ => (watch.story(lock, commands), Vec::new()),
+    }
+}
+
 /// The identity of a round.
 struct Round<'a> {
     seed: u64,
-    order: Order,
+    game: Game,
     calls: usize,
     lock: &'a str,
 }
 
+/// What came of a round.
+struct Judged {
+    violations: Vec<String>,
+    hand_overs: HandOvers,
+    /// What explains a violation.
+    story: String,
+}
+
+fn judged(
+    round: &Round<'_>,
+    order: Order,
+    played: &Played,
+    steps: &[Step],
+    commands: &[Command],
+    wrong: impl IntoIterator<Item = String>,
+) -> Judged {
+    let (mut violations, hand_overs) = checker::check(round.lock, order, played, steps);
+    violations.extend(wrong);
+    violations.extend(played.spoiled.clone());
+    let told: String = steps.iter().map(|step| format!("\n    {step:?}")).collect();
+    let story = format!("the queue:{told}\n  what scripts ran:{}", ran(commands));
+    Judged { violations, hand_overs, story }
+}
+
+fn judged_latches(
+    round: &Round<'_>,
+    played: &Played,
+    commands: &[Command],
+    left: Option<String>,
+) -> Judged {
+    let story = checker::latches::story(round.lock, commands);
+    let (mut violations, hand_overs) = checker::latches::check(&story, played);
+    violations.extend(left);
+    let told: String = played.latches.iter().map(|seen| format!("\n    {seen:?}")).collect();
+    let story = format!("what callers saw:{told}\n  what scripts ran:{}", ran(commands));
+    Judged { violations, hand_overs, story }
+}
+
+/// The commands of a violation's round, at most [`TOLD`].
+fn ran(commands: &[Command]) -> String {
+    let told_of = |at: usize| !(TOLD / 2..commands.len().saturating_sub(TOLD / 2)).contains(&at);
+    let ran = commands.iter().enumerate().filter(|(at, _)| told_of(*at)).map(|(at, command)| {
+        let Command { at_ns, script, words } = command;
+        let gap = if at + 1 == TOLD / 2 { "\n    ..." } else { "" };
+        format!("\n    {at_ns} script {script}: {}{gap}", words.join(" "))
+    });
+    ran.collect()
+}
+
 impl Report {
-    fn add(
-        &mut self,
-        round: &Round<'_>,
-        script: &impl fmt::Display,
-        played: &Played,
-        steps: &[Step],
-        commands: &[Command],
-        left: Option<String>,
-    ) {
-        let (mut violations, hand_overs) = checker::check(round.lock, round.order, played, steps);
-        violations.extend(left);
-        violations.extend(played.spoiled.clone());
-        self.rounds += 1;
-        self.operations += round.calls;
+    fn add(&mut self, round: &Round<'_>, script: &impl fmt::Display, judged: &Judged) {
+        let Judged { violations, hand_overs, story } = judged;
+        let tally = self.of.entry(round.game).or_default();
+        tally.rounds += 1;
+        tally.operations += round.calls;
+        tally.hand_overs.add(hand_overs.clone());
+        tally.violations += usize::from(!violations.is_empty());
         let slowest = hand_overs.worst_with_ours();
-        self.hand_overs.add(hand_overs);
         if violations.is_empty() && slowest <= SLOW {
             return;
         }
-        let told: Vec<_> = steps.iter().map(|step| format!("\n    {step:?}")).collect();
-        let told_of =
-            |at: usize| !(TOLD / 2..commands.len().saturating_sub(TOLD / 2)).contains(&at);
-        let ran =
-            commands.iter().enumerate().filter(|(at, _)| told_of(*at)).map(|(at, command)| {
-                let Command { at_ns, script, words } = command;
-                let gap = if at + 1 == TOLD / 2 { "\n    ..." } else { "" };
-                format!("\n    {at_ns} script {script}: {}{gap}", words.join(" "))
-            });
         let story = format!(
-            "seed {}: {}\n  slowest {}\n  script: {script}\n  the queue:{}\n  what scripts ran:{}",
+            "seed {}: {}\n  slowest {}\n  script: {script}\n  {story}",
             round.seed,
             violations.join("\n  "),
             in_ms(slowest),
-            told.concat(),
-            ran.collect::<String>()
         );
         let list = if violations.is_empty() { &mut self.slow } else { &mut self.violations };
         list.push(story);
     }
+
+    fn spoil(&mut self, game: Game, seed: u64, what: &str) {
+        self.of.entry(game).or_default().spoiled += 1;
+        self.spoiled.push(format!("seed {seed}: {what}"));
+    }
+
+    /// Where hand-overs tell nothing.
+    fn forget_hand_overs(&mut self) {
+        self.of.values_mut().for_each(|tally| tally.hand_overs = HandOvers::default());
+        self.slow.clear();
+    }
+
+    /// The sums of all kinds.
+    pub fn all(&self) -> Tally {
+        let mut all = Tally::default();
+        for Tally { rounds, operations, hand_overs, violations, spoiled } in self.of.values() {
+            all.rounds += rounds;
+            all.operations += operations;
+            all.hand_overs.add(hand_overs.clone());
+            all.violations += violations;
+            all.spoiled += spoiled;
+        }
+        all
+    }
 }
 
+/// One line for each kind after the first.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rounds, operations, hand_overs, violations, .. } = self;
-        write!(f, "{rounds} rounds, {operations} calls, {hand_overs}, ")?;
-        write!(f, "{} violations", violations.len())?;
-        if !self.spoiled.is_empty() {
-            write!(f, ", {} more spoiled by Java", self.spoiled.len())?;
+        write!(f, "{} rounds", self.all().rounds)?;
+        for (game, tally) in &self.of {
+            let Tally { rounds, operations, hand_overs, violations, spoiled } = tally;
+            write!(f, "\n  {}: {rounds} rounds, {operations} calls, {hand_overs}, ", game.name())?;
+            write!(f, "{violations} violations")?;
+            if *spoiled > 0 {
+                write!(f, ", {spoiled} more spoiled by Java")?;
+            }
         }
         Ok(())
     }

@@ -19,8 +19,64 @@ pub struct Played {
     pub problems: Vec<Problem>,
     /// Owners of Java calls without an answer.
     pub unanswered: Vec<String>,
+    /// Calls that got what they asked for.
+    pub waits: Vec<Wait>,
+    /// When calls of Java gave up.
+    pub given_up_ns: Vec<u64>,
+    /// Latches, in the order in which they were set.
+    pub latches: Vec<LatchSeen>,
     /// A Java client failed by itself; what it left behind is not ours to answer for.
     pub spoiled: Option<String>,
+}
+
+/// A call that got what it asked for.
+#[derive(Clone, Debug)]
+pub struct Wait {
+    /// Who asked.
+    pub owner: String,
+    /// When the call began, and when it returned.
+    pub began_ns: u64,
+    /// See above.
+    pub ended_ns: u64,
+}
+
+/// What the callers saw of a latch.
+#[derive(Clone, Debug)]
+pub struct LatchSeen {
+    /// What it was to be set to.
+    pub count: u64,
+    /// Whether ours has set it, and whether Java has.
+    pub sets: [bool; 2],
+    /// What our count-downs left.
+    pub left: Vec<u64>,
+    /// Who waited for it.
+    pub waits: Vec<LatchWait>,
+}
+
+/// A call that waited for a latch.
+#[derive(Clone, Copy, Debug)]
+pub struct LatchWait {
+    /// Whether it was Java's.
+    pub is_java: bool,
+    /// When it began, on the clock of [`now_ns`].
+    pub began_ns: u64,
+    /// When it returned.
+    pub ended_ns: u64,
+    /// How long it would wait.
+    pub wait_ms: Option<u64>,
+    /// What it returned.
+    pub outcome: Outcome,
+}
+
+/// See [`LatchWait`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Outcome {
+    /// The latch is open; ours: it was counted down.
+    Opened,
+    /// Ours: nothing says that it was counted down.
+    Gone,
+    /// Its time was over.
+    GaveUp,
 }
 
 /// Start and end of a force unlock, on the clock of [`now_ns`].
@@ -63,6 +119,12 @@ pub(super) struct Mine<'a> {
     pub(super) since_ns: u64,
 }
 
+impl LatchSeen {
+    pub(super) fn new(count: u64, sets: [bool; 2]) -> Self {
+        Self { count, sets, left: Vec::new(), waits: Vec::new() }
+    }
+}
+
 impl Played {
     /// The killed owners.
     pub fn dead(&self) -> Vec<String> {
@@ -90,6 +152,32 @@ impl Notes {
     pub(super) fn record(&self, owner: &str, at_ns: u64, event: Event) {
         let (lock, owner) = (self.lock.clone(), owner.to_owned());
         self.change(|played| played.records.push(Record { lock, owner, at_ns, event }));
+    }
+
+    pub(super) fn waited(&self, owner: &str, began_ns: u64, ended_ns: u64) {
+        let owner = owner.to_owned();
+        self.change(|played| played.waits.push(Wait { owner, began_ns, ended_ns }));
+    }
+
+    pub(super) fn java_gave_up(&self, at_ns: u64) {
+        self.change(|played| played.given_up_ns.push(at_ns));
+    }
+
+    /// The following count-downs and waits are about this latch.
+    pub(super) fn latch(&self, seen: LatchSeen) {
+        self.change(|played| played.latches.push(seen));
+    }
+
+    pub(super) fn counted(&self, left: u64) {
+        self.of_latch(|latch| latch.left.push(left));
+    }
+
+    pub(super) fn latch_wait(&self, wait: LatchWait) {
+        self.of_latch(|latch| latch.waits.push(wait));
+    }
+
+    fn of_latch(&self, change: impl FnOnce(&mut LatchSeen)) {
+        self.change(|played| change(played.latches.last_mut().expect("a latch was set")));
     }
 
     pub(super) fn forced(&self, began_ns: u64) {

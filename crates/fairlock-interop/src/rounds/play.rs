@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fairlock::{Client, Config, Guard, Lock, Release};
+use fairlock::{Client, Config, Error, Guard, Lock, Release, RwLock};
 use fairlock_testkit::history::{Event, now_ns};
 
 use super::notes::{Mine, Notes, Played};
-use super::script::{How, Script, Turn, Who};
-use crate::java::{Answer, Java, JavaClient, JavaLock, JavaOwner, Settings};
+use super::script::{Game, How, Script, Share, Turn, Who};
+use crate::java::{Answer, Java, JavaClient, JavaLock, JavaOwner, Kind, Settings};
 use crate::version::Version;
 
 /// How long an unrenewed hold without an explicit lease lasts. Short, because a Java waiter that is
@@ -29,9 +29,9 @@ const THREADS: usize = 10;
 pub struct Clients {
     server: SocketAddr,
     version: Version,
-    rust: Vec<Client>,
-    java: Vec<Vec<JavaOwner>>,
-    patience: Duration,
+    pub(super) rust: Vec<Client>,
+    pub(super) java: Vec<Vec<JavaOwner>>,
+    pub(super) patience: Duration,
     looks: bool,
 }
 
@@ -109,33 +109,36 @@ pub async fn play(clients: &Clients, script: &Script, lock: &str) -> Played {
         match part.who {
             Who::Rust { client } => {
                 let client = clients.rust[client].clone();
-                let is_fair = script.is_fair;
+                let game = script.game;
                 parts.push(tokio::spawn(async move {
                     pause(part.begins_ms).await;
                     for turn in part.turns {
-                        rust_turn(&client, is_fair, server, turn, &notes).await;
+                        rust_turn(&client, game, server, turn, &notes).await;
                         pause(turn.pause_ms).await;
                     }
                 }));
             }
             Who::Java { client, thread, kind } => {
                 let owner = clients.java[client][thread].clone();
-                let lock = owner.lock(kind, lock);
-                // A separate object, since its short lease would otherwise apply to later calls
-                // without one.
-                let short = lock.apart();
+                let lock = lock.to_owned();
                 parts.push(tokio::spawn(async move {
                     pause(part.begins_ms).await;
                     for turn in part.turns {
-                        let lock = if turn.outstays { &short } else { &lock };
-                        java_turn(lock, &owner.id, server, turn, &notes).await;
+                        let mut lock = owner.lock(java_kind(kind, turn.share), &lock);
+                        if turn.outstays {
+                            // A separate object, since its short lease would otherwise apply to
+                            // later calls without one.
+                            lock = lock.apart();
+                        }
+                        let owner = turn.share.field(&owner.id);
+                        java_turn(&lock, &owner, server, turn, &notes).await;
                         pause(turn.pause_ms).await;
                     }
                 }));
             }
         }
     }
-    let looks = clients.looks && script.is_fair;
+    let looks = clients.looks && script.game == Game::Fair;
     let looker = looks.then(|| Looker::start(clients.rust[0].clone(), &notes));
     for part in parts {
         part.await.expect("a part of the round");
@@ -146,12 +149,77 @@ pub async fn play(clients: &Clients, script: &Script, lock: &str) -> Played {
     notes.take()
 }
 
-async fn rust_turn(client: &Client, is_fair: bool, server: SocketAddr, turn: Turn, notes: &Notes) {
-    let name = &notes.lock;
-    let mut lock = if is_fair { client.fair_lock(name) } else { client.plain_lock(name) };
-    if let Some(lease_ms) = turn.lease_ms {
-        lock = lock.lease(Duration::from_millis(lease_ms));
+/// The kind of Java's lock, by what a turn asks for.
+pub(super) fn java_kind(kind: Kind, share: Share) -> Kind {
+    match share {
+        Share::Whole => kind,
+        Share::Read => Kind::Read,
+        Share::Write => Kind::Write,
     }
+}
+
+/// One of our locks, as a turn asks for it.
+enum Ours {
+    Lock(Lock),
+    Reads(RwLock),
+    Writes(RwLock),
+}
+
+impl Ours {
+    fn new(client: &Client, game: Game, name: &str, turn: Turn) -> Self {
+        let lease = turn.lease_ms.map(Duration::from_millis);
+        let lock = match (game, turn.share) {
+            (_, Share::Whole) if game == Game::Plain => client.plain_lock(name),
+            (_, Share::Whole) => client.fair_lock(name),
+            (_, share) => {
+                let mut lock = client.rw_lock(name);
+                if let Some(lease) = lease {
+                    lock = lock.lease(lease);
+                }
+                let reads = share == Share::Read;
+                return if reads { Self::Reads(lock) } else { Self::Writes(lock) };
+            }
+        };
+        Self::Lock(if let Some(lease) = lease { lock.lease(lease) } else { lock })
+    }
+
+    async fn lock(&self) -> Result<Guard, Error> {
+        match self {
+            Self::Lock(lock) => lock.lock().await,
+            Self::Reads(lock) => lock.read().await.map(|guard| guard.into_guard()),
+            Self::Writes(lock) => lock.write().await.map(|guard| guard.into_guard()),
+        }
+    }
+
+    async fn try_lock(&self) -> Result<Option<Guard>, Error> {
+        match self {
+            Self::Lock(lock) => lock.try_lock().await,
+            Self::Reads(lock) => Ok(lock.try_read().await?.map(|guard| guard.into_guard())),
+            Self::Writes(lock) => Ok(lock.try_write().await?.map(|guard| guard.into_guard())),
+        }
+    }
+
+    async fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard>, Error> {
+        match self {
+            Self::Lock(lock) => lock.try_lock_for(wait).await,
+            Self::Reads(lock) => Ok(lock.try_read_for(wait).await?.map(|guard| guard.into_guard())),
+            Self::Writes(lock) => {
+                Ok(lock.try_write_for(wait).await?.map(|guard| guard.into_guard()))
+            }
+        }
+    }
+
+    /// Whether somebody held it.
+    async fn force_unlock(&self) -> Result<bool, Error> {
+        match self {
+            Self::Lock(lock) => lock.force_unlock().await,
+            Self::Reads(lock) | Self::Writes(lock) => Ok(lock.force_unlock().await? > 0),
+        }
+    }
+}
+
+async fn rust_turn(client: &Client, game: Game, server: SocketAddr, turn: Turn, notes: &Notes) {
+    let lock = Ours::new(client, game, &notes.lock, turn);
     let since_ns = now_ns();
     let asked = tokio::time::timeout(notes.patience, async {
         match turn.how {
@@ -173,7 +241,11 @@ async fn rust_turn(client: &Client, is_fair: bool, server: SocketAddr, turn: Tur
         }
     });
     match asked.await {
-        Ok(Ok(Some(guard))) => rust_hold(guard, server, turn, notes).await,
+        Ok(Ok(Some(guard))) => {
+            let owner = turn.share.field(&guard.owner().to_string());
+            notes.waited(&owner, since_ns, now_ns());
+            rust_hold(guard, server, turn, notes).await;
+        }
         Ok(Ok(None)) => {}
         Ok(Err(error)) => notes.problem(format!("ours, {turn:?}: {error}")),
         Err(_) => notes.problem(format!("ours has no answer: {turn:?}")),
@@ -182,7 +254,7 @@ async fn rust_turn(client: &Client, is_fair: bool, server: SocketAddr, turn: Tur
 
 /// Holds the lock and releases it, as the turn says.
 pub(super) async fn rust_hold(guard: Guard, server: SocketAddr, turn: Turn, notes: &Notes) {
-    let owner = guard.owner().to_string();
+    let owner = turn.share.field(&guard.owner().to_string());
     // The owner is new, so anything that happened to it happened in this turn.
     let mine = Mine { notes, owner: &owner, since_ns: 0 };
     let granted = Event::Granted { token: guard.token().get() };
@@ -197,7 +269,8 @@ pub(super) async fn rust_hold(guard: Guard, server: SocketAddr, turn: Turn, note
         match guard.reenter().await {
             Ok(again) => {
                 mine.record(now_ns(), granted);
-                mine.count_is(server, 2);
+                // The lock counts our readers once, whatever they have entered.
+                mine.count_is(server, if turn.share == Share::Read { 1 } else { 2 });
                 pause(turn.hold_ms).await;
                 release(again, Release::StillHeld(1), mine).await;
                 mine.count_is(server, 1);
@@ -278,8 +351,8 @@ async fn java_turn(lock: &JavaLock, owner: &str, server: SocketAddr, turn: Turn,
     };
     match answer.result.as_deref() {
         Ok("true") if matches!(turn.how, How::Force) => return notes.forced(since_ns),
-        Ok("-" | "true") => {}
-        Ok(_) => return,
+        Ok("-" | "true") => notes.waited(owner, answer.began_ns, answer.ended_ns),
+        Ok(_) => return notes.java_gave_up(answer.ended_ns),
         Err(error) if failed_by_itself(error) => {
             return notes.spoiled(format!("Java's {owner}, {turn:?}: {error}"));
         }

@@ -10,11 +10,33 @@ const OPERATIONS_MAX: usize = 40;
 /// The total hold time of a round, so that it takes less than half a second.
 const HOLDS_MS: u64 = 250;
 
+/// What a round is about.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Game {
+    /// A fair lock.
+    Fair,
+    /// A plain lock: there is no order to check.
+    Plain,
+    /// A read-write lock: order among ours only.
+    ReadWrite,
+    /// A latch, which is no lock: see [`super::latches`].
+    Latch,
+}
+
+/// What is asked for of a lock.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[allow(missing_docs, reason = "their names say it")]
+pub enum Share {
+    Whole,
+    Read,
+    Write,
+}
+
 /// A round.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// Whether the lock is fair; otherwise there is no order to check.
-    pub is_fair: bool,
+    /// The kind of lock.
+    pub game: Game,
     /// The participants.
     pub parts: Vec<Part>,
 }
@@ -44,7 +66,7 @@ pub enum Who {
         client: usize,
         /// Which thread.
         thread: usize,
-        /// The kind of lock.
+        /// The kind of lock; of a read-write lock that of each turn.
         kind: Kind,
     },
 }
@@ -52,6 +74,8 @@ pub enum Who {
 /// One attempt, and what follows if it succeeds. Times are in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
+    /// What it asks for.
+    pub share: Share,
     /// How it requests the lock.
     pub how: How,
     /// The lease, or `None` for the watchdog's.
@@ -89,11 +113,59 @@ pub enum How {
     Force,
 }
 
+impl Game {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Fair, Self::Plain, Self::ReadWrite, Self::Latch];
+
+    /// The game of a seed. Of eight rounds in a row four are about fair and plain locks, three about
+    /// read-write locks, and one about a latch.
+    pub fn of(seed: u64) -> Self {
+        match seed % 8 {
+            0..4 => Self::of_locks(seed),
+            4..7 => Self::ReadWrite,
+            _ => Self::Latch,
+        }
+    }
+
+    /// The same for rounds of fair and plain locks.
+    pub fn of_locks(seed: u64) -> Self {
+        if Dice(seed).below(5) > 0 { Self::Fair } else { Self::Plain }
+    }
+
+    /// Of four rounds with deaths in a row.
+    pub fn of_deaths(seed: u64) -> Self {
+        match seed % 4 {
+            0 | 1 => Self::Fair,
+            2 => Self::ReadWrite,
+            _ => Self::Latch,
+        }
+    }
+
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fair => "fair",
+            Self::Plain => "plain",
+            Self::ReadWrite => "read-write",
+            Self::Latch => "latch",
+        }
+    }
+}
+
+impl Share {
+    /// What the lock calls an owner with this share.
+    pub fn field(self, owner: &str) -> String {
+        if self == Self::Write { format!("{owner}:write") } else { owner.to_owned() }
+    }
+}
+
 impl Script {
-    /// The script of a seed.
-    pub fn new(seed: u64, version: Version) -> Self {
+    /// The script of a seed. `game` is no latch.
+    pub fn new(seed: u64, version: Version, game: Game) -> Self {
         let mut dice = Dice(seed);
-        let is_fair = dice.below(5) > 0;
+        // It told fair locks from plain ones.
+        dice.next();
+        let is_fair = game == Game::Fair;
         let count = 2 + dice.below(9);
         let mut parts = Vec::new();
         let (mut operations_left, mut hold_left_ms) = (OPERATIONS_MAX, HOLDS_MS);
@@ -116,16 +188,24 @@ impl Script {
             for _ in 0..=dice.below(3) {
                 let mut turn = Turn::new(&mut dice, is_java, hold_left_ms);
                 turn.reenters &= !is_java || kind.is_reentrant();
+                if game == Game::ReadWrite {
+                    turn.share = if dice.below(5) < 3 { Share::Read } else { Share::Write };
+                }
                 if turn.operations() > operations_left || turn.hold_ms > hold_left_ms {
                     break;
                 }
                 operations_left -= turn.operations();
                 hold_left_ms -= turn.hold_ms;
                 turns.push(turn);
+                // The field of a Java reader whose time is over stays as long as the lock, and counts
+                // if the same thread reads again.
+                if turn.outstays && is_java && turn.share == Share::Read {
+                    break;
+                }
             }
             parts.push(Part { who, begins_ms, turns });
         }
-        Self { is_fair, parts }
+        Self { game, parts }
     }
 
     /// The number of calls in it, if all turns succeed.
@@ -137,7 +217,7 @@ impl Script {
 /// One line for each turn.
 impl fmt::Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "fair {}", self.is_fair)?;
+        write!(f, "{}", self.game.name())?;
         for Part { who, begins_ms, turns } in &self.parts {
             write!(f, "\n    {who:?} from {begins_ms} ms on")?;
             turns.iter().try_for_each(|turn| write!(f, "\n      {turn:?}"))?;
@@ -166,7 +246,8 @@ impl Turn {
         let pause_ms = dice.below(20);
         let (lease_ms, hold_ms) =
             if outstays { (Some(100), 130) } else { (lease_ms, dice.below(12)) };
-        Self { how, lease_ms, hold_ms, reenters, outstays, unlocks_async, pause_ms }
+        let share = Share::Whole;
+        Self { share, how, lease_ms, hold_ms, reenters, outstays, unlocks_async, pause_ms }
     }
 
     /// The attempt and the release, and both again for a re-entry.
@@ -201,22 +282,38 @@ impl Dice {
 mod tests {
     use super::*;
 
+    fn of(seed: u64) -> Script {
+        let game = Game::of(seed);
+        let game = if game == Game::Latch { Game::ReadWrite } else { game };
+        Script::new(seed, Version::V4_7, game)
+    }
+
+    #[test]
+    fn every_eight_rounds_in_a_row_have_all_kinds() {
+        for first in 0..100 {
+            let games: Vec<_> = (first..first + 8).map(Game::of).collect();
+            let count = |game| games.iter().filter(|other| **other == game).count();
+            assert_eq!(count(Game::Fair) + count(Game::Plain), 4);
+            assert_eq!((count(Game::ReadWrite), count(Game::Latch)), (3, 1));
+        }
+    }
+
     #[test]
     fn scripts_keep_within_their_bounds_and_have_both_sides() {
         for seed in 0..2000 {
-            let script = Script::new(seed, Version::V4_7);
+            let script = of(seed);
             assert!(script.operations() <= OPERATIONS_MAX);
             let turns = || script.parts.iter().flat_map(|part| &part.turns);
             assert!(turns().map(|turn| turn.hold_ms).sum::<u64>() <= HOLDS_MS);
             assert!(script.parts.iter().any(|part| matches!(part.who, Who::Java { .. })));
             assert!(script.parts.iter().any(|part| matches!(part.who, Who::Rust { .. })));
-            assert_eq!(format!("{script:?}"), format!("{:?}", Script::new(seed, Version::V4_7)));
+            assert_eq!(format!("{script:?}"), format!("{:?}", of(seed)));
         }
     }
 
     #[test]
     fn every_way_comes_up_within_a_thousand_scripts() {
-        let scripts: Vec<_> = (0..1000).map(|seed| Script::new(seed, Version::V4_7)).collect();
+        let scripts: Vec<_> = (0..1000).map(of).collect();
         let text = format!("{scripts:?}");
         for word in [
             "how: Wait,",
@@ -231,6 +328,9 @@ mod tests {
             "Fenced",
             "NonReentrant }",
             "NonReentrantFair",
+            "share: Whole",
+            "share: Read",
+            "share: Write",
             "reenters: true",
             "outstays: true",
             "unlocks_async: true",

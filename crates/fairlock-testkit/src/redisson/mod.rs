@@ -12,6 +12,7 @@
 
 mod clock;
 mod keys;
+mod latch;
 mod plain;
 mod read_write;
 mod thread;
@@ -27,6 +28,7 @@ use std::time::{Duration, Instant};
 use self::clock::Clock;
 pub use self::clock::StoppedClock;
 pub use self::keys::{channel, channel_of, queue_key, timeout_key, token_key};
+pub use self::latch::latch_channel;
 pub use self::read_write::{read_write_channel, reader_timeout_key};
 pub use self::thread::{Call, State, Thread};
 pub use self::version::Version;

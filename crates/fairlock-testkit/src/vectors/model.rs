@@ -24,8 +24,8 @@ pub fn play(bench: &mut Bench, vector: &Vector, rules: Version, expected: &Outco
     let cast = Cast::new(vector, &client.owner(ID));
     bench.clear();
 
-    let is_void = !java["under_way"].is_null() && name(&java["under_way"]).starts_with("lock");
-    let took = if is_void { "-" } else { "true" };
+    let waits = &java["under_way"];
+    let took = if !waits.is_null() && is_void(waits) { "-" } else { "true" };
     let calls = ["under_way", "earlier", "does"].into_iter().map(|part| &java[part]["call"]);
     // Of a read-write lock all calls of a vector are of one half.
     let half = calls.filter_map(Json::as_str).find_map(|call| call.split_once("Lock."));
@@ -43,11 +43,11 @@ pub fn play(bench: &mut Bench, vector: &Vector, rules: Version, expected: &Outco
     if let Some(advance_ms) = does["advance_ms"].as_i64() {
         bench.advance_ms(advance_ms);
         clock.set_ms(NOW_MS + advance_ms);
-        returns = caller.goes_on(!java["under_way"].is_null());
+        returns = caller.goes_on(!java["under_way"].is_null(), true);
     } else if let Some([channel, payload]) = does["publish"].as_array().map(Vec::as_slice) {
         let text = |json: &Json| cast.fill(json.as_str().expect("a text"));
         bench.call(&["PUBLISH", &text(channel), &text(payload)]);
-        returns = caller.goes_on(true);
+        returns = caller.goes_on(true, false);
     } else if does["renewal"] == true {
         let timeout = java["settings"]["lockWatchdogTimeout"].as_i64();
         caller.renews(timeout.unwrap_or(WATCHDOG_LEASE_MS));
@@ -69,6 +69,11 @@ pub fn play(bench: &mut Bench, vector: &Vector, rules: Version, expected: &Outco
 /// If the file is not a vector.
 pub fn waiting(vector: &Vector) -> super::Keys {
     let mut keys = vector.before().clone();
+    if vector.object == "latch" {
+        let closed = json!({ "type": "string", "ttl_ms": null, "value": "1" });
+        keys.insert(LOCK.to_owned(), closed);
+        return keys;
+    }
     let holds = match vector.object.as_str() {
         // Without a mode it would be free for a read-write lock.
         "rw" => json!({ "mode": "write", "somebody:write": "1" }),
@@ -137,7 +142,7 @@ impl Caller {
 
     /// Continues a call under way because it was notified, or because its time is over. Returns its
     /// result.
-    fn goes_on(&mut self, is_under_way: bool) -> Json {
+    fn goes_on(&mut self, is_under_way: bool, is_over: bool) -> Json {
         if !is_under_way {
             return Json::Null;
         }
@@ -152,12 +157,13 @@ impl Caller {
                 json!(if state == State::Holds { self.took } else { "false" })
             }
             Java::Waits(mut client, mut subscription) => {
-                if !subscription.told() {
-                    // Its time is over; that needs no script.
+                let is_told = subscription.told();
+                if !is_told && is_over {
+                    // That needs no script.
                     self.java = Java::Free(client);
                     return json!("false");
                 }
-                if attempt(&mut client, &self.kind, WATCHDOG_LEASE_MS).is_some() {
+                if !is_told || attempt(&mut client, &self.kind, WATCHDOG_LEASE_MS).is_some() {
                     self.java = Java::Waits(client, subscription);
                     return json!("waits");
                 }
@@ -218,6 +224,23 @@ impl Caller {
             }
             "remainTimeToLive" => json!(self.look(&["PTTL", LOCK])),
             "token" => json!(self.client().token(LOCK).to_string()),
+            "trySetCount" => {
+                let count = number(call, 0).expect("a count");
+                json!(self.client().latch_set(LOCK, count).to_string())
+            }
+            "countDown" => {
+                self.client().latch_count_down(LOCK);
+                json!("-")
+            }
+            "getCount" => json!(self.client().latch_count(LOCK).to_string()),
+            "await" if self.client().latch_count(LOCK) == 0 => {
+                json!(if is_void(call) { "-" } else { "true" })
+            }
+            "await" => {
+                self.sleeps();
+                json!("waits")
+            }
+            "delete" if kind == "latch" => json!(self.client().latch_delete(LOCK).to_string()),
             "delete" => {
                 self.look(&["DEL", LOCK, &queue_key(LOCK), &timeout_key(LOCK)]);
                 json!("true")
@@ -303,6 +326,7 @@ fn attempt(client: &mut JavaClient, kind: &str, lease_ms: i64) -> Option<i64> {
         "fenced" => client.fenced_acquire(LOCK, ID, lease_ms),
         "read" => client.read_acquire(LOCK, ID, lease_ms),
         "write" => client.write_acquire(LOCK, ID, lease_ms),
+        "latch" => Some(client.latch_count(LOCK)).filter(|count| *count > 0),
         _ => client.plain_acquire(LOCK, ID, lease_ms),
     }
 }
@@ -311,6 +335,7 @@ fn attempt(client: &mut JavaClient, kind: &str, lease_ms: i64) -> Option<i64> {
 fn subscribe(client: &JavaClient, kind: &str) -> Subscription {
     match kind {
         "read" | "write" => client.read_write_subscribe(LOCK),
+        "latch" => client.latch_subscribe(LOCK),
         _ => client.plain_subscribe(LOCK),
     }
 }
@@ -319,6 +344,11 @@ fn subscribe(client: &JavaClient, kind: &str) -> Subscription {
 fn name(call: &Json) -> &str {
     let name = call["call"].as_str().expect("a call has a name");
     name.split_once('.').map_or(name, |(_, name)| name)
+}
+
+/// Whether a call that waits returns nothing.
+fn is_void(call: &Json) -> bool {
+    name(call).starts_with("lock") || name(call) == "await" && number(call, 0).is_none()
 }
 
 fn number(call: &Json, at: usize) -> Option<i64> {

@@ -15,7 +15,7 @@ import org.redisson.api.RLock;
  *   tryLockUnit WAIT UNIT                     tryLock(wait, unit), where the unit matters
  *   unlock                  unlockAsync
  *   isLocked  isHeldByCurrentThread  holdCount  remainTimeToLive  forceUnlock
- *   trySetCount N     countDown     getCount     await [WAIT]     delete     (kind latch)
+ *   trySetCount N     countDown     getCount     await [WAIT]     awaitAsync     delete    (kind latch)
  *   token     lockAndGetToken [LEASE]     tryLockAndGetToken WAIT LEASE     (fenced locks)
  * </pre>
  */
@@ -111,6 +111,8 @@ final class Operation {
                 }
                 latch.await();
                 return null;
+            case "awaitAsync":
+                return latch.awaitAsync();
             case "delete":
                 return latch.delete();
             default:
