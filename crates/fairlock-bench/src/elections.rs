@@ -10,7 +10,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Goals (docs/testing.md, N26 to N29): time until the next one holds the lock, of a hand-over's; behind the end of a dead leader's lease; until observers
+/// Goals (docs/testing.md, N28 to N31): time until the next one holds the lock, of a hand-over's; behind the end of a dead leader's lease; until observers
 /// have heard, at p99; and without a message.
 const GOAL_RESIGNED: f64 = 1.1;
 const GOAL_KILLED: Duration = Duration::from_millis(60);
