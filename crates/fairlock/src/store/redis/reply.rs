@@ -340,6 +340,11 @@ pub(crate) fn forced_message(payload: &[u8]) -> Option<(OwnerId, Token)> {
     Some((owner, token))
 }
 
+/// Decodes the inbox message `w1 <request>`: the lock is left to foreign waiters for a moment.
+pub(crate) fn guests_message(payload: &[u8]) -> Option<RequestId> {
+    RequestId::parse(payload.strip_prefix(b"w1 ")?).ok()
+}
+
 /// Whether this is a message that somebody leads: `l1 <token> <server ms> <owner>`. It is only a reason to look.
 pub(crate) fn is_leader_message(payload: &[u8]) -> bool {
     /// The longest message of this form.
@@ -370,6 +375,9 @@ pub(crate) fn inbox_message(
             events(Event::Granted { grant, at_ms, arrived, clock: clock.clone() });
         }
         return;
+    }
+    if let Some(request) = guests_message(payload) {
+        return events(Event::LeftToGuests { request });
     }
     events(match forced_message(payload) {
         Some((owner, token)) => Event::Forced { owner, token },
