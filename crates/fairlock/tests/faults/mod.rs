@@ -38,6 +38,7 @@ mod clocks;
 mod crowd;
 mod debts;
 mod flood;
+mod guests;
 mod heartbeat;
 mod hung;
 mod java;

@@ -545,6 +545,25 @@ mod tests {
     }
 
     #[test]
+    fn forged_messages_about_guests_are_nothing() {
+        let id = "0123456789abcdef0123456789abcdef";
+        let said = guests_message(format!("w1 {id}").as_bytes());
+        assert_eq!(said, RequestId::parse(id.as_bytes()).ok());
+        for text in [
+            format!("w1 {id} "),
+            format!("w1 {id}0"),
+            format!("w1  {id}"),
+            format!("w2 {id}"),
+            format!("w1 {}", id.to_uppercase()),
+            "w1 somebody".into(),
+            "w1 ".into(),
+            "w1 ".repeat(10_000),
+        ] {
+            assert_eq!(guests_message(text.as_bytes()), None, "{text:.60}");
+        }
+    }
+
+    #[test]
     fn replies_about_leaders() {
         let looks = |items: &[&str]| {
             let items = items.iter().map(|item| bulk(item)).collect();
