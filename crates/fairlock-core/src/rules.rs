@@ -75,10 +75,6 @@ pub const JAVA_PING_MS: u64 = 1_000;
 /// Redisson that is told of it comes within a few, and one whose machine is busy within this.
 pub const GUEST_MS: u64 = 30;
 
-/// How long after such a pause there is none, in milliseconds. It is the token that says when the next one is due, once
-/// in a second; this counts where tokens are ahead of the clock.
-pub const GUEST_APART_MS: u64 = 500;
-
 /// The longest value that the holder of a lock can announce, in bytes: room for an address, or for a small record of
 /// where to find more. Everybody who observes the lock reads it every few seconds, and a server keeps it in memory.
 pub const ANNOUNCED_BYTES_MAX: usize = 1_024;

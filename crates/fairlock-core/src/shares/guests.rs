@@ -3,7 +3,7 @@
 
 use crate::id::OwnerId;
 use crate::op::{Channel, Effect, Kind, Payload};
-use crate::rules::{GUEST_APART_MS, GUEST_MS};
+use crate::rules::GUEST_MS;
 use crate::state::{Cx, LockState};
 
 /// Microseconds in a second, in which there is at most one such moment.
@@ -19,19 +19,20 @@ impl LockState {
     }
 
     /// Leaves the free lock to guests instead of granting it to the head, if there are any and their turn has come: the
-    /// last token was minted in another second. So a lock that is handed on often asks for them once in a second, and
-    /// keeps no note of that.
+    /// last token was minted in an earlier second. So a lock that is handed on often asks for them once in a second, and
+    /// keeps no note of that. Where tokens are ahead of the clock there is no turn.
     pub(super) fn lets_guests_in(&mut self, head: &OwnerId, cx: &mut Cx<'_>) -> bool {
         let shares = self.shared();
         if shares.kind() != Kind::ReadWrite || !shares.holds().is_empty() {
             return false;
         }
-        if self.keys.token.is_some_and(|last| last / SECOND_US == cx.now_us / SECOND_US) {
+        let last = self.keys.token;
+        if last.is_some_and(|last| last / SECOND_US >= cx.now_us / SECOND_US) {
             return false;
         }
-        let lately =
-            |until: u64| until <= cx.now_ms + GUEST_MS && cx.now_ms < until + GUEST_APART_MS;
-        if self.keys.record.guest.is_some_and(lately) || !cx.world.guests() {
+        // After one pause ours get the lock before the next, however late somebody looks.
+        let granted_since = |until| last.is_some_and(|last| last / 1_000 >= until);
+        if !self.keys.record.guest.is_none_or(granted_since) || !cx.world.guests() {
             return false;
         }
         self.keys.record.guest = Some(cx.now_ms + GUEST_MS);

@@ -7,7 +7,7 @@ if waits > 0 and (sole or beside and n) and not exhausted then
   local line = call('ZRANGE', order, '0', '2')
   local head, next_one = line[1], line[2]
   -- Java's waiters may come first.
-  if head and sole and rw and sub(last_token, 1, -7) ~= clock[1] and (redis.pcall('PUBSUB',
+  if head and sole and rw and now_us - last_token >= 0 and sub(last_token, 1, -7) ~= clock[1] and (redis.pcall('PUBSUB',
     publish == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB', 'redisson_rwlock:' .. tagged)[2] or 0) > 0 then
     head = nil
   end

@@ -4,7 +4,6 @@
 -- ARGV as in head.lua
 -- Reply as in head.lua
 local GRANTS_MAX = 128              -- grants of one call
-local GUEST_APART = 500             -- ms, after the lock was left to Java's waiters it is not left again
 local SLICE = 64                    -- waiters that are read at once, after the first
 local slice, known_of, at, read, looks, removed = {}, nil, 0, 0, 0, false
 -- A pause that ends further ahead than it was ever set: the clock was set back.
@@ -61,8 +60,10 @@ end
 
 -- Whether Java's waiters come first this time: if there are any, once in a second, which the last token tells.
 local function lets_guests_in()
-  if not rw or mode or sub(last_token or '', 1, -7) == clock[1] then return false end
-  if guest and guest <= now + GUEST and now - guest < GUEST_APART then return false end
+  if not rw or mode then return false end
+  if last_token and (now_us - last_token < 0 or sub(last_token, 1, -7) == clock[1]) then return false end
+  -- After one time ours get the lock before the next, however late somebody looks.
+  if guest and (not last_token or last_token - guest * 1000 < 0) then return false end
   local counted = publish == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB'
   return (redis.pcall('PUBSUB', counted, 'redisson_rwlock:' .. tagged)[2] or 0) > 0
 end
