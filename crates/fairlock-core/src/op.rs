@@ -592,6 +592,12 @@ pub enum Payload {
         /// Identifies the hold.
         token: Token,
     },
+    /// The free lock is left to foreign waiters for [`GUEST_MS`](crate::GUEST_MS). The client of the head of the line
+    /// looks after that; without the message somebody's heartbeat does.
+    Guests {
+        /// The head's.
+        request: RequestId,
+    },
     /// The holder has announced something else than before.
     Leader {
         /// The holder.

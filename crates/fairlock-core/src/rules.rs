@@ -71,6 +71,10 @@ pub const JAVA_PASSED_MS: u64 = 60_000;
 /// milliseconds.
 pub const JAVA_PING_MS: u64 = 1_000;
 
+/// For how long a free lock with shares is left to foreign waiters, who stand in no line, in milliseconds: a client of
+/// Redisson that is told of it comes within a few, and one whose machine is busy within this.
+pub const GUEST_MS: u64 = 30;
+
 /// The longest value that the holder of a lock can announce, in bytes: room for an address, or for a small record of
 /// where to find more. Everybody who observes the lock reads it every few seconds, and a server keeps it in memory.
 pub const ANNOUNCED_BYTES_MAX: usize = 1_024;
@@ -151,6 +155,11 @@ pub trait World {
     fn inbox(&self, client: ClientId) -> bool;
     /// Whether a foreign waiter's own channel has a subscriber.
     fn listening(&self, owner: &OwnerId) -> bool;
+    /// Whether foreign clients wait for a lock with shares: they stand in no line, and listen to one channel. Only a
+    /// server has such.
+    fn guests(&self) -> bool {
+        false
+    }
     /// Whether a client of ours is gone for good, with everything that it ran: its hold ends at
     /// once, and its waiters are removed when their turn comes. Only a proof counts. A server has
     /// none, nor has a process about itself, so the default is never.

@@ -81,6 +81,8 @@ pub struct SnapshotRecord {
     pub watch: Option<Watch>,
     /// No grants to ours before this time: after a loss of state the others gather first.
     pub gather: Option<u64>,
+    /// Until when the free lock is left, or was left last, to foreign waiters that stand in no line.
+    pub guest: Option<u64>,
     /// When a waiter of ours was last removed as dead.
     pub removed: Option<u64>,
     /// The largest order number ever given, if the clock may go back

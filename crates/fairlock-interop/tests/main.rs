@@ -12,6 +12,7 @@ mod deaths;
 mod exclusion;
 mod fixture;
 mod giving_up;
+mod guest;
 mod holds;
 mod kinds;
 mod latches;

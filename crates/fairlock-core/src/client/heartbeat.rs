@@ -268,6 +268,13 @@ impl<T> Waiters<T> {
         }
     }
 
+    /// The subscription that a [`Step::Listen`] asked for has ended.
+    pub fn listens_no_more(&mut self, name: &LockName) {
+        if let Some(queue) = self.queues.get_mut(name) {
+            queue.listening = None;
+        }
+    }
+
     /// The heartbeat is done. Returns when the next one is due: after `period`, or when the server
     /// expects a change. It is never earlier than `least` twice in a row, because a wrong
     /// expectation must not turn into polling. `chance` is random, from 0 to 1.

@@ -183,6 +183,12 @@ impl<T> Waiters<T> {
         }
     }
 
+    /// The lock that a request of somebody who waits is for.
+    pub fn name_of(&self, request: RequestId) -> Option<&LockName> {
+        let waiter = self.find(request)?;
+        self.waiters.get(&waiter).map(|entry| &entry.name)
+    }
+
     /// A reply about the lock `name` contains a grant.
     pub(super) fn granted(&mut self, name: &LockName, grant: Grant) -> Option<Granted<T>> {
         let waiter = self.find(grant.request)?;

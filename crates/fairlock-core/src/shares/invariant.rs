@@ -37,7 +37,8 @@ impl LockState {
         if cx.more || !ends_by_serving(op, body) || !self.can_mint(cx.now_us) {
             return;
         }
-        let pauses = k.record.gather.is_some_and(|until| cx.now_ms < until);
+        let pauses = k.record.gather.is_some_and(|until| cx.now_ms < until)
+            || self.left_to_guests(cx.now_ms).is_some();
         let head = self.by_order.first().and_then(|(_, head)| shares.wants.get(head));
         assert!(pauses || !head.is_some_and(|want| shares.fits(*want)), "G2 {}", after());
     }

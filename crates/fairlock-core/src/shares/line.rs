@@ -49,6 +49,6 @@ impl LockState {
         let end = self.shares.as_ref().and_then(|shares| shares.first_end_ms()).map(|end| end + 1);
         // A pause that ends further ahead than it is ever set means that the clock was set back.
         let pause = self.keys.record.gather.filter(|at| *at > now_ms && *at <= now_ms + beat_ms);
-        [end, pause].into_iter().flatten().min()
+        [end, pause, self.left_to_guests(now_ms)].into_iter().flatten().min()
     }
 }

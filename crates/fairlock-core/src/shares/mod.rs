@@ -17,6 +17,7 @@
 //!
 //! (G7 and G9 are about a server beside Redisson.)
 
+mod guests;
 #[cfg(debug_assertions)]
 mod invariant;
 mod line;

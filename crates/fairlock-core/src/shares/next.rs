@@ -16,6 +16,9 @@ const GRANTS_MAX: u32 = 128;
 impl LockState {
     pub(super) fn serve_line(&mut self, cx: &mut Cx<'_>) -> Door {
         self.end_leases(cx);
+        if !self.by_order.is_empty() && self.left_to_guests(cx.now_ms).is_some() {
+            return Door::Closed;
+        }
         let (mut looks, mut grants) = (0, 0);
         while let Some((_, head)) = self.by_order.first() {
             if looks == crate::rules::LOOKED_AT_MAX || grants == GRANTS_MAX {
@@ -47,6 +50,7 @@ impl LockState {
             }
             match self.judge(&head, cx) {
                 Verdict::Grant if !self.can_mint(cx.now_us) => return Door::Closed,
+                Verdict::Grant if self.lets_guests_in(&head, cx) => return Door::Closed,
                 Verdict::Grant => {
                     self.grant_share(&head, share, cx);
                     grants += 1;

@@ -316,6 +316,7 @@ impl LockState {
             waiting == Some(request) || (waiting.is_none() && self.keys.order.contains_key(owner));
         if left {
             self.leave_line(owner);
+            self.end_guests(cx.now_ms);
         }
         let got = self.held_share(owner, cx.now_ms).is_some_and(|hold| hold.request == request);
         if got {

@@ -341,7 +341,7 @@ impl Client {
         match payload {
             Payload::Grant { grant, at_ms } => self.granted_by_message(now, grant, *at_ms),
             Payload::Zero | Payload::One => self.kicked |= self.beating,
-            Payload::Forced { .. } | Payload::Leader { .. } => {}
+            Payload::Forced { .. } | Payload::Leader { .. } | Payload::Guests { .. } => {}
         }
         self.calls()
     }

@@ -35,6 +35,8 @@ pub(crate) struct Ears {
     pub(crate) deaf: BTreeSet<ClientId>,
     pub(crate) java: BTreeSet<OwnerId>,
     pub(crate) gone: BTreeSet<ClientId>,
+    /// Somebody foreign waits for a lock with shares.
+    pub(crate) guests: bool,
 }
 
 impl World for Ears {
@@ -44,6 +46,10 @@ impl World for Ears {
 
     fn listening(&self, owner: &OwnerId) -> bool {
         self.java.contains(owner)
+    }
+
+    fn guests(&self) -> bool {
+        self.guests
     }
 
     fn gone(&self, client: ClientId) -> bool {

@@ -7,7 +7,11 @@ use crate::observe;
 use crate::settings::connection_state::ConnectionState;
 use crate::settings::server_checks::Warning;
 use crate::store::{Event, Topic};
+#[cfg(feature = "redis")]
+use fairlock_core::{GUEST_MS, RequestId};
 use std::sync::Arc;
+#[cfg(feature = "redis")]
+use std::time::Duration;
 
 impl Context {
     /// Handles one event of the store.
@@ -27,6 +31,8 @@ impl Context {
                     self.waiters.note_dropped();
                 }
             }
+            #[cfg(feature = "redis")]
+            Event::LeftToGuests { request } => self.look_after_guests(request),
             Event::Wake(Topic::Latch(name)) => self.latches.wake(&name, false),
             Event::Wake(Topic::Leader(name)) => self.observers.wake(&name),
             Event::Wake(topic) => self.waiters.wake(&topic),
@@ -59,6 +65,19 @@ impl Context {
             Event::Checked(found) => self.note_warnings(found),
             Event::Found(check, found) => self.note_found(check, found),
         }
+    }
+
+    /// Looks at the lock that `request` waits for as soon as it is left to foreign waiters no more.
+    #[cfg(feature = "redis")]
+    fn look_after_guests(self: &Arc<Self>, request: RequestId) {
+        let Some(name) = self.waiters.fair(|fair| fair.name_of(request).cloned()) else {
+            return self.waiters.note_dropped();
+        };
+        let context = Arc::clone(self);
+        self.spawn(async move {
+            tokio::time::sleep(Duration::from_millis(GUEST_MS)).await;
+            context.waiters.wake(&Topic::ReadWrite(name));
+        });
     }
 
     /// Replaces the warnings of the last connection with those of the new one.

@@ -11,7 +11,7 @@ use crate::observe;
 use crate::state::waiters::Heartbeat;
 use crate::store::{StoreError, Topic};
 use fairlock_core::client::{Due, Mismatch, Returned, Step};
-use fairlock_core::{Kind, LockName, Op, RequestId};
+use fairlock_core::{Body, Kind, LockName, Op, RequestId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,18 @@ const EXACT_APART: Duration = Duration::from_millis(50);
 /// Longest time that a heartbeat of such a store is put off because others came before it. It takes
 /// microseconds, and after several deaths in a row somebody waits for it.
 const EXACT_DELAY: Duration = Duration::from_millis(5);
+
+/// For how long the channel of Redisson's read-write lock is listened to after nothing foreign was seen there any more. A
+/// subscription of ours looks like a waiter of Redisson's, to whom the lock is left free now and then.
+const LISTENED: Duration = Duration::from_secs(10);
+
+/// Where messages of Java's are listened to.
+#[derive(Default)]
+struct Heard {
+    topic: Option<Topic>,
+    /// When a foreign client was seen last, since boot.
+    foreign: Duration,
+}
 
 /// Starts the heartbeats for the first waiter of this client on a lock.
 pub(crate) fn begin(context: &Arc<Context>, heartbeat: Arc<Heartbeat>) {
@@ -40,7 +52,7 @@ async fn run(context: Arc<Context>, heartbeat: Arc<Heartbeat>) {
     }
     // The store has just given a waiter its place.
     release::pay_debts(&context, name, 1);
-    let mut heard = None;
+    let mut heard = Heard::default();
     loop {
         let woken = tokio::select! {
             biased;
@@ -84,7 +96,7 @@ async fn run(context: Arc<Context>, heartbeat: Arc<Heartbeat>) {
             let _ = tokio::time::timeout(period, context.store.ready(Some(name))).await;
         }
     }
-    if let Some(topic) = heard {
+    if let Some(topic) = heard.topic {
         context.store.unlisten(topic);
     }
     if let Some(inbox) = inbox {
@@ -119,11 +131,11 @@ fn reason(name: &LockName, failure: &StoreError) -> Error {
     Error::new(ErrorKind::Unavailable, message).on(name)
 }
 
-/// Sends one heartbeat and acts on the replies. `heard` is where Java's messages are listened to.
+/// Sends one heartbeat and acts on the replies.
 async fn beat(
     context: &Arc<Context>,
     heartbeat: &Heartbeat,
-    heard: &mut Option<Topic>,
+    heard: &mut Heard,
 ) -> Result<(), StoreError> {
     let name = &heartbeat.name;
     loop {
@@ -132,8 +144,11 @@ async fn beat(
                 let kind = context.waiters.fair(|fair| fair.kind(name)).unwrap_or(Kind::Fair);
                 let op = Op::Beat { client: context.client_id, waiters }.on(kind);
                 let reply = send::once(context, name, &op, &mut Copies::default()).await?;
-                let heard = context.waiters.fair(|fair| fair.beaten(name, reply.answer.body));
-                for granted in heard.map_err(unexpected)? {
+                if let Body::Fates { foreign: true, .. } = &reply.answer.body {
+                    heard.foreign = Moment::now().since_boot();
+                }
+                let granted = context.waiters.fair(|fair| fair.beaten(name, reply.answer.body));
+                for granted in granted.map_err(unexpected)? {
                     context.waiters.granted_by_reply(Some(granted), reply.sent);
                 }
             }
@@ -143,7 +158,7 @@ async fn beat(
                     Some(Kind::ReadWrite) => Topic::ReadWrite(name.clone()),
                     _ => Topic::Waiter(name.clone(), owner),
                 };
-                if let Some(former) = heard.replace(topic.clone()) {
+                if let Some(former) = heard.topic.replace(topic.clone()) {
                     context.store.unlisten(former);
                 }
                 match context.store.listen(topic.clone()).await {
@@ -153,7 +168,14 @@ async fn beat(
                 }
                 heartbeat.kick.notify_one();
             }
-            Step::Rest => return Ok(()),
+            Step::Rest => {
+                let silent = Moment::now().since_boot().saturating_sub(heard.foreign) >= LISTENED;
+                if silent && matches!(heard.topic, Some(Topic::ReadWrite(_))) {
+                    context.waiters.fair(|fair| fair.listens_no_more(name));
+                    heard.topic.take().into_iter().for_each(|it| context.store.unlisten(it));
+                }
+                return Ok(());
+            }
         }
     }
 }

@@ -131,6 +131,10 @@ pub(crate) enum Event {
     Granted { grant: Grant, at_ms: u64, arrived: Moment, clock: Option<Arc<ServerClock>> },
     /// A message says that this hold of this client was taken away by force.
     Forced { owner: OwnerId, token: Token },
+    /// The lock that this request waits for is left to foreign waiters for
+    /// [`GUEST_MS`](fairlock_core::GUEST_MS). Only a server has such.
+    #[cfg(feature = "redis")]
+    LeftToGuests { request: fairlock_core::RequestId },
     /// A message on a topic: look again.
     Wake(Topic),
     /// A message says that a latch of this name was counted down to 0.

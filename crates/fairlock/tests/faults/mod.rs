@@ -43,6 +43,7 @@ mod crowd;
 mod debts;
 mod elections;
 mod flood;
+mod guests;
 mod heartbeat;
 mod hung;
 mod java;

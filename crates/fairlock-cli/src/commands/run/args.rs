@@ -164,7 +164,7 @@ pub(crate) struct Run {
 impl Run {
     /// Moves the name into `names`, whichever way it was given, and what was said as to flock(1) to its place.
     pub(crate) fn named(mut self) -> Self {
-        self.wait = self.wait.or(self.flock.wait());
+        self.wait = self.wait.or_else(|| self.flock.wait());
         self.command = self.flock.command().unwrap_or(self.command);
         self.names.extend(self.dashed.take());
         self.name = self.names.join(OsStr::new(", "));

@@ -3,7 +3,8 @@
 
 use crate::support::Ears;
 use fairlock_core::{
-    Acquire, Body, ClientId, Effect, Fate, Grant, LockState, Op, OwnerId, Payload, Rules, Share,
+    Acquire, Body, ClientId, Effect, Fate, GUEST_MS, Grant, LockState, Op, OwnerId, Payload, Rules,
+    Share,
 };
 use std::collections::BTreeMap;
 
@@ -40,6 +41,8 @@ pub(crate) struct Keeper {
     pub(crate) served: Vec<OwnerId>,
     beats: BTreeMap<ClientId, u64>,
     newest: u64,
+    /// Until when the lock is left to foreign waiters, or was left last.
+    guests_until: u64,
     /// The last token of each owner.
     last: BTreeMap<OwnerId, u64>,
     /// Time jumped: order is no longer promised.
@@ -97,8 +100,14 @@ impl Keeper {
             _ => {}
         }
         self.note_body(now, op, body, ears)?;
+        if matches!((op, body), (Op::Leave { .. }, Body::Left)) && self.guests_until > now {
+            self.guests_until = now;
+        }
         let mut grants = Vec::new();
         for effect in effects {
+            if let Payload::Guests { .. } = &effect.payload {
+                self.left_to_guests(now, ears)?;
+            }
             let Payload::Grant { grant, at_ms } = &effect.payload else { continue };
             ensure(*at_ms == now, || "a message with another time".to_owned())?;
             grants.push(self.granted(grant)?);
@@ -113,7 +122,19 @@ impl Keeper {
             self.note_grant(now, (&owner, share), token, ttl_ms, ears)?;
         }
         self.same_as(now, lock)?;
+        if now < self.guests_until && self.standing(ears).next().is_none() {
+            let is_silent = effects.iter().all(|it| !matches!(it.payload, Payload::Grant { .. }));
+            return ensure(is_silent, || "a grant while it is left to guests".to_owned());
+        }
         self.nobody_is_forgotten(op, body, more, ears)
+    }
+
+    /// The free lock is left to foreign waiters: only if there are any, and one of ours had it since the last time.
+    fn left_to_guests(&mut self, now: u64, ears: &Ears) -> Checked {
+        let again = self.guests_until > 0 && self.newest / 1_000 < self.guests_until;
+        ensure(ears.guests && (!again || self.disturbed), || "left to nobody".to_owned())?;
+        self.guests_until = now + GUEST_MS;
+        Ok(())
     }
 
     fn note_body(&mut self, now: u64, op: &Op, body: &Body, ears: &Ears) -> Checked {

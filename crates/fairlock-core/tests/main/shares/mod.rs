@@ -2,6 +2,7 @@
 
 mod attacks;
 mod gone;
+mod guests;
 mod keeper;
 mod property;
 mod quiet;

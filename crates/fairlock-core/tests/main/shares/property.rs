@@ -37,6 +37,7 @@ enum Act {
     Place((u64, u64)),
     Deaf(u64, bool),
     Gone(u64),
+    Guests(bool),
 }
 
 impl Act {
@@ -98,6 +99,7 @@ fn acts(kind: Kind, wild: bool) -> BoxedStrategy<Act> {
         1 => Just(Act::Inspect),
         2 => who().prop_map(Act::Place),
         1 => (1..5_u64, any::<bool>()).prop_map(|(who, deaf)| Act::Deaf(who, deaf)),
+        1 => any::<bool>().prop_map(Act::Guests),
     ];
     if !wild {
         return usual.boxed();
@@ -235,6 +237,7 @@ impl Play {
             }
             Act::Deaf(who, true) => drop(self.ears.deaf.insert(client(*who))),
             Act::Deaf(who, false) => drop(self.ears.deaf.remove(&client(*who))),
+            Act::Guests(on) => self.ears.guests = *on,
             Act::Gone(who) => drop(self.ears.gone.insert(client(*who))),
             act => {
                 if let Some(op) = self.op(act) {

@@ -2,8 +2,8 @@
 
 use crate::support::{Ears, client, ours, request};
 use fairlock_core::{
-    Acquire, Body, CoreError, Effect, Fate, Grant, Inspection, Kind, LockState, Mode, Op, OwnerId,
-    Payload, Rules, Share, ShareAcquire, Token, is_share_of,
+    Acquire, Body, CoreError, Fate, Grant, Inspection, Kind, LockState, Mode, Op, OwnerId, Payload,
+    RequestId, Rules, Share, ShareAcquire, Token, is_share_of,
 };
 
 pub(crate) const T0: u64 = 1_760_000_000_000;
@@ -19,12 +19,18 @@ pub(crate) struct Scene {
     tick: u64,
     /// Grants by message that were not read.
     pub(crate) grants: Vec<Grant>,
+    /// Requests whose clients were told that the lock is left to guests.
+    pub(crate) invited: Vec<RequestId>,
     pub(crate) more: bool,
 }
 
 /// Client `n`'s only owner. Its request has the same number.
 pub(crate) fn owner(n: u64) -> OwnerId {
     ours(n, 1)
+}
+
+fn number(of: RequestId) -> Option<u64> {
+    (1..10_000).find(|n| request(*n) == of)
 }
 
 pub(crate) fn permits(n: u32, limit: u32) -> Share {
@@ -35,7 +41,8 @@ impl Scene {
     pub(crate) fn of(kind: Kind) -> Self {
         let (rules, ears) = (Rules::default(), Ears::default());
         let lock = LockState::default();
-        Self { lock, kind, rules, ears, now: T0, tick: 0, grants: Vec::new(), more: false }
+        let (grants, invited) = (Vec::new(), Vec::new());
+        Self { lock, kind, rules, ears, now: T0, tick: 0, grants, invited, more: false }
     }
 
     pub(crate) fn rw() -> Self {
@@ -59,10 +66,13 @@ impl Scene {
         let now_us = self.now * 1_000 + self.tick;
         let (answer, effects) = self.lock.apply(now_us, op, &self.rules, &self.ears).expect("fine");
         self.more = answer.more;
-        self.grants.extend(effects.into_iter().filter_map(|effect: Effect| match effect.payload {
-            Payload::Grant { grant, .. } => Some(grant),
-            _ => None,
-        }));
+        for effect in effects {
+            match effect.payload {
+                Payload::Grant { grant, .. } => self.grants.push(grant),
+                Payload::Guests { request } => self.invited.push(request),
+                _ => {}
+            }
+        }
         answer.body
     }
 
@@ -147,8 +157,12 @@ impl Scene {
 
     /// Who has been granted a share by message since the last call, in order.
     pub(crate) fn told(&mut self) -> Vec<u64> {
-        let number = |grant: Grant| (1..10_000).find(|n| request(*n) == grant.request);
-        std::mem::take(&mut self.grants).into_iter().filter_map(number).collect()
+        std::mem::take(&mut self.grants).iter().filter_map(|it| number(it.request)).collect()
+    }
+
+    /// Whose client was told since the last call that the lock is left to guests.
+    pub(crate) fn invited(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.invited).into_iter().filter_map(number).collect()
     }
 
     pub(crate) fn holders(&self) -> usize {

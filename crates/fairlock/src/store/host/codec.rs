@@ -534,6 +534,8 @@ impl<'a> Reader<'a> {
             silence: self.maybe(bit::SILENCE)?,
             watch: there(bit::WATCH).then(|| self.watch()).transpose()?,
             gather: self.maybe(bit::GATHER)?,
+            // Only a server has guests.
+            guest: None,
             removed: self.maybe(bit::REMOVED)?,
             given: self.maybe(bit::GIVEN)?,
         })

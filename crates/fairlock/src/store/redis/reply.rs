@@ -340,6 +340,11 @@ pub(crate) fn forced_message(payload: &[u8]) -> Option<(OwnerId, Token)> {
     Some((owner, token))
 }
 
+/// Decodes the inbox message `w1 <request>`: the lock is left to foreign waiters for a moment.
+pub(crate) fn guests_message(payload: &[u8]) -> Option<RequestId> {
+    RequestId::parse(payload.strip_prefix(b"w1 ")?).ok()
+}
+
 /// Whether this is a message that somebody leads: `l1 <token> <server ms> <owner>`. It is only a reason to look.
 pub(crate) fn is_leader_message(payload: &[u8]) -> bool {
     /// The longest message of this form.
@@ -370,6 +375,9 @@ pub(crate) fn inbox_message(
             events(Event::Granted { grant, at_ms, arrived, clock: clock.clone() });
         }
         return;
+    }
+    if let Some(request) = guests_message(payload) {
+        return events(Event::LeftToGuests { request });
     }
     events(match forced_message(payload) {
         Some((owner, token)) => Event::Forced { owner, token },
@@ -533,6 +541,25 @@ mod tests {
             "f1 ".repeat(10_000),
         ] {
             assert_eq!(forced_message(text.as_bytes()), None, "{text:.60}");
+        }
+    }
+
+    #[test]
+    fn forged_messages_about_guests_are_nothing() {
+        let id = "0123456789abcdef0123456789abcdef";
+        let said = guests_message(format!("w1 {id}").as_bytes());
+        assert_eq!(said, RequestId::parse(id.as_bytes()).ok());
+        for text in [
+            format!("w1 {id} "),
+            format!("w1 {id}0"),
+            format!("w1  {id}"),
+            format!("w2 {id}"),
+            format!("w1 {}", id.to_uppercase()),
+            "w1 somebody".into(),
+            "w1 ".into(),
+            "w1 ".repeat(10_000),
+        ] {
+            assert_eq!(guests_message(text.as_bytes()), None, "{text:.60}");
         }
     }
 

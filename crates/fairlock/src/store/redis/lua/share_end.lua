@@ -24,8 +24,8 @@ for _, client in ipairs(told) do
 end
 -- Java's waiters stand in no line; they are told when something ends that may let them in: all of them, or by the
 -- last reader one. Without the right to the channel they look when the lock ends; what was done is done.
-if rw and former_mode and former_mode ~= mode then
-  local message = former_mode == 'write' and '1' or not mode and '0'
+if invited or rw and former_mode and former_mode ~= mode then
+  local message = (invited or former_mode == 'write') and '1' or not mode and '0'
   if message then redis.pcall(publish, 'redisson_rwlock:' .. tagged, message) end
 end
 return reply

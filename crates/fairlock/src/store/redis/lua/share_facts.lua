@@ -35,6 +35,6 @@ if first_end then
   leased = last_owner == ends[1] and 1 or call('ZCARD', leases)
 end
 local mine = call('HMGET', holds, me, 'used', 'phase')
-local notes = call('HMGET', state, 'gather', 'amnesty', 'silence', 'removed', 'given', me)
+local notes = call('HMGET', state, 'gather', 'amnesty', 'silence', 'removed', 'given', me, 'guest')
 call('ZCARD', beats)
 

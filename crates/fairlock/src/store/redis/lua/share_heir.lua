@@ -6,6 +6,11 @@
 if waits > 0 and (sole or beside and n) and not exhausted then
   local line = call('ZRANGE', order, '0', '2')
   local head, next_one = line[1], line[2]
+  -- Java's waiters may come first.
+  if head and sole and rw and now_us - last_token >= 0 and sub(last_token, 1, -7) ~= clock[1] and (redis.pcall('PUBSUB',
+    publish == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB', 'redisson_rwlock:' .. tagged)[2] or 0) > 0 then
+    head = nil
+  end
   local known = head and call('HMGET', state, head, 'gather', next_one or '') or {}
   local request, lease, sure, wish = string.match(known[1] or '', '^(%x+) ([1-9]%d*) ([01]) (%S+)$')
   local client = head and sub(head, 1, 36)

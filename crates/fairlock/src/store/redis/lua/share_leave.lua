@@ -10,6 +10,11 @@ local stands = read_record(notes[6])
 if stands == request or not stands and call('ZSCORE', order, owner) then
   waiting = waiting - call('ZREM', order, owner)
   call('HDEL', state, owner)
+  -- Whoever was to look when the lock is left to Java's waiters no more may be the one that leaves.
+  if guest and now < guest then
+    guest = now
+    call('HSET', state, 'guest', now_ms)
+  end
   body = 'left'
 end
 local hold = held_share()

@@ -8,6 +8,10 @@
 -- last_minted: the last token that this call has given.
 local trying, caller, calling, serving, open = false, nil, nil, true, true
 local gather, amnesty, silence = whole(notes[1]), whole(notes[2]), whole(notes[3])
+-- guest: until when the free lock is left, or was left last, to Java's waiters, who stand in no line. invited: whether
+-- this call leaves it to them.
+local GUEST = 30                    -- ms
+local guest, invited = rw and whole(notes[7]), false
 local last_minted, minting = nil, false
 -- Who leaves the line, and what is written of those who get a share: fields of the lock, records, ends of leases.
 local out, granted, lock_fields, records, ends_of = {}, 0, { 'mode', false }, {}, {}
@@ -21,7 +25,7 @@ local last_ttl, till, till_text = nil, nil, nil
 local heard, listens = {}, {}
 -- What the reply says behind its tag.
 local words = ''
--- Messages by client in order of the clients' first one, and those about holds that were taken by force.
+-- Messages by client in order of the clients' first one; others, each with its channel.
 local told, grants_of, taken = {}, {}, {}
 
 -- Request, lease, sure and share of a waiter's record, or nil: what does not match is no record.
@@ -47,6 +51,11 @@ local function fits(share)
   if share == 'r' then return mode ~= 'write' end
   local n, limit = permits_of(share)
   return used + n - limit <= 0
+end
+
+-- Whether the lock is left to Java's waiters just now. Further ahead than it was ever set: the clock was set back.
+local function left_to_guests()
+  return guest and not mode and now < guest and guest <= now + GUEST
 end
 
 -- Gives a share; it is written with all others of this call. Those who read at the same time have one token. Java's

@@ -4,3 +4,4 @@
 -- Reply as in head.lua
 if mode and first_end and first_end < now then end_leases() end
 local crowded = waiting > 0
+if crowded and left_to_guests() then crowded, open = false, false end

@@ -11,6 +11,7 @@ local function retry_shares_ms()
     till = left >= 0 and now + left + 1
   end
   if gather and gather > now and gather <= now + HB then till = till and math.min(till, gather) or gather end
+  if left_to_guests() then till = till and math.min(till, guest) or guest end
   return till and max(0, till - now)
 end
 

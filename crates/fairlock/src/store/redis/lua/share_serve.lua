@@ -58,6 +58,16 @@ local function age(client)
   return 'spared', amnesty
 end
 
+-- Whether Java's waiters come first this time: if there are any, once in a second, which the last token tells.
+local function lets_guests_in()
+  if not rw or mode then return false end
+  if last_token and (now_us - last_token < 0 or sub(last_token, 1, -7) == clock[1]) then return false end
+  -- After one time ours get the lock before the next, however late somebody looks.
+  if guest and (not last_token or last_token - guest * 1000 < 0) then return false end
+  local counted = publish == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB'
+  return (redis.pcall('PUBSUB', counted, 'redisson_rwlock:' .. tagged)[2] or 0) > 0
+end
+
 while true do
   if at == #slice then
     read = read + at
@@ -122,6 +132,14 @@ while true do
       more = more + 2
     elseif (last_minted or last_token) == '9007199254740991' then
       open = false
+      break
+    elseif lets_guests_in() then
+      guest, invited, open = now + GUEST, true, false
+      touch_state()
+      call('HSET', state, 'guest', guest)
+      keep_state()
+      -- Whoever is next looks when that is over.
+      taken[#taken + 1] = { inbox_prefix .. client, 'w1 ' .. wants }
       break
     else
       if caller ~= head then

@@ -58,6 +58,7 @@ fn any_record() -> impl Strategy<Value = SnapshotRecord> {
             silence: n[1],
             watch,
             gather: n[2],
+            guest: None,
             removed: n[3],
             given: n[4],
         })

@@ -79,7 +79,7 @@ type SharePath = (&'static str, &'static [(Share, u64)], fn(Token) -> Op, u64);
 const ONE: Share = Share::Permits { n: 1, limit: 10 };
 const ALL: Share = Share::Permits { n: 10, limit: 10 };
 
-const SHARE_PATHS: [SharePath; 20] = [
+const SHARE_PATHS: [SharePath; 23] = [
     ("read, first of a phase", &[], |_| share(Share::Read, 1), 13),
     ("read, beside 10", &[(Share::Read, 10)], |_| share(Share::Read, 101), 13),
     ("read, beside 300", &[(Share::Read, 300)], |_| share(Share::Read, 401), 13),
@@ -91,6 +91,9 @@ const SHARE_PATHS: [SharePath; 20] = [
     ("release, the last reader", &[(Share::Read, 1)], release_read, 10),
     ("release, a writer", &[(Share::Whole, 1)], release_read, 10),
     ("release, a writer waits", &[(Share::Whole, 2)], release_read, 26),
+    ("release, a writer waits, in the next second", &[(Share::Whole, 2)], release_read, 27),
+    ("release, a writer waits, beside Java", &[(Share::Whole, 2)], release_read, 27),
+    ("release, a writer waits, left to Java", &[(Share::Whole, 2)], release_read, 36),
     ("release, a reader waits", &[(Share::Whole, 1), (Share::Read, 1)], release_read, 40),
     ("release, 100 readers wait", &[(Share::Whole, 1), (Share::Read, 100)], release_read, 150),
     ("renew, one of 10 readers", &[(Share::Read, 10)], |token| renew(Kind::ReadWrite, token), 22),
@@ -271,6 +274,12 @@ fn measure(fixture: &mut Fixture) -> String {
     for (path, before, op, most) in SHARE_PATHS {
         let token = prepare_shares(fixture, before);
         fixture.published();
+        if path.ends_with("in the next second") || path.ends_with("left to Java") {
+            fixture.set_now(fixture.now_us() + 1_000_000);
+        }
+        if path.ends_with("Java") {
+            fixture.guests(true);
+        }
         fixture.raw.call(&["CONFIG", "RESETSTAT"]);
         fixture.call(&Rules::default(), &op(token)).expect(path);
         let calls = calls(fixture);

@@ -45,6 +45,7 @@ pub(super) struct Fixture {
 pub(super) struct Present {
     inboxes: BTreeSet<ClientId>,
     waiters: BTreeSet<OwnerId>,
+    guests: bool,
 }
 
 impl World for Present {
@@ -54,6 +55,10 @@ impl World for Present {
 
     fn listening(&self, owner: &OwnerId) -> bool {
         self.waiters.contains(owner)
+    }
+
+    fn guests(&self) -> bool {
+        self.guests
     }
 }
 
@@ -127,6 +132,9 @@ impl Fixture {
         for owner in std::mem::take(&mut self.present.waiters) {
             self.listens(&owner, false);
         }
+        if self.present.guests {
+            self.guests(false);
+        }
         self.messages();
     }
 
@@ -160,6 +168,12 @@ impl Fixture {
             self.present.waiters.remove(owner);
         }
         self.toggle(&keys::topic(&Topic::Waiter(self.name.clone(), owner.clone())), on);
+    }
+
+    /// Subscribes or unsubscribes the channel of Redisson's read-write lock, as a waiter of it does.
+    pub(super) fn guests(&mut self, on: bool) {
+        self.present.guests = on;
+        self.toggle(&keys::topic(&Topic::ReadWrite(self.name.clone())), on);
     }
 
     fn toggle(&mut self, channel: &[u8], on: bool) {

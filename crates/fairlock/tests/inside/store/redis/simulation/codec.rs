@@ -187,6 +187,7 @@ impl Call {
                 format!("f1 {client}:{number} {token}")
             }
             (_, Payload::Forced { .. }) => unreachable!("it goes to an inbox"),
+            (_, Payload::Guests { request }) => format!("w1 {request}"),
             (_, Payload::Zero) => "0".into(),
             (_, Payload::One) => "1".into(),
             (_, Payload::Leader { owner, token, at_ms }) => format!("l1 {token} {at_ms} {owner}"),

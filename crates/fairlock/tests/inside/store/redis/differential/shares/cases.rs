@@ -325,35 +325,6 @@ fn b20_beside_javas_readers_alone_a_reader_gets_a_new_token() {
     });
 }
 
-/// Java's writers leave no trace, and find the lock free only when our line is empty. They are told then. Until it is, they
-/// can wait for ever: docs/guarantees.md.
-#[test]
-fn b22_a_java_writer_is_told_when_our_line_is_empty() {
-    each(|rw| {
-        let mut token = rw.gets(0, Whole);
-        for turn in 1..=8 {
-            rw.waits(turn, Whole);
-            rw.release(turn - 1, token);
-            assert_eq!(rw.fixture.java[0].write_acquire("job", T, LEASE_MS), Some(rw.left("job")));
-            assert_eq!(rw.java, [""; 0], "it would come for nothing");
-            token = rw.gets(turn, Whole);
-        }
-        rw.release(8, token);
-        assert_eq!(rw.java, ["1"]);
-        assert_eq!(rw.fixture.java[0].write_acquire("job", T, LEASE_MS), None);
-        assert!(matches!(rw.ask(0, Read, Mode::Try), Body::Busy { .. }));
-        // A reader of Java's, which waits for our writer, may come in with those of ours.
-        assert_eq!(rw.fixture.java[0].write_unlock("job", T), Some(1));
-        let token = rw.gets(0, Whole);
-        rw.java.clear();
-        rw.waits(1, Read);
-        rw.release(0, token);
-        assert_eq!(rw.java, ["1"]);
-        assert_eq!(rw.fixture.java[0].read_acquire("job", T, LEASE_MS), None);
-        assert_eq!(rw.fixture.java[0].read_unlock("job", T), Some(0), "ours read on");
-    });
-}
-
 /// A writer of ours waits. A Java reader that asks again must come in: it would wait for itself, and renew what it waits for.
 #[test]
 fn b25_a_java_reader_may_read_again_whoever_waits() {

@@ -105,6 +105,7 @@ pub(super) fn read(
             b"amnesty" => record.amnesty = n(),
             b"silence" => record.silence = n(),
             b"gather" => record.gather = n(),
+            b"guest" => record.guest = n(),
             b"removed" => record.removed = n(),
             b"given" => record.given = n(),
             owner => {

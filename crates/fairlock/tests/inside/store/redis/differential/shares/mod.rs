@@ -7,6 +7,7 @@
 //! - `small_lines`: every small line, with living and dead waiters;
 //! - `cases`: what breaks such locks elsewhere, one test each;
 //! - `found`: what a trial by reading found;
+//! - `guests`: Redisson's waiters beside a line of ours that never ends;
 //! - `cohorts`: readers who are granted together;
 //! - `pressure`: servers without free memory, and keys of wrong types;
 //! - `beside_java`: what Redisson leaves in the lock, and what it does to it.
@@ -18,6 +19,7 @@ mod cases;
 mod cohorts;
 mod dump;
 mod found;
+mod guests;
 mod pressure;
 mod random;
 mod run;

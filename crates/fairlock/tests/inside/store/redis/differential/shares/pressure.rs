@@ -39,7 +39,10 @@ fn play(
         let mut run =
             Run::new(&mut fixture, plan.kind, plan.rules.clone(), LockState::default(), &mut seen);
         for step in plan.steps {
-            let is_operation = !matches!(step, Step::Time(_) | Step::Inbox { .. } | Step::Fault(_));
+            let is_operation = !matches!(
+                step,
+                Step::Time(_) | Step::Inbox { .. } | Step::Guests(_) | Step::Fault(_)
+            );
             let done = (is_operation && rng.chance(40))
                 .then(|| under(&mut run, &step, &mut rng))
                 .flatten();

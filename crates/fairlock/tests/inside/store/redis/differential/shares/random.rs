@@ -10,7 +10,7 @@ use fairlock_testkit::server::Generation;
 const ENOUGH: usize = 50_000;
 
 /// Outcomes that a run of that length always reaches, by a wide margin.
-const EXPECTED: [&str; 29] = [
+const EXPECTED: [&str; 31] = [
     "answer: Buried",
     "answer: Busy",
     "answer: Fates",
@@ -38,7 +38,9 @@ const EXPECTED: [&str; 29] = [
     "message: cohort",
     "message: forced",
     "message: grant",
+    "message: guests",
     "state: gather",
+    "state: guest",
     "state: removed",
 ];
 

@@ -68,6 +68,8 @@ pub(super) fn heard(fixture: &mut Fixture) -> (Vec<Effect>, Vec<String>) {
             let (of, number) = owner.parts().expect("an owner of ours is told");
             assert_eq!(of, client, "told in its own inbox");
             hear(Payload::Forced { number, token });
+        } else if let Some(request) = reply::guests_message(&payload) {
+            hear(Payload::Guests { request });
         } else {
             panic!("a message in no known form: {}", payload.escape_ascii());
         }
@@ -147,6 +149,7 @@ impl<'a> Run<'a> {
                 }
             }
             Step::Inbox { client: number, on } => self.fixture.inbox(client(*number), *on),
+            Step::Guests(on) => self.fixture.guests(*on),
             Step::Fault(fault) => {
                 let [lock, _, _, _, order, state, beats] = keys_of(&self.fixture.keys, self.kind);
                 let key = match fault {
@@ -226,7 +229,9 @@ impl<'a> Run<'a> {
         if !dump.wrong.is_empty() || stray.is_some() {
             return Err(context("the keys are wrong", &stray, &dump.wrong));
         }
+        let is_invited = messages.iter().any(|it| matches!(it.payload, Payload::Guests { .. }));
         let wanted: &[&str] = match (before.1.as_deref(), dump.mode.as_deref()) {
+            _ if is_invited => &["1"],
             (Some("write"), None | Some("read")) => &["1"],
             (Some("read"), None) => &["0"],
             _ => &[],
@@ -284,9 +289,14 @@ impl<'a> Run<'a> {
             ("answer: granted in a beat", text.contains("Fates") && text.contains("Granted")),
             ("message: grant", grants == 1),
             ("message: cohort", grants > 1),
-            ("message: forced", effects.len() > grants),
+            ("message: forced", text.contains("Forced") && effects.len() > grants),
+            (
+                "message: guests",
+                effects.iter().any(|it| matches!(it.payload, Payload::Guests { .. })),
+            ),
             ("state: amnesty", record.amnesty.is_some()),
             ("state: gather", record.gather.is_some()),
+            ("state: guest", record.guest.is_some()),
             ("state: removed", record.removed.is_some()),
         ] {
             if met {

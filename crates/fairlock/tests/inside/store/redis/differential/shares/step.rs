@@ -90,6 +90,8 @@ pub(super) enum Step {
     Inspect {
         limit: u32,
     },
+    /// Whether somebody of Redisson's listens.
+    Guests(bool),
     Fault(Fault),
 }
 
@@ -140,7 +142,8 @@ fn step(rng: &mut Rng, kind: Kind) -> Step {
     };
     match rng.below(100) {
         0..14 => Step::Time(time(rng)),
-        14..17 => Step::Inbox { client: rng.below(CLIENTS), on: rng.chance(60) },
+        14 => Step::Guests(rng.chance(60)),
+        15..17 => Step::Inbox { client: rng.below(CLIENTS), on: rng.chance(60) },
         17..50 => {
             let mut share = rng.pick(&shares(kind));
             if kind == Kind::Semaphore && rng.chance(15) {

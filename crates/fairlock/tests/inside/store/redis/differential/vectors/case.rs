@@ -27,6 +27,10 @@ pub(super) struct Case {
     because: &'static [(&'static str, &'static str)],
 }
 
+fn channel_of(who: &str) -> String {
+    if who.contains(':') { who.to_owned() } else { format!("fairlock_inbox:<{who}.client>") }
+}
+
 impl Case {
     pub(super) fn new(
         folder: &'static str,
@@ -67,7 +71,7 @@ impl Case {
         )
     }
 
-    /// These clients have inboxes.
+    /// These clients have inboxes; and these channels subscribers.
     pub(super) fn listening(self, listening: &'static [&'static str]) -> Self {
         Self { listening, ..self }
     }
@@ -85,8 +89,7 @@ impl Case {
         bench.clear();
         bench.subscribed_soon(&cast, &json!([]));
         let mut listener = bench.server().client();
-        let inboxes: Vec<_> =
-            self.listening.iter().map(|who| format!("fairlock_inbox:<{who}.client>")).collect();
+        let inboxes: Vec<_> = self.listening.iter().map(|who| channel_of(who)).collect();
         for inbox in &inboxes {
             listener.subscribe(&cast.fill(inbox));
         }

@@ -54,6 +54,20 @@ fn a_writer_waits(s: &mut Stage<'_>) {
     s.waits("<ours1>", "w");
 }
 
+fn writers_wait(s: &mut Stage<'_>) {
+    s.at(-9000);
+    s.holds("<me>", "w");
+    s.at(-1000);
+    s.waits("<ours1>", "w");
+}
+
+/// The writer has left so many milliseconds ago, while somebody of Redisson's listened.
+fn left_to_java(s: &mut Stage<'_>, ago_ms: i64) {
+    writers_wait(s);
+    s.at(-ago_ms);
+    s.does("share_release", &["<me>", OWN_TOKEN], " released");
+}
+
 fn acquiring() -> Vec<Case> {
     vec![
         case("read-joins-the-phase", "One of ours reads: the caller gets the same token.", |s| {
@@ -167,6 +181,20 @@ fn handing_over() -> Vec<Case> {
         })
         .listening(&["ours1"])
         .ours("share_release", &["<me>", OWN_TOKEN]),
+        case("release-to-java", "The writer leaves, a writer is next, and somebody of Redisson's listens: the lock is left free \
+            for 30 ms, and the next one's client looks then.", writers_wait)
+        .listening(&["ours1", "redisson_rwlock:{a}"])
+        .ours("share_release", &["<me>", OWN_TOKEN]),
+        case("beat-while-left-to-java", "The lock is left to Redisson's waiters: nobody of ours is served for 30 ms.", |s| {
+            left_to_java(s, 10);
+        })
+        .listening(&["ours1", "redisson_rwlock:{a}"])
+        .ours("share_beat", &["<ours1.client>", "<ours1>"]),
+        case("beat-after-it-was-left-to-java", "Nobody of Redisson's came: the head gets the lock.", |s| {
+            left_to_java(s, 30);
+        })
+        .listening(&["ours1", "redisson_rwlock:{a}"])
+        .ours("share_beat", &["<ours1.client>", "<ours1>"]),
         case("release-of-the-last-reader-to-a-writer", "The last reader leaves, and a writer is next.", a_writer_waits)
             .listening(&["ours1"])
             .ours("share_release", &["<me>", OWN_TOKEN]),
