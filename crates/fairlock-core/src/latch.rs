@@ -91,7 +91,7 @@ pub enum LatchFate {
 
 /// What a look means to somebody who waits for the latch `waits_for`, or for whichever there is when
 /// this is the first look. `counted_down`: since the last look, a message said that a latch of this
-/// name was counted down to 0.
+/// name was counted down to 0. That may have been a later one: then it counts for nothing.
 pub fn latch_fate(waits_for: Option<u64>, seen: &LatchSeen, counted_down: bool) -> LatchFate {
     let present = seen.generation.unwrap_or(0);
     let mine = waits_for.unwrap_or(present);
@@ -100,7 +100,10 @@ pub fn latch_fate(waits_for: Option<u64>, seen: &LatchSeen, counted_down: bool) 
         return LatchFate::Closed(present);
     }
     let is_noted = seen.opened.is_some_and(|opened| opened == mine);
-    LatchFate::Over(if is_noted || counted_down { Opened::CountedDown } else { Opened::Gone })
+    // Java's count-downs leave no note. One of ours that has noted a later latch may have sent the message.
+    let is_told =
+        counted_down && waits_for.is_some() && seen.opened.is_none_or(|opened| opened < mine);
+    LatchFate::Over(if is_noted || is_told { Opened::CountedDown } else { Opened::Gone })
 }
 
 /// What is kept of a latch besides its count.
