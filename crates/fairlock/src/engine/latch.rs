@@ -93,7 +93,8 @@ async fn look(context: &Arc<Context>, watched: &Watched, look: Look) -> Next {
     match carry_out(context, &watched.name, op).await {
         Ok(seen) => watched.seen(look, &seen),
         Err(error) => {
-            watched.failed(&error);
+            watched.look_failed(look, &error);
+            // Who has come meanwhile wants a look at once.
             Next::Nobody
         }
     }
