@@ -3,7 +3,9 @@
 use crate::api::session::Session;
 use crate::base::error::Error;
 use crate::engine::latch;
-use fairlock_core::{LATCH_COUNT_MAX, LatchFate, LatchOp, LatchSeen, LockName, Opened, latch_fate};
+use fairlock_core::{
+    LATCH_COUNT_MAX, LatchFate, LatchOp, LatchRequest, LatchSeen, LockName, Opened, latch_fate,
+};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +72,7 @@ impl Latch {
             let message = format!("a latch counts from 1 to {LATCH_COUNT_MAX}, not {count}");
             return Err(Error::misuse(message));
         }
-        let request = self.session.context().new_request()?;
+        let request = self.request()?;
         Ok(self.carry_out(LatchOp::Set { count, request }).await?.done)
     }
 
@@ -87,7 +89,7 @@ impl Latch {
     /// # Cancel safety
     /// Once begun, it continues even if the future is dropped.
     pub async fn count_down(&self) -> Result<u64, Error> {
-        let request = self.session.context().new_request()?;
+        let request = self.request()?;
         Ok(self.carry_out(LatchOp::CountDown { request }).await?.count)
     }
 
@@ -148,7 +150,7 @@ impl Latch {
     /// # Cancel safety
     /// Once begun, it continues even if the future is dropped.
     pub async fn delete(&self) -> Result<bool, Error> {
-        let request = self.session.context().new_request()?;
+        let request = self.request()?;
         Ok(self.carry_out(LatchOp::Delete { request }).await?.done)
     }
 
@@ -165,3 +167,8 @@ impl fmt::Debug for Latch {
         f.debug_struct("Latch").field("name", &self.name).finish_non_exhaustive()
     }
 }
+    /// When it ends is known when it is sent.
+    fn request(&self) -> Result<LatchRequest, Error> {
+        Ok(LatchRequest { id: self.session.context().new_request()?, not_after_ms: 0 })
+    }
+
