@@ -198,8 +198,17 @@ impl Watched {
 
     /// All who wait get the error.
     pub(crate) fn failed(&self, error: &Error) {
-        let waiters = std::mem::take(&mut lock(&self.state).waiters);
-        for waiter in waiters {
+        self.tell(error, |_| true);
+    }
+
+    fn tell(&self, error: &Error, is_told: impl Fn(&Waiter) -> bool) {
+        let mut state = lock(&self.state);
+        let (told, left) = state.waiters.drain(..).partition(is_told);
+        state.waiters = left;
+        drop(state);
+        let told: Vec<Waiter> = told;
+        for waiter in told {
+            // Whoever waited may have gone.
             let _ = waiter.done.send(Err(error.clone()));
         }
     }
