@@ -1,7 +1,6 @@
 //! Carries out the operations on a latch.
 
-use crate::id::RequestId;
-use crate::latch::{LATCH_COUNT_MAX, LATCH_NOTE_MS, Latch, LatchNote, LatchOp, LatchSeen};
+use crate::latch::{Counted, LATCH_COUNT_MAX, LATCH_NOTE_MS, Latch, LatchNote, LatchOp, LatchSeen};
 use crate::op::{Answer, Body, Channel, CoreError, Effect, Payload};
 use crate::rules::Rules;
 use crate::state::LockState;
@@ -31,7 +30,7 @@ impl LockState {
     /// Drops what has outlived its TTL.
     pub(crate) fn expire_latch(&mut self, now_ms: u64) {
         let Some(latch) = &mut self.latch else { return };
-        latch.counted.retain(|_, until| now_ms <= *until);
+        latch.counted.retain(|_, counted| now_ms <= counted.until);
         latch.note.take_if(|note| now_ms > note.expires);
         if **latch == Latch::default() {
             self.latch = None;
@@ -58,43 +57,50 @@ impl LockState {
             None => None,
             Some(value) => Some(count_of(value).ok_or(CoreError::NotALatch)?),
         };
-        let mut run =
-            Run { now_us, now_ms, latch: self.take_latch().unwrap_or_default(), count, told: None };
-        let repeated = op.request().is_some_and(|request| run.latch.counted.contains_key(&request));
-        let done = match op {
-            LatchOp::Set { request, .. } if repeated => run.was_set_by(*request),
-            LatchOp::CountDown { .. } | LatchOp::Delete { .. } if repeated => true,
-            LatchOp::Set { count, request } => run.set(*count, *request),
-            LatchOp::CountDown { .. } => run.count_down(),
-            LatchOp::Delete { .. } => run.delete(),
-            LatchOp::Look { waiting } => {
-                run.look(*waiting);
-                false
+        let latch = self.take_latch().unwrap_or_default();
+        let mut run = Run { now_us, now_ms, latch, count, is_set: false, told: None };
+        let (done, left) = match (op.request(), op) {
+            (Some(request), _) if let Some(first) = run.latch.counted.get(&request.id) => {
+                (first.done, first.count)
+            }
+            (Some(request), _) if now_ms > request.not_after_ms => {
+                self.put_back(run.latch);
+                return Ok((answer(now_ms, Body::TooLate), Vec::new()));
+            }
+            (_, op) => {
+                let done = run.carry_out(op);
+                let count = run.count.unwrap_or(0);
+                if let Some(request) = op.request() {
+                    let until = request.not_after_ms.max(now_ms + rules.bury_ms);
+                    run.latch.counted.insert(request.id, Counted { until, done, count });
+                }
+                if run.count.is_none() || run.is_set {
+                    self.keys.value_expires = None;
+                }
+                (done, count)
             }
         };
-        if let (Some(request), false) = (op.request(), repeated) {
-            run.latch.counted.insert(request, now_ms + rules.bury_ms);
-        }
         let Run { latch, count, told, .. } = run;
-        if count.is_none() || matches!(op, LatchOp::Set { .. } if done && !repeated) {
-            self.keys.value_expires = None;
-        }
         self.keys.value = count.map(|n| SimpleValue::Foreign(n.to_string().into_bytes().into()));
         let note = latch.note.as_ref();
         let seen = LatchSeen {
             done,
-            count: count.unwrap_or(0),
+            count: left,
             generation: note.map(|note| note.generation),
             opened: note.and_then(|note| note.opened),
         };
-        if latch != Latch::default() {
-            self.put_latch(Some(latch));
-        }
+        self.put_back(latch);
         let told = told.map(|payload| Effect { channel: Channel::Latch, payload });
-        let body = Body::Latch(seen);
-        let answer = Answer { now_ms, more: false, removed: 0, other_limit: false, body };
-        Ok((answer, told.into_iter().collect()))
+        Ok((answer(now_ms, Body::Latch(seen)), told.into_iter().collect()))
     }
+
+    fn put_back(&mut self, latch: Latch) {
+        self.put_latch(Some(latch).filter(|latch| *latch != Latch::default()));
+    }
+}
+
+fn answer(now_ms: u64, body: Body) -> Answer {
+    Answer { now_ms, more: false, removed: 0, other_limit: false, body }
 }
 
 /// The number that a latch's string is.
@@ -114,20 +120,31 @@ struct Run {
     now_ms: u64,
     latch: Latch,
     count: Option<u64>,
+    /// It set the count.
+    is_set: bool,
     told: Option<Payload>,
 }
 
 impl Run {
-    fn was_set_by(&self, request: RequestId) -> bool {
-        self.latch.note.as_ref().is_some_and(|note| note.set_by == Some(request))
+    /// Returns whether it changed the latch.
+    fn carry_out(&mut self, op: &LatchOp) -> bool {
+        match op {
+            LatchOp::Set { count, .. } => self.set(*count),
+            LatchOp::CountDown { .. } => self.count_down(),
+            LatchOp::Delete { .. } => self.delete(),
+            LatchOp::Look { waiting } => {
+                self.look(*waiting);
+                false
+            }
+        }
     }
 
-    fn set(&mut self, count: u64, request: RequestId) -> bool {
+    fn set(&mut self, count: u64) -> bool {
         if self.count.is_some() {
             return false;
         }
-        self.count = Some(count);
-        self.begin(None, Some(request));
+        (self.count, self.is_set) = (Some(count), true);
+        self.begin(None);
         self.told = Some(Payload::One);
         true
     }
@@ -176,18 +193,18 @@ impl Run {
                 && known.is_none_or(|known| known <= note.generation)
         };
         if !self.latch.note.as_ref().is_some_and(is_its_own) {
-            self.begin(known, None);
+            self.begin(known);
         }
     }
 
     /// Another latch begins: the one that is `known`, if that is later than the last one.
-    fn begin(&mut self, known: Option<u64>, set_by: Option<RequestId>) {
+    fn begin(&mut self, known: Option<u64>) {
         let before = self.latch.note.as_ref();
         let least = before.map_or(0, |note| note.generation + 1);
         let next = self.now_us.max(least);
         let generation = known.filter(|known| *known >= least).unwrap_or(next);
         let opened = before.and_then(|note| note.opened);
         let expires = self.now_ms + LATCH_NOTE_MS;
-        self.latch.note = Some(LatchNote { generation, opened, set_by, expires });
+        self.latch.note = Some(LatchNote { generation, opened, expires });
     }
 }

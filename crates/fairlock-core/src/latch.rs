@@ -24,17 +24,17 @@ pub enum LatchOp {
         /// From 1 to [`LATCH_COUNT_MAX`].
         count: u64,
         /// This attempt.
-        request: RequestId,
+        request: LatchRequest,
     },
     /// Counts down by one.
     CountDown {
         /// This attempt.
-        request: RequestId,
+        request: LatchRequest,
     },
     /// Removes the latch, whatever its count.
     Delete {
         /// This attempt.
-        request: RequestId,
+        request: LatchRequest,
     },
     /// Looks at the latch.
     Look {
@@ -46,14 +46,28 @@ pub enum LatchOp {
 
 impl LatchOp {
     /// The request, if it names one.
-    pub fn request(&self) -> Option<RequestId> {
+    pub fn request(&self) -> Option<LatchRequest> {
+        self.clone().request_mut().copied()
+    }
+
+    /// The same, to change it.
+    pub fn request_mut(&mut self) -> Option<&mut LatchRequest> {
         match self {
             Self::Set { request, .. } | Self::CountDown { request } | Self::Delete { request } => {
-                Some(*request)
+                Some(request)
             }
             Self::Look { .. } => None,
         }
     }
+}
+
+/// An attempt to change a latch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LatchRequest {
+    /// The same in every copy that is sent.
+    pub id: RequestId,
+    /// Refused if executed for the first time later than this server time (milliseconds since 1970).
+    pub not_after_ms: u64,
 }
 
 /// The result of an operation on a latch, and the latch afterwards.
@@ -61,7 +75,7 @@ impl LatchOp {
 pub struct LatchSeen {
     /// The request has set, counted down or removed the latch, in this copy or in another one.
     pub done: bool,
-    /// The count; 0 if the latch is open.
+    /// The count, 0 if the latch is open; for another copy of a request, what its first copy left.
     pub count: u64,
     /// Which latch of this name it is, or the last one was.
     pub generation: Option<u64>,
@@ -96,7 +110,7 @@ pub enum LatchFate {
 
 /// What a look means to somebody who waits for the latch `waits_for`, or for whichever there is when
 /// this is the first look. `counted_down`: since the last look, a message said that a latch of this
-/// name was counted down to 0.
+/// name was counted down to 0. That may have been a later one: then it counts for nothing.
 pub fn latch_fate(waits_for: Option<u64>, seen: &LatchSeen, counted_down: bool) -> LatchFate {
     let present = seen.generation.unwrap_or(0);
     let mine = waits_for.unwrap_or(present);
@@ -105,7 +119,10 @@ pub fn latch_fate(waits_for: Option<u64>, seen: &LatchSeen, counted_down: bool) 
         return LatchFate::Closed(present);
     }
     let is_noted = seen.opened.is_some_and(|opened| opened == mine);
-    LatchFate::Over(if is_noted || counted_down { Opened::CountedDown } else { Opened::Gone })
+    // Java's count-downs leave no note. One of ours that has noted a later latch may have sent the message.
+    let is_told =
+        counted_down && waits_for.is_some() && seen.opened.is_none_or(|opened| opened < mine);
+    LatchFate::Over(if is_noted || is_told { Opened::CountedDown } else { Opened::Gone })
 }
 
 /// What is kept of a latch besides its count.
@@ -113,8 +130,20 @@ pub fn latch_fate(waits_for: Option<u64>, seen: &LatchSeen, counted_down: bool) 
 pub struct Latch {
     /// Which latch it is.
     pub note: Option<LatchNote>,
-    /// Requests that were carried out, and until when another copy of them does nothing.
-    pub counted: BTreeMap<RequestId, u64>,
+    /// Requests that were carried out.
+    pub counted: BTreeMap<RequestId, Counted>,
+}
+
+/// The result of a request, which another copy of it gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Counted {
+    /// Until when it is kept, in server milliseconds since 1970: not before the last moment at which
+    /// a copy is carried out.
+    pub until: u64,
+    /// Whether it has changed the latch.
+    pub done: bool,
+    /// What it left.
+    pub count: u64,
 }
 
 /// Which latch of a name it is.
@@ -124,8 +153,6 @@ pub struct LatchNote {
     pub generation: u64,
     /// The last generation that was counted down to 0.
     pub opened: Option<u64>,
-    /// Who set it, if that was one of ours.
-    pub set_by: Option<RequestId>,
     /// TTL, in server milliseconds since 1970.
     pub expires: u64,
 }

@@ -55,8 +55,8 @@ pub use id::{
     RequestId, client_text,
 };
 pub use latch::{
-    LATCH_COUNT_MAX, LATCH_NOTE_MS, Latch, LatchFate, LatchNote, LatchOp, LatchSeen, Opened,
-    latch_fate,
+    Counted as LatchCounted, LATCH_COUNT_MAX, LATCH_NOTE_MS, Latch, LatchFate, LatchNote, LatchOp,
+    LatchRequest, LatchSeen, Opened, latch_fate,
 };
 pub use leader::Leader;
 pub use model::Model;

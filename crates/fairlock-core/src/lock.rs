@@ -9,6 +9,9 @@ use crate::op::{
 use crate::rules::{Rules, TOKEN_LIMIT, Token, World};
 use crate::state::{Cx, LockState};
 
+#[cfg(test)]
+mod tests;
+
 impl LockState {
     /// Executes `op` at server time `now_us` (microseconds since 1970).
     ///

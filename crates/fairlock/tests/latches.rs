@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::cancel::poll_n;
 use crate::support::{At, Store, run, soon, until};
-use fairlock::{Client, Config, ErrorKind, Opened};
+use fairlock::{Client, Config, ErrorKind, Opened, Replicas};
 use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::server::Generation;
 
@@ -44,6 +44,90 @@ fn b40_a_request_whose_reply_is_lost_counts_once() {
             assert!(latch.delete().await.unwrap());
             assert_eq!(proxy.counts().replies_dropped, 3);
         }
+    });
+}
+
+/// B40: the only copies of requests lie on the network until after their caller was told that they had
+/// failed. Others have used the latch up and set it anew meanwhile: it was set again, or counted down, by
+/// nobody. And a copy of a request that was carried out arrives when the marker of that is gone.
+#[test]
+fn a_request_that_arrives_after_it_was_given_up_does_nothing() {
+    run(REDIS, async |store| {
+        const GIVES_UP: Duration = Duration::from_millis(600);
+        let other = store.client().await.latch("import");
+        // The server knows the scripts afterwards, so that a copy carries out its request.
+        assert!(other.try_set(2).await.unwrap());
+        other.count_down().await.unwrap();
+        for delayed in ["set", "count down", "delete"] {
+            other.delete().await.unwrap();
+            let proxy = Proxy::start(store.server().unwrap().addr());
+            let config = Config::from_url(&proxy.url()).unwrap();
+            let config = config.response_timeout(Duration::from_millis(200));
+            let client = Client::with_config(config.store_timeout(GIVES_UP)).await.unwrap();
+            let latch = client.latch("import");
+            assert_eq!(latch.count().await.unwrap(), 0);
+            proxy.hold_requests(true);
+            let call = tokio::spawn(async move {
+                match delayed {
+                    "set" => latch.try_set(2).await.map(drop),
+                    "delete" => latch.delete().await.map(drop),
+                    _ => latch.count_down().await.map(drop),
+                }
+            });
+            // The copy is under way: no other one will be.
+            proxy.wait_until(|counts| counts.requests_held > 0);
+            proxy.refuse(true);
+            let failed = call.await.unwrap().unwrap_err();
+            assert_eq!(failed.kind(), ErrorKind::Unknown, "{delayed}: {failed}");
+            let expected = if delayed == "set" { 0 } else { 5 };
+            if expected > 0 {
+                assert!(other.try_set(expected).await.unwrap());
+            }
+            let calls = store.server().unwrap().script_calls();
+            proxy.hold_requests(false);
+            let server = store.server().unwrap();
+            until("the copy arrives", async || server.script_calls() > calls).await;
+            assert_eq!(other.count().await.unwrap(), expected, "{delayed}");
+        }
+        // As the last copy of a count-down whose reply was lost, after a stall of the server.
+        let proxy = Proxy::start(store.server().unwrap().addr());
+        let config = Config::from_url(&proxy.url()).unwrap().store_timeout(GIVES_UP);
+        let latch = Client::with_config(config).await.unwrap().latch("import");
+        assert_eq!(latch.count_down().await.unwrap(), 4);
+        assert_eq!(proxy.replay(1)[0].text().split(' ').nth(2), Some("latch"), "it is marked");
+        let mut raw = store.raw().unwrap();
+        for key in raw.call(&["KEYS", "fairlock_counted:*"]).array() {
+            raw.call(&["DEL", key.text()]);
+        }
+        tokio::time::sleep(GIVES_UP).await;
+        let late = proxy.replay(1);
+        assert!(late[0].text().ends_with(" late"), "{late:?}");
+        assert_eq!(other.count().await.unwrap(), 4);
+    });
+}
+
+/// With replicas to wait for, a count-down that never reached the server was `NotReplicated`, which says
+/// that it has counted: a caller that believed it did not repeat it, and the latch never opened.
+#[test]
+fn what_was_never_carried_out_does_not_lack_replicas() {
+    run(REDIS, async |store| {
+        let other = store.client().await.latch("import");
+        other.try_set(3).await.unwrap();
+        let proxy = Proxy::start(store.server().unwrap().addr());
+        let config = Config::from_url(&proxy.url()).unwrap().replicas(Replicas::AnyConnected);
+        let config = config.replicas_timeout(Duration::from_millis(100));
+        let config = config.response_timeout(Duration::from_millis(200));
+        let config = config.store_timeout(Duration::from_millis(800));
+        let latch = Client::with_config(config).await.unwrap().latch("import");
+        assert_eq!(latch.count_down().await.unwrap(), 2);
+        proxy.hold_requests(true);
+        proxy.refuse(true);
+        // The first copy is under way; then there is no connection to send one on.
+        for expected in [ErrorKind::Unknown, ErrorKind::Unavailable] {
+            let failed = latch.count_down().await.unwrap_err();
+            assert_eq!(failed.kind(), expected, "{failed}");
+        }
+        assert_eq!(other.count().await.unwrap(), 2);
     });
 }
 

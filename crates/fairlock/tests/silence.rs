@@ -1,7 +1,7 @@
 //! Every call on a store that does not reply: from the start, from some moment on, or only late.
 //! Each ends within its documented time, and silence is never mistaken for "taken" (D42, D43).
 
-use crate::support::{Pauses, runtime};
+use crate::support::{Pauses, runtime, until};
 use fairlock::{Client, Config, Error, ErrorKind, Guard, Kind, Lock, Release};
 use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::server::{Generation, Server};
@@ -27,6 +27,11 @@ fn settings(proxy: &Proxy) -> Config {
     config.connect_timeout(CONNECT).response_timeout(RESPONSE).store_timeout(STORE)
 }
 
+/// The same with so long a store timeout that a timed wait that lasts until then is noticed.
+fn patient(proxy: &Proxy) -> Config {
+    settings(proxy).store_timeout(20 * STORE)
+}
+
 /// A server behind a proxy that can stop forwarding.
 fn fixture() -> Option<(Server, Proxy)> {
     let server = Server::start(Generation::Redis70)?;
@@ -43,6 +48,13 @@ enum Call {
     Enqueue,
     With,
     TryWithFor,
+    /// [`Call::TryLockFor`] of what is no lock of one name: each has a timed wait of its own.
+    ReadFor,
+    WriteFor,
+    PermitFor,
+    PermitsFor,
+    TogetherFor,
+    LatchFor,
     Inspect,
     IsLocked,
     Remaining,
@@ -50,7 +62,7 @@ enum Call {
     List,
 }
 
-const CALLS: [(Call, Duration); 12] = [
+const CALLS: [(Call, Duration); 18] = [
     (Call::Ping, RESPONSE),
     (Call::Lock, STORE),
     (Call::TryLock, STORE),
@@ -58,6 +70,12 @@ const CALLS: [(Call, Duration); 12] = [
     (Call::Enqueue, STORE),
     (Call::With, STORE),
     (Call::TryWithFor, WAIT.saturating_add(WAIT_ADDS)),
+    (Call::ReadFor, WAIT.saturating_add(WAIT_ADDS)),
+    (Call::WriteFor, WAIT.saturating_add(WAIT_ADDS)),
+    (Call::PermitFor, WAIT.saturating_add(WAIT_ADDS)),
+    (Call::PermitsFor, WAIT.saturating_add(WAIT_ADDS)),
+    (Call::TogetherFor, WAIT.saturating_add(WAIT_ADDS)),
+    (Call::LatchFor, WAIT.saturating_add(WAIT_ADDS)),
     (Call::Inspect, STORE),
     (Call::IsLocked, STORE),
     (Call::Remaining, STORE),
@@ -75,6 +93,19 @@ async fn make(call: Call, client: &Client, lock: &Lock) -> Result<String, Error>
         Call::Enqueue => format!("{:?}", lock.enqueue().await?),
         Call::With => format!("{:?}", lock.with(async |_| ()).await?),
         Call::TryWithFor => format!("{:?}", lock.try_with_for(WAIT, async |_| ()).await?),
+        Call::ReadFor => format!("{:?}", client.rw_lock("rw").try_read_for(WAIT).await?),
+        Call::WriteFor => format!("{:?}", client.rw_lock("rw").try_write_for(WAIT).await?),
+        Call::PermitFor => {
+            format!("{:?}", client.semaphore("permits", 2).try_acquire_for(WAIT).await?)
+        }
+        Call::PermitsFor => {
+            format!("{:?}", client.semaphore("permits", 2).try_acquire_many_for(2, WAIT).await?)
+        }
+        Call::TogetherFor => {
+            let both = client.multi_lock([lock.clone(), client.fair_lock("other")])?;
+            format!("{:?}", both.try_lock_for(WAIT).await?)
+        }
+        Call::LatchFor => format!("{:?}", client.latch("latch").wait_for(WAIT).await?),
         Call::Inspect => format!("{:?}", lock.inspect().await?),
         Call::IsLocked => format!("{:?}", lock.is_locked().await?),
         Call::Remaining => format!("{:?}", lock.remaining_ttl().await?),
@@ -89,11 +120,23 @@ async fn all_are_errors(story: &'static str, proxy: &Proxy, go_silent: bool) {
     for (call, bound) in CALLS {
         for kind in ["fair", "plain", "simple", "owned"] {
             // `enqueue` is for fair locks, and some calls do not depend on the kind.
-            let only_fair = matches!(call, Call::Ping | Call::Enqueue | Call::List);
+            let only_fair = matches!(
+                call,
+                Call::Ping
+                    | Call::Enqueue
+                    | Call::List
+                    | Call::ReadFor
+                    | Call::WriteFor
+                    | Call::PermitFor
+                    | Call::PermitsFor
+                    | Call::TogetherFor
+                    | Call::LatchFor
+            );
             if only_fair && kind != "fair" {
                 continue;
             }
-            let config = settings(proxy).lazy_connect(!go_silent);
+            let config = if bound < STORE { patient(proxy) } else { settings(proxy) };
+            let config = config.lazy_connect(!go_silent);
             clients.push((call, bound, kind, Client::with_config(config).await.unwrap()));
         }
     }
@@ -117,6 +160,10 @@ async fn all_are_errors(story: &'static str, proxy: &Proxy, go_silent: bool) {
             let kinds = [ErrorKind::Unavailable, ErrorKind::Unknown];
             assert!(kinds.contains(&error.kind()), "{story}: {error:?}");
             assert!(took < bound + SLACK, "{story}: the bound is {bound:?}");
+            if bound < STORE && call != Call::Ping {
+                // What it leaves behind is given back until the store timeout.
+                return;
+            }
             let began = Instant::now();
             client.shutdown().await;
             assert!(began.elapsed() < STORE + SLACK, "{story}: shutdown {:?}", began.elapsed());
@@ -144,6 +191,121 @@ fn a_store_that_is_silent_from_the_start() {
 fn a_store_that_goes_silent() {
     let Some((_server, proxy)) = fixture() else { return };
     runtime().block_on(all_are_errors("gone silent", &proxy, true));
+}
+
+/// Every call of the API that waits for a time, where it is tried on a silent store.
+const TIMED: [(&str, &str); 9] = [
+    ("Latch::wait_for", "LatchFor"),
+    ("Lock::try_lock_for", "TryLockFor"),
+    ("Lock::try_with_for", "TryWithFor"),
+    ("MultiLock::try_lock_for", "TogetherFor"),
+    ("RwLock::try_read_for", "ReadFor"),
+    ("RwLock::try_write_for", "WriteFor"),
+    ("Semaphore::try_acquire_for", "PermitFor"),
+    ("Semaphore::try_acquire_many_for", "PermitsFor"),
+    ("Turn::wait_for", "a_turn_of_a_store_that_goes_silent"),
+];
+
+/// A timed call that is not tried here does not pass: waits for several locks and for latches lasted
+/// until the store timeout.
+#[test]
+fn every_timed_call_is_tried_on_a_silent_store() {
+    let api = include_str!("../../../docs/api.txt");
+    let called = |prefix: &'static str| {
+        let mut called: Vec<&str> = Vec::new();
+        for line in api.lines().filter_map(|line| line.strip_prefix(prefix)) {
+            let waits = line.contains("wait: Duration") || line.contains("::wait_for:");
+            let is_here = prefix != "fairlock::" || !line.starts_with("blocking::");
+            if is_here && waits && line.contains("Result<Option<") {
+                called.extend(line.split(": ").next());
+            }
+        }
+        called
+    };
+    let tried = TIMED.map(|(name, _)| name);
+    assert_eq!(called("fairlock::"), tried);
+    let on_threads: Vec<_> =
+        tried.into_iter().filter(|name| *name != "Lock::try_with_for").collect();
+    assert_eq!(called("fairlock::blocking::"), on_threads);
+    let calls: Vec<_> = CALLS.iter().map(|(call, _)| format!("{call:?}")).collect();
+    for (name, tried) in TIMED {
+        let is_tried = calls.iter().any(|call| call == tried) || name == "Turn::wait_for";
+        assert!(is_tried, "{name}: {tried}");
+    }
+}
+
+/// The same on threads, for one call of each type.
+#[cfg(feature = "blocking")]
+#[test]
+fn timed_calls_of_threads_on_a_store_that_goes_silent() {
+    use fairlock::blocking;
+
+    type Waits = fn(&blocking::Client) -> Result<bool, Error>;
+    const WAITS: [(&str, Waits); 7] = [
+        ("lock", |client| Ok(client.fair_lock("a").try_lock_for(WAIT)?.is_some())),
+        ("together", |client| {
+            let both = client.multi_lock([client.fair_lock("a"), client.fair_lock("b")])?;
+            Ok(both.try_lock_for(WAIT)?.is_some())
+        }),
+        ("read", |client| Ok(client.rw_lock("rw").try_read_for(WAIT)?.is_some())),
+        ("write", |client| Ok(client.rw_lock("rw").try_write_for(WAIT)?.is_some())),
+        ("permit", |client| Ok(client.semaphore("p", 2).try_acquire_for(WAIT)?.is_some())),
+        ("permits", |client| Ok(client.semaphore("p", 2).try_acquire_many_for(2, WAIT)?.is_some())),
+        ("latch", |client| Ok(client.latch("l").wait_for(WAIT)?.is_some())),
+    ];
+    let Some((_server, proxy)) = fixture() else { return };
+    let clients = WAITS.map(|_| blocking::Client::with_config(patient(&proxy)).unwrap());
+    proxy.black_hole_to_client(true);
+    std::thread::scope(|scope| {
+        for ((name, waits), client) in WAITS.iter().zip(&clients) {
+            scope.spawn(move || {
+                let began = Instant::now();
+                let error = waits(client).expect_err(name);
+                let took = began.elapsed();
+                let kinds = [ErrorKind::Unavailable, ErrorKind::Unknown];
+                assert!(kinds.contains(&error.kind()), "{name}: {error:?}");
+                assert!(took < WAIT + WAIT_ADDS + SLACK, "{name}: {took:?}");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_turn_of_a_store_that_goes_silent() {
+    let Some((_server, proxy)) = fixture() else { return };
+    runtime().block_on(async {
+        let client = Client::with_config(patient(&proxy)).await.unwrap();
+        let lock = client.fair_lock("job");
+        let _held = lock.lock().await.unwrap();
+        let mut turn = lock.enqueue().await.unwrap();
+        proxy.black_hole_to_client(true);
+        let began = Instant::now();
+        let waited = turn.wait_for(WAIT).await;
+        assert!(!waited.is_ok_and(|guard| guard.is_some()));
+        assert!(began.elapsed() < WAIT + WAIT_ADDS + SLACK, "{:?}", began.elapsed());
+    });
+}
+
+/// A latch was seen closed, and then the store was silent: nobody knows whether it opened in time.
+#[test]
+fn a_latch_on_a_store_that_goes_silent_while_it_is_waited_for() {
+    let Some((server, proxy)) = fixture() else { return };
+    runtime().block_on(async {
+        let client = Client::with_config(patient(&proxy)).await.unwrap();
+        let latch = client.latch("import");
+        latch.try_set(1).await.unwrap();
+        let waits = 3 * WAIT;
+        let began = Instant::now();
+        let waiter = tokio::spawn(async move { latch.wait_for(waits).await });
+        let channel = "redisson_countdownlatch__channel__{import}";
+        let mut raw = server.client();
+        until("it is waited for", async || raw.listeners(channel) == 1).await;
+        proxy.black_hole_to_client(true);
+        let error = waiter.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let took = began.elapsed();
+        assert!(took >= waits && took < waits + WAIT_ADDS + SLACK, "{took:?}");
+    });
 }
 
 /// The calls of guards whose locks are held when the store goes silent.

@@ -1,12 +1,18 @@
 //! The latch: a count that others wait for.
 
 use crate::api::session::Session;
-use crate::base::error::Error;
+use crate::base::clock::Moment;
+use crate::base::error::{Error, ErrorKind};
 use crate::engine::latch;
-use fairlock_core::{LATCH_COUNT_MAX, LatchFate, LatchOp, LatchSeen, LockName, Opened, latch_fate};
+use fairlock_core::{
+    LATCH_COUNT_MAX, LatchFate, LatchOp, LatchRequest, LatchSeen, LockName, Opened, latch_fate,
+};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What a store that is silent when a timed wait is over may add to it.
+const SILENCE_GRACE: Duration = Duration::from_millis(500);
 
 /// A latch by name: it is set to a number, counted down, and opens at 0. Any number of tasks, on any
 /// number of hosts, can wait until it is open.
@@ -70,7 +76,7 @@ impl Latch {
             let message = format!("a latch counts from 1 to {LATCH_COUNT_MAX}, not {count}");
             return Err(Error::misuse(message));
         }
-        let request = self.session.context().new_request()?;
+        let request = self.request()?;
         Ok(self.carry_out(LatchOp::Set { count, request }).await?.done)
     }
 
@@ -87,7 +93,7 @@ impl Latch {
     /// # Cancel safety
     /// Once begun, it continues even if the future is dropped.
     pub async fn count_down(&self) -> Result<u64, Error> {
-        let request = self.session.context().new_request()?;
+        let request = self.request()?;
         Ok(self.carry_out(LatchOp::CountDown { request }).await?.count)
     }
 
@@ -119,24 +125,45 @@ impl Latch {
         (&mut waiting.done).await.unwrap_or_else(|_| Err(Error::closed().on(&name)))
     }
 
-    /// Waits until the latch is open, at most for `time`; `None` if it is not open by then.
+    /// Waits until the latch is open, at most for `time`; `None` if it is not open by then. A store
+    /// that is silent when the time is up gets half a second more.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait).
+    /// As [`wait`](Self::wait), and [`Unavailable`](crate::ErrorKind::Unavailable) if the store is silent
+    /// when the time is up.
     ///
     /// # Cancel safety
     /// As [`wait`](Self::wait).
     pub async fn wait_for(&self, time: Duration) -> Result<Option<Opened>, Error> {
+        let until = Moment::now().plus(time);
         // Also where no time is left.
-        let seen = self.carry_out(LatchOp::Look { waiting: None }).await?;
-        if let LatchFate::Over(opened) = latch_fate(None, &seen, false) {
-            return Ok(Some(opened));
+        let seen = self.look_within(time.saturating_add(SILENCE_GRACE)).await?;
+        if seen.is_some() || until.left().is_zero() {
+            return Ok(seen);
         }
         tokio::select! {
             biased;
-            opened = self.wait() => opened.map(Some),
-            () = self.session.sleep(time) => Ok(None),
+            opened = self.wait() => return opened.map(Some),
+            () = self.session.sleep(until.left()) => {}
         }
+        self.look_within(SILENCE_GRACE).await
+    }
+
+    /// Whether the latch is open, as the store answers within `time`.
+    async fn look_within(&self, time: Duration) -> Result<Option<Opened>, Error> {
+        let seen = tokio::select! {
+            biased;
+            seen = self.carry_out(LatchOp::Look { waiting: None }) => seen?,
+            () = self.session.sleep(time) => {
+                let message = "the store did not answer while this waited, so nobody knows whether the \
+                               latch is open; check the server and the network, or wait for longer";
+                return Err(Error::new(ErrorKind::Unavailable, message).on(&self.name.clone()?));
+            }
+        };
+        Ok(match latch_fate(None, &seen, false) {
+            LatchFate::Over(opened) => Some(opened),
+            LatchFate::Closed(_) => None,
+        })
     }
 
     /// Removes the latch, whatever its count. Those who wait for it get [`Opened::Gone`]. Returns
@@ -148,8 +175,13 @@ impl Latch {
     /// # Cancel safety
     /// Once begun, it continues even if the future is dropped.
     pub async fn delete(&self) -> Result<bool, Error> {
-        let request = self.session.context().new_request()?;
+        let request = self.request()?;
         Ok(self.carry_out(LatchOp::Delete { request }).await?.done)
+    }
+
+    /// When it ends is known when it is sent.
+    fn request(&self) -> Result<LatchRequest, Error> {
+        Ok(LatchRequest { id: self.session.context().new_request()?, not_after_ms: 0 })
     }
 
     async fn carry_out(&self, op: LatchOp) -> Result<LatchSeen, Error> {

@@ -4,8 +4,8 @@ use crate::base::backoff::Backoff;
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::context::Context;
-use crate::store::Confirmed;
-use fairlock_core::client::{Mismatch, Renewed};
+use crate::store::{Confirmed, StoreError};
+use fairlock_core::client::{Copies, Mismatch, Renewed};
 use fairlock_core::{LockName, Op};
 use std::sync::Arc;
 
@@ -27,30 +27,51 @@ pub(crate) async fn confirmed(
 pub(crate) async fn confirmed_with(
     context: &Arc<Context>,
     name: &LockName,
-    mut op: Op,
+    op: Op,
     until: Moment,
-    mut freshen: impl FnMut(&mut Op),
+    freshen: impl FnMut(&mut Op),
 ) -> Result<Confirmed, Error> {
-    let mut backoff = Backoff::default();
-    loop {
-        freshen(&mut op);
-        let failure = match context.store.confirm(name, &op).await {
-            Ok(confirmed) => {
-                context.note_reply(name, &op, &confirmed.reply);
-                return Ok(confirmed);
-            }
-            Err(failure) => failure,
-        };
-        if !failure.passing {
-            return Err(failure.error.on(name));
-        }
-        if until.left().is_zero() {
+    let done = until_confirmed(context, name, op, until, &mut Copies::default(), freshen).await;
+    done.map_err(|failure| match failure.passing {
+        true => {
             let message = format!(
                 "nobody could ask in time whether replicas have it ({}); check the server and the \
                  network",
                 failure.error
             );
-            return Err(Error::new(ErrorKind::NotReplicated, message).on(name));
+            Error::new(ErrorKind::NotReplicated, message).on(name)
+        }
+        false => failure.error.on(name),
+    })
+}
+
+/// The same for an operation that no server may have carried out yet: the failure passes if no copy
+/// was answered in time, and `copies` says whether one may have been carried out.
+pub(crate) async fn until_confirmed(
+    context: &Arc<Context>,
+    name: &LockName,
+    mut op: Op,
+    until: Moment,
+    copies: &mut Copies,
+    mut freshen: impl FnMut(&mut Op),
+) -> Result<Confirmed, StoreError> {
+    let mut backoff = Backoff::default();
+    loop {
+        freshen(&mut op);
+        copies.send();
+        let failure = match context.store.confirm(name, &op).await {
+            Ok(confirmed) => {
+                copies.answered();
+                context.note_reply(name, &op, &confirmed.reply);
+                return Ok(confirmed);
+            }
+            Err(failure) => failure,
+        };
+        if !failure.doubt {
+            copies.refused();
+        }
+        if !failure.passing || until.left().is_zero() {
+            return Err(failure);
         }
         tokio::time::sleep(backoff.next().min(until.left())).await;
     }

@@ -1,41 +1,74 @@
 //! Latches: carries out operations on them, and looks at those that are waited for.
 
-use crate::base::error::Error;
+use crate::base::clock::Moment;
+use crate::base::error::{Error, ErrorKind};
 use crate::engine::confirm;
 use crate::engine::context::Context;
 use crate::engine::send::{self, Copies};
 use crate::state::in_flight::InFlightCleanup;
 use crate::state::latches::{Look, Next, ON_ITS_WAY, Waiting, Watched};
-use crate::store::Topic;
+use crate::store::{Confirmed, Topic};
 use fairlock_core::{Body, LatchOp, LatchSeen, LockName, Op};
 use std::sync::Arc;
 
-/// Carries out an operation: sends it until it is answered, at most for the store timeout.
+/// How many copies the store may refuse as late, although there is time left. Each tells its clock.
+const LATE_MAX: u32 = 3;
+
+/// Carries out an operation: sends it until it is answered, at most for the store timeout. No copy of
+/// it is carried out later than that.
 ///
 /// # Errors
-/// Those of [`send::until_answered`]. With replicas, `NotReplicated` if too few of them have it.
+/// Those of [`send::until_answered`]. With replicas, `NotReplicated` if it has changed the latch and
+/// too few of them have that.
 pub(crate) async fn carry_out(
     context: &Arc<Context>,
     name: &LockName,
-    op: LatchOp,
+    mut op: LatchOp,
 ) -> Result<LatchSeen, Error> {
     let writes = op.request().is_some();
     let _under_way = writes.then(|| InFlightCleanup::new(&context.in_flight));
-    let op = Op::Latch(op);
     let until = context.store_deadline();
-    let reply = if writes && context.store.is_replicated() {
-        let confirmed = confirm::confirmed(context, name, &op, until).await?;
-        if let Some(missing) = confirmed.missing {
-            return Err(missing.on(name));
+    let mut copies = Copies::default();
+    for _ in 0..LATE_MAX {
+        if let Some(request) = op.request_mut() {
+            // The same for all copies, unless the store says that its clock is another one: a marker
+            // lasts as long as copies can be carried out.
+            let left_ms = until.left().as_millis() as u64;
+            request.not_after_ms = context.ms_at(name, Moment::now()) + left_ms;
         }
-        confirmed.reply
-    } else {
-        send::until_answered(context, name, &op, until, &mut Copies::default()).await?
-    };
-    match reply.answer.body {
-        Body::Latch(seen) => Ok(seen),
-        _ => Err(Error::mismatch().on(name)),
+        let confirmed =
+            send_copies(context, name, Op::Latch(op.clone()), until, &mut copies).await?;
+        match (confirmed.reply.answer.body, confirmed.missing) {
+            (Body::Latch(seen), Some(missing)) if seen.done => return Err(missing.on(name)),
+            (Body::Latch(seen), _) => return Ok(seen),
+            (Body::TooLate, _) if until.left().is_zero() => break,
+            (Body::TooLate, _) => {}
+            _ => return Err(Error::mismatch().on(name)),
+        }
     }
+    let kind = if copies.in_doubt() { ErrorKind::Unknown } else { ErrorKind::Unavailable };
+    let message = "the server's clock jumps, or calls arrive later than the store timeout";
+    Err(Error::new(kind, message).on(name))
+}
+
+/// Sends copies until one is answered, and has replicas confirm what changes the latch.
+async fn send_copies(
+    context: &Arc<Context>,
+    name: &LockName,
+    op: Op,
+    until: Moment,
+    copies: &mut Copies,
+) -> Result<Confirmed, Error> {
+    let writes = matches!(&op, Op::Latch(op) if op.request().is_some());
+    if !(writes && context.store.is_replicated()) {
+        let reply = send::until_answered(context, name, &op, until, copies).await?;
+        return Ok(Confirmed::by_the_store(reply));
+    }
+    let done = confirm::until_confirmed(context, name, op, until, copies, |_| {}).await;
+    done.map_err(|failure| match failure.passing {
+        true => send::unreachable_in_time(copies.in_doubt(), &failure.error).on(name),
+        false => failure.error.on(name),
+    })
 }
 
 /// Begins to wait for the latch.
@@ -93,7 +126,8 @@ async fn look(context: &Arc<Context>, watched: &Watched, look: Look) -> Next {
     match carry_out(context, &watched.name, op).await {
         Ok(seen) => watched.seen(look, &seen),
         Err(error) => {
-            watched.failed(&error);
+            watched.look_failed(look, &error);
+            // Who has come meanwhile wants a look at once.
             Next::Nobody
         }
     }

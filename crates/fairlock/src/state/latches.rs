@@ -191,10 +191,24 @@ impl Watched {
         next
     }
 
-    /// The look has failed: all who wait get the error.
+    /// The look has failed: those who came before it get the error, the others look again.
+    pub(crate) fn look_failed(&self, look: Look, error: &Error) {
+        self.tell(error, |waiter| waiter.after_look < look.number);
+    }
+
+    /// All who wait get the error.
     pub(crate) fn failed(&self, error: &Error) {
-        let waiters = std::mem::take(&mut lock(&self.state).waiters);
-        for waiter in waiters {
+        self.tell(error, |_| true);
+    }
+
+    fn tell(&self, error: &Error, is_told: impl Fn(&Waiter) -> bool) {
+        let mut state = lock(&self.state);
+        let (told, left) = state.waiters.drain(..).partition(is_told);
+        state.waiters = left;
+        drop(state);
+        let told: Vec<Waiter> = told;
+        for waiter in told {
+            // Whoever waited may have gone.
             let _ = waiter.done.send(Err(error.clone()));
         }
     }
@@ -217,5 +231,28 @@ impl Drop for Waiting {
             drop(state);
             self.watched.kick.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A look had been unanswered for 30 s when somebody new began to wait: it failed at once, with the
+    /// others.
+    #[test]
+    fn who_comes_during_a_look_does_not_fail_with_it() {
+        let (latches, name) = (Latches::default(), LockName::new(b"import").unwrap());
+        let mut task = None;
+        let mut first = latches.wait(&name, |watched| task = Some(watched));
+        let watched = task.expect("a task looks");
+        let look = watched.look();
+        let mut second = latches.wait(&name, |_| panic!("a task looks already"));
+        watched.look_failed(look, &Error::closed());
+        assert!(first.done.try_recv().unwrap().is_err());
+        assert!(second.done.try_recv().is_err(), "it waits");
+        assert!(!latches.ends(&watched));
+        watched.look_failed(watched.look(), &Error::closed());
+        assert!(second.done.try_recv().unwrap().is_err());
     }
 }

@@ -7,7 +7,7 @@ use super::fault;
 use super::file::HostFile;
 use super::schema;
 use crate::store::StoreError;
-use fairlock_core::{Answer, Effect, Latch, LatchNote, LockName, Op, Rules, World};
+use fairlock_core::{Answer, Effect, Latch, LatchCounted, LatchNote, LockName, Op, Rules, World};
 use rusqlite::{OptionalExtension, params};
 use std::collections::BTreeMap;
 
@@ -108,8 +108,11 @@ impl HostFile {
             self.db.execute_batch(TABLE)?;
             self.has_grown.set(true);
         }
-        let ends =
-            latch.note.iter().map(|note| note.expires).chain(latch.counted.values().copied());
+        let ends = latch
+            .note
+            .iter()
+            .map(|note| note.expires)
+            .chain(latch.counted.values().map(|it| it.until));
         let until_ms = ends.fold(now_ms, u64::max).cast_signed();
         let sql = "INSERT OR REPLACE INTO latch (name, until_ms, state) VALUES (?1, ?2, ?3)";
         let state = encode(name, &latch);
@@ -125,7 +128,6 @@ impl HostFile {
 mod bit {
     pub(super) const NOTE: u8 = 1;
     pub(super) const OPENED: u8 = 1 << 1;
-    pub(super) const SET_BY: u8 = 1 << 2;
 }
 
 fn encode(name: &LockName, latch: &Latch) -> Vec<u8> {
@@ -134,21 +136,19 @@ fn encode(name: &LockName, latch: &Latch) -> Vec<u8> {
     match &latch.note {
         None => w.byte(0),
         Some(note) => {
-            let opened = note.opened.map_or(0, |_| bit::OPENED);
-            w.byte(bit::NOTE | opened | note.set_by.map_or(0, |_| bit::SET_BY));
+            w.byte(bit::NOTE | note.opened.map_or(0, |_| bit::OPENED));
             w.number(note.generation);
             w.number(note.expires);
             if let Some(opened) = note.opened {
                 w.number(opened);
             }
-            if let Some(by) = note.set_by {
-                w.request(by);
-            }
         }
     }
-    for (request, until) in &latch.counted {
+    for (request, counted) in &latch.counted {
         w.request(*request);
-        w.number(*until);
+        w.number(counted.until);
+        w.byte(u8::from(counted.done));
+        w.number(counted.count);
     }
     let sum = checksum(name, &out[HEAD..]);
     out[1..HEAD].copy_from_slice(&sum.to_le_bytes());
@@ -170,14 +170,13 @@ fn decode(name: &LockName, bytes: &[u8]) -> Result<Latch, Damaged> {
     let note = match has & bit::NOTE {
         0 if has == 0 => None,
         0 => return Err(Damaged("its note has no beginning")),
-        _ if has > (bit::NOTE | bit::OPENED | bit::SET_BY) => {
+        _ if has > (bit::NOTE | bit::OPENED) => {
             return Err(Damaged("it has an unknown field"));
         }
         _ => {
             let (generation, expires) = (r.number()?, r.number()?);
             let opened = if has & bit::OPENED == 0 { None } else { Some(r.number()?) };
-            let set_by = if has & bit::SET_BY == 0 { None } else { Some(r.request()?) };
-            Some(LatchNote { generation, opened, set_by, expires })
+            Some(LatchNote { generation, opened, expires })
         }
     };
     let mut counted = BTreeMap::new();
@@ -186,7 +185,11 @@ fn decode(name: &LockName, bytes: &[u8]) -> Result<Latch, Damaged> {
         if counted.last_key_value().is_some_and(|(last, _)| *last >= request) {
             return Err(Damaged("its requests are no list of requests"));
         }
-        counted.insert(request, r.number()?);
+        let (until, done) = (r.number()?, r.byte()?);
+        if done > 1 {
+            return Err(Damaged("a result is neither yes nor no"));
+        }
+        counted.insert(request, LatchCounted { until, done: done == 1, count: r.number()? });
     }
     Ok(Latch { note, counted })
 }
@@ -200,16 +203,18 @@ mod tests {
     fn every_latch_is_read_as_it_was_written_and_damage_is_found() {
         let name = LockName::new(b"import").unwrap();
         let request = RequestId::from_random;
-        let note = |opened, set_by| {
-            Some(LatchNote { generation: 7, opened, set_by, expires: 1_760_000_000_000 })
-        };
-        let counted = BTreeMap::from([(request(3), 5), (request(4), u64::MAX)]);
+        let note = |opened| Some(LatchNote { generation: 7, opened, expires: 1_760_000_000_000 });
+        let result = |until, done, count| LatchCounted { until, done, count };
+        let counted = BTreeMap::from([
+            (request(3), result(5, true, 0)),
+            (request(4), result(u64::MAX, false, u64::MAX)),
+        ]);
         for latch in [
             Latch::default(),
             Latch { note: None, counted: counted.clone() },
-            Latch { note: note(None, None), counted: counted.clone() },
-            Latch { note: note(Some(7), None), counted: BTreeMap::new() },
-            Latch { note: note(Some(6), Some(request(9))), counted },
+            Latch { note: note(None), counted: counted.clone() },
+            Latch { note: note(Some(7)), counted: BTreeMap::new() },
+            Latch { note: note(Some(6)), counted },
         ] {
             let bytes = encode(&name, &latch);
             assert_eq!(decode(&name, &bytes), Ok(latch));

@@ -422,7 +422,7 @@ fn named_request(op: &Op) -> Option<RequestId> {
         Op::Acquire(a) => Some(a.request),
         Op::AcquireShare(ask) => Some(ask.acquire.request),
         Op::Leave { request, .. } => Some(*request),
-        Op::Latch(latch) => latch.request(),
+        Op::Latch(latch) => latch.request().map(|request| request.id),
         _ => None,
     }
 }
@@ -493,7 +493,7 @@ fn add_acquire(cmd: &mut Cmd, a: &Acquire) {
 
 fn add_latch(cmd: &mut Cmd, rules: &Rules, op: &LatchOp) {
     if let Some(request) = op.request() {
-        cmd.arg(&request.to_text()[..]).arg(rules.bury_ms);
+        cmd.arg(&request.id.to_text()[..]).arg(rules.bury_ms).arg(request.not_after_ms);
     }
     match op {
         LatchOp::Set { count, .. } => {

@@ -1,10 +1,9 @@
 -- Remove the latch, whatever its count.
 -- KEYS 1..3
--- ARGV 2 request   3 marker's TTL, ms
+-- ARGV 2 request   3 marker's shortest TTL, ms   4 not after, server ms
 -- Reply as in latch.lua
-if repeated then return answer(true, value) end
-mark(ARGV[3])
-if not value then return answer(false, value) end
+if not value then return answer(mark('0 0')) end
+mark('1 0')
 call('DEL', latch)
 tell('1')
-return answer(true, false)
+return answer('1 0')

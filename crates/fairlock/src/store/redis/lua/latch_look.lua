@@ -7,4 +7,4 @@ if value and ARGV[2] then
   note_closed(known > 0 and known or nil)
   if call('PTTL', note) < NOTE_TTL / 2 then keep_note() end
 end
-return answer(false, value)
+return answer('0 ' .. (value or '0'))

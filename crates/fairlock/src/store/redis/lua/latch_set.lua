@@ -1,14 +1,10 @@
 -- Set the latch, unless it is set.
 -- KEYS 1..3
--- ARGV 2 request   3 marker's TTL, ms   4 count
+-- ARGV 2 request   3 marker's shortest TTL, ms   4 not after, server ms   5 count
 -- Reply as in latch.lua
-if repeated then return answer(set_by == ARGV[2], value) end
-if value then
-  mark(ARGV[3])
-  return answer(false, value)
-end
-call('SET', latch, ARGV[4])
-begin(nil, ARGV[2])
-mark(ARGV[3])
+if value then return answer(mark('0 ' .. value)) end
+call('SET', latch, ARGV[5])
+begin()
+mark('1 ' .. ARGV[5])
 tell('1')
-return answer(true, ARGV[4])
+return answer('1 ' .. ARGV[5])

@@ -7,8 +7,8 @@ use super::run::START_US;
 use crate::store::Topic;
 use crate::store::redis::keys;
 use fairlock_core::{
-    Answer, Channel, Effect, LATCH_COUNT_MAX, Latch, LatchNote, LatchOp, LockName, LockState, Op,
-    Payload, RequestId, Rules, SimpleValue, Snapshot,
+    Answer, Body, Channel, Effect, LATCH_COUNT_MAX, Latch, LatchCounted, LatchNote, LatchOp,
+    LatchRequest, LockName, LockState, Op, Payload, RequestId, Rules, SimpleValue, Snapshot,
 };
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::Generation;
@@ -50,15 +50,18 @@ fn on_server(fixture: &mut Fixture, requests: &BTreeSet<RequestId>) -> Stored {
         };
         let generation = field(b"generation").expect("a note has one").parse().unwrap();
         let opened = field(b"opened").map(|opened| opened.parse().unwrap());
-        let set_by = field(b"set_by").map(|by| RequestId::parse(by.as_bytes()).unwrap());
-        LatchNote { generation, opened, set_by, expires }
+        LatchNote { generation, opened, expires }
     });
     let mut counted = BTreeMap::new();
     for request in requests {
-        let op = Op::Latch(LatchOp::CountDown { request: *request });
+        let op = Op::Latch(LatchOp::Look { waiting: None });
         let marker = fixture.keys.request_parts(&op, &request.to_text()).concat();
         if let Some(until) = end_of(fixture, &marker) {
-            counted.insert(*request, until);
+            let result = text(fixture, &[b"GET", &marker]).expect("a marker");
+            let result = String::from_utf8(result).expect("digits");
+            let (done, count) = result.split_once(' ').expect("two numbers");
+            let (done, count) = (done == "1", count.parse().unwrap());
+            counted.insert(*request, LatchCounted { until, done, count });
         }
     }
     let latch = Latch { note, counted };
@@ -104,9 +107,11 @@ fn play(fixture: &mut Fixture, rng: &mut Rng, seen: &mut BTreeSet<String>) {
         let now_us = fixture.now_us() + pause;
         fixture.set_now(now_us);
         let mut new = || {
-            let request = RequestId::from_random(u128::from(rng.below(u64::MAX)) << 40);
-            requests.insert(request);
-            request
+            let id = RequestId::from_random(u128::from(rng.below(u64::MAX)) << 40);
+            requests.insert(id);
+            // Of a client whose clock is right, ahead, or behind.
+            let left_ms = rng.pick(&[30_000, 30_000, 30_000, 60_000, 0, 2_000]);
+            LatchRequest { id, not_after_ms: now_us / 1_000 + left_ms }
         };
         let request = new();
         let op = match rng.below(14) {
@@ -173,7 +178,14 @@ fn play(fixture: &mut Fixture, rng: &mut Rng, seen: &mut BTreeSet<String>) {
 }
 
 fn note(answer: &Answer, generations: &mut Vec<u64>, seen: &mut BTreeSet<String>) {
-    let fairlock_core::Body::Latch(latch) = &answer.body else { panic!("{answer:?}") };
+    let latch = match &answer.body {
+        Body::Latch(latch) => latch,
+        Body::TooLate => {
+            seen.insert("late".into());
+            return;
+        }
+        other => panic!("{other:?}"),
+    };
     generations.extend(latch.generation);
     let count = if latch.count == 0 { "open" } else { "closed" };
     let is_noted = latch.opened.is_some() && latch.opened == latch.generation;
@@ -189,15 +201,20 @@ fn latches_agree_with_the_core() {
         for history in 0..HISTORIES {
             play(&mut fixture, &mut Rng::new(first.wrapping_add(history)), &mut seen);
         }
-        assert!(seen.len() >= 8, "what a run must produce: {seen:?}");
+        assert!(seen.len() >= 9 && seen.contains("late"), "what a run must produce: {seen:?}");
     }
+}
+
+fn request(n: u128) -> LatchRequest {
+    let not_after_ms = START_US / 1_000 + 30_000;
+    LatchRequest { id: RequestId::from_random(n << 40), not_after_ms }
 }
 
 /// A key of a wrong type is refused, and nothing is changed.
 #[test]
 fn latches_of_a_wrong_type_are_refused() {
     let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
-    let request = RequestId::from_random(1 << 40);
+    let request = request(1);
     let ops = [
         LatchOp::Set { count: 1, request },
         LatchOp::CountDown { request },
@@ -232,7 +249,6 @@ fn a_latch_opens_without_free_memory() {
     let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
     fixture.reset(START_US);
     let rules = Rules::default();
-    let request = |n: u128| RequestId::from_random(n << 40);
     let call = |fixture: &mut Fixture, op| fixture.call(&rules, &Op::Latch(op));
     call(&mut fixture, LatchOp::Set { count: 2, request: request(1) }).unwrap();
     // The text of each script is known by then.
