@@ -7,7 +7,7 @@ use crate::api::multi_guard::{self, MultiGuard, MultiHeld};
 use crate::api::scoped::Done;
 use crate::api::session::Session;
 use crate::base::clock::Moment;
-use crate::base::error::{Error, ErrorKind};
+use crate::base::error::Error;
 use crate::engine::detach;
 use crate::state::standing::GuardState;
 use fairlock_core::LockName;
@@ -22,8 +22,9 @@ use std::time::Duration;
 /// If all of them are free, one call takes them, on a Cluster one for each slot. Otherwise each is
 /// waited for in its own line, in an order that follows from the names alone, while those before it
 /// are held and renewed. So programs that name the same locks in different orders cannot deadlock.
-/// Nobody sees the guard before all are held; if one is lost meanwhile, all are given back and it
-/// begins again.
+/// Nobody sees the guard before all are held: if they came one after the other, the store confirms that
+/// the first are held when the last has come. If one is lost meanwhile, all are given back and it begins
+/// again.
 ///
 /// The members are ordinary locks, which others may take alone or together with further ones.
 /// A program that holds a lock and then takes a multi-lock can deadlock with another that does the
@@ -155,12 +156,17 @@ impl MultiLock {
         let groups = groups.collect::<Result<Vec<_>, Error>>()?;
         let mut course = Together::new(&groups, waits);
         let (mut held, mut has_lease) = (Vec::with_capacity(self.members.len()), false);
+        // So many were held before the last step: the store has not told of them since the last grant.
+        let mut before = 0;
         loop {
             let is_lost = match course.next() {
                 Take::Group(group) => {
                     let taken = self.take_group(&self.members[group], until).await?;
                     has_lease = taken.as_ref().is_some_and(|taken| taken.len() == groups.len());
                     course.group(taken.is_some());
+                    if taken.is_some() {
+                        before = held.len();
+                    }
                     held.extend(taken.into_iter().flatten());
                     false
                 }
@@ -170,12 +176,16 @@ impl MultiLock {
                         course.one(taken.is_some());
                     }
                     let is_lost = taken.is_none();
+                    before = held.len();
                     held.extend(taken.flatten());
                     is_lost
                 }
                 Take::Held => {
-                    let has_begun = has_lease || self.begin_lease(&held).await?;
-                    if has_begun && held.iter().all(|guard| guard.state() != GuardState::Lost) {
+                    let is_whole = match self.lease.filter(|_| !has_lease) {
+                        Some(lease) => self.renew(&held, Some(lease)).await?,
+                        None => self.renew(&held[..before], None).await?,
+                    };
+                    if is_whole && held.iter().all(|guard| guard.state() != GuardState::Lost) {
                         return Ok(Some(MultiGuard::new(held, self.named.clone())));
                     }
                     true
@@ -237,21 +247,23 @@ impl MultiLock {
         }
     }
 
-    /// Has the explicit lease begin, if there is one. Returns false if one is lost.
-    async fn begin_lease(&self, held: &[Guard]) -> Result<bool, Error> {
-        let Some(lease) = self.lease else { return Ok(true) };
-        let begun = held.iter().map(|guard| {
+    /// Renews these, so that the store confirms that they are held; with `lease`, that begins. Returns
+    /// false if one is lost: nobody may have been told, and somebody else may have it already.
+    async fn renew(&self, held: &[Guard], lease: Option<Duration>) -> Result<bool, Error> {
+        let renewed = held.iter().map(|guard| {
             let (context, hold) = (Arc::clone(self.session.context()), guard.hold());
-            let begins = async move { detach::begin_lease(&context, &hold, lease).await };
-            self.session.on_background(begins)
+            self.session.on_background(async move {
+                match lease {
+                    Some(lease) => detach::begin_lease(&context, &hold, lease).await,
+                    None => detach::confirm(&context, &hold).await,
+                }
+            })
         });
-        for begun in multi_guard::all(begun).await {
-            match begun.and_then(identity) {
-                Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::Lost => return Ok(false),
-                Err(error) => return Err(error),
-            }
+        let outcomes = multi_guard::all(renewed).await;
+        if held.iter().any(|guard| guard.state() == GuardState::Lost) {
+            return Ok(false);
         }
+        outcomes.into_iter().try_for_each(|outcome| outcome.and_then(identity))?;
         Ok(true)
     }
 }

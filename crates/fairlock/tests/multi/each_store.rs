@@ -204,6 +204,34 @@ pub(super) async fn a_loss_before_the_last_begins_again(store: Store) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
+/// `b` was lost while `a` was waited for, and nobody told its holder: an operator deleted it, or took it by force on a
+/// Cluster, where only waiters are told. When `a` came, the guard was handed out beside the next holder of `b`.
+pub(super) async fn what_was_lost_unnoticed_is_not_handed_out(store: Store) {
+    let (client, other) = (store.client().await, store.client().await);
+    let blocks = other.fair_lock("a").lock().await.unwrap();
+    let lock = client.multi_lock(["a", "b"]).unwrap();
+    let waits = tokio::spawn(async move { lock.lock().await });
+    queue_is(&other.fair_lock("a"), 1).await;
+    match store.raw() {
+        Some(mut raw) => assert_eq!(raw.call(&["DEL", "b"]).int(), 1),
+        None => assert!(other.fair_lock("b").force_unlock().await.unwrap()),
+    }
+    // It comes too late where the loss was noticed at once.
+    let works = other.fair_lock("b").try_lock().await.unwrap();
+    blocks.release().await.unwrap();
+    let mut last = None;
+    if let Some(works) = works {
+        queue_is(&other.fair_lock("b"), 1).await;
+        assert!(!waits.is_finished());
+        works.ensure_valid().unwrap();
+        last = Some(works.token());
+        works.release().await.unwrap();
+    }
+    let guard = soon("both of them", waits).await.unwrap().unwrap();
+    assert!(guard.token("b") > last);
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
 pub(super) async fn the_wait_is_bounded_in_total(store: Store) {
     let (client, other) = (store.client().await, store.client().await);
     let blocks = other.fair_lock("a").lock().await.unwrap();
