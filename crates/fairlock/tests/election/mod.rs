@@ -89,6 +89,84 @@ async fn a_guard_of_the_lock_leads(store: Store) {
     until("nobody", async || leader(&client).await.is_none()).await;
 }
 
+fn on_each_store<F: Future<Output = ()>>(test: impl Fn(Store) -> F) {
+    run(At::Memory, &test);
+    #[cfg(feature = "sqlite")]
+    run(At::Host, &test);
+    run(At::Server(Generation::Redis70), &test);
+}
+
+/// The number under which a single server knows the last announcement.
+fn change(store: &Store) -> Option<String> {
+    let mut raw = store.raw()?;
+    Some(raw.call(&["HGET", "fairlock_leader:{scheduler}", "change"]).text().to_owned())
+}
+
+/// The value is shown to this observer, which has it by a message: not by its next look.
+async fn shows(observer: &mut fairlock::Observer, expected: &str) {
+    loop {
+        let seen = soon("a change", observer.changed()).await.unwrap().expect("it leads");
+        if value(&seen) == expected {
+            return;
+        }
+    }
+}
+
+/// The numbers of the changes began at 1 again with each term of one hold. The first value of the second term had the number
+/// of the first one's and was told to nobody; after several changes it was stale, announced nowhere, and `lead` succeeded.
+#[test]
+fn a_hold_that_leads_again_is_seen() {
+    on_each_store(leads_again);
+}
+
+async fn leads_again(store: Store) {
+    let (client, other) = (store.client().await, store.client().await);
+    let election = client.election("scheduler");
+    let mut term = election.campaign("0").await.unwrap();
+    let mut observer = other.election("scheduler").observe().await.unwrap();
+    shows(&mut observer, "0").await;
+    let mut said = 1;
+    for round in 1..=3 {
+        term = election.lead(term.into_guard(), round.to_string()).await.unwrap();
+        shows(&mut observer, &round.to_string()).await;
+        for more in 0..round {
+            term.proclaim(format!("{round}+{more}")).await.unwrap();
+        }
+        shows(&mut observer, &format!("{round}+{}", round - 1)).await;
+        said += 1 + round;
+        assert!(change(&store).is_none_or(|change| change == said.to_string()));
+    }
+    assert_eq!(term.resign().await.unwrap(), Release::Released);
+}
+
+/// Two terms of one hold each announced their own value under the same number, and repeated it every 20 s.
+#[test]
+fn terms_of_one_hold_announce_one_value() {
+    on_each_store(several_terms);
+}
+
+async fn several_terms(store: Store) {
+    let (client, other) = (store.client().await, store.client().await);
+    let election = client.election("scheduler");
+    let first = election.campaign("first").await.unwrap();
+    let mut observer = other.election("scheduler").observe().await.unwrap();
+    shows(&mut observer, "first").await;
+    let second = election.lead(first.reenter().await.unwrap(), "second").await.unwrap();
+    assert_eq!(second.token(), first.token());
+    shows(&mut observer, "second").await;
+    // At once: whichever comes last is announced, by all.
+    let (one, two) = tokio::join!(first.proclaim("one"), second.proclaim("two"));
+    one.and(two).unwrap();
+    first.proclaim("last").await.unwrap();
+    shows(&mut observer, "last").await;
+    assert!(change(&store).is_none_or(|change| change == "5"));
+    assert_eq!(first.resign().await.unwrap(), Release::StillHeld(1));
+    assert_eq!(value(&leader(&client).await.unwrap()), "last");
+    second.proclaim("end").await.unwrap();
+    shows(&mut observer, "end").await;
+    assert_eq!(second.resign().await.unwrap(), Release::Released);
+}
+
 /// Another program's key where the announcement would be: refused, and the term is given back.
 #[test]
 fn a_key_of_another_type_is_named() {
