@@ -5,9 +5,10 @@ mod faults;
 use std::time::Duration;
 
 use super::api::{Client, Term};
-use super::support::{At, SOON, Store, run, soon, until};
-use fairlock::{ErrorKind, Leader, Release};
-use fairlock_testkit::server::Generation;
+use super::support::{At, SOON, Store, run, runtime, soon, until};
+use fairlock::{Config, ErrorKind, Leader, Release};
+use fairlock_testkit::proxy::Proxy;
+use fairlock_testkit::server::{Generation, Server};
 
 macro_rules! on_stores {
     ($($case:ident),* $(,)?) => {
@@ -165,6 +166,39 @@ async fn several_terms(store: Store) {
     second.proclaim("end").await.unwrap();
     shows(&mut observer, "end").await;
     assert_eq!(second.resign().await.unwrap(), Release::Released);
+}
+
+/// The observer's connection leads to a server without the lock, as after a failover that loses it, and then back. It stayed
+/// at "nobody leads" for the rest of the term.
+#[test]
+fn an_observer_that_was_led_astray_comes_back() {
+    let servers = [Server::start(Generation::Redis70), Server::start(Generation::Redis70)];
+    let [Some(server), Some(other)] = servers else { return };
+    let proxy = Proxy::start(server.addr());
+    runtime().block_on(async {
+        let config = Config::from_url(&server.url()).unwrap();
+        let config = config.watchdog_lease(Duration::from_secs(3));
+        let leads = Client::with_config(config).await.unwrap();
+        let sees = Client::connect(&proxy.url()).await.unwrap();
+        let term = leads.election("scheduler").campaign("me").await.unwrap();
+        let mut observer = sees.election("scheduler").observe().await.unwrap();
+        let mut changed = async || loop {
+            // While it connects anew, it may be told that the store is not there.
+            if let Ok(seen) = tokio::time::timeout(4 * SOON, observer.changed()).await.unwrap() {
+                return seen;
+            }
+        };
+        let shown = changed().await;
+        assert_eq!(shown.as_ref().map(|it| it.term), Some(term.token()));
+        proxy.move_to(other.addr());
+        proxy.cut_all();
+        assert_eq!(changed().await, None);
+        proxy.move_to(server.addr());
+        proxy.cut_all();
+        assert_eq!(changed().await, shown);
+        assert_eq!(term.resign().await.unwrap(), Release::Released);
+        assert_eq!(changed().await, None);
+    });
 }
 
 /// Another program's key where the announcement would be: refused, and the term is given back.
