@@ -318,14 +318,17 @@ impl Lock {
     }
 
     /// Requests all of these locks in one step, which takes all or none and does not wait. They have one
-    /// [step](crate::store::Store::step_of). `None` if one of them is not plainly free.
-    pub(crate) async fn acquire_together(locks: &[Self]) -> Result<Option<Vec<Guard>>, Error> {
+    /// [step](crate::store::Store::step_of). If none is taken, the first that is not plainly free, where the store has named
+    /// it.
+    pub(crate) async fn acquire_together(
+        locks: &[Self],
+    ) -> Result<Result<Vec<Guard>, Option<usize>>, Error> {
         coop::consume_budget().await;
-        let Some(first) = locks.first() else { return Ok(None) };
+        let Some(first) = locks.first() else { return Ok(Err(None)) };
         let wanted = locks.iter().map(|lock| lock.wanted(None, true, None));
         let wanted = wanted.collect::<Result<Vec<_>, _>>()?;
         let begun = acquire::begin_together(first.session.context(), wanted);
-        let requested = begun.map_err(|error| first.about(error))?;
+        let (requested, mut busy) = begun.map_err(|error| first.about(error))?;
         let (mut guards, mut failed) = (Vec::with_capacity(locks.len()), None);
         for (lock, requested) in locks.iter().zip(requested) {
             match requested.await {
@@ -340,8 +343,15 @@ impl Lock {
         // Those that were taken all the same are released when they are dropped.
         match failed {
             Some(error) => Err(error),
-            None => Ok((guards.len() == locks.len()).then_some(guards)),
+            None if guards.len() == locks.len() => Ok(Ok(guards)),
+            None => Ok(Err(busy.try_recv().ok())),
         }
+    }
+
+    /// Whether nobody holds it and nobody waits for it; `None` if that cannot be seen.
+    pub(crate) async fn is_plainly_free(&self) -> Option<bool> {
+        let seen = self.look(0).await.ok()?;
+        Some(seen.holding == 0 && seen.holder.is_none() && seen.queue_len == 0)
     }
 
     fn wanted(

@@ -17,6 +17,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How often an attempt asks for all of them again because one that was not free has come free since.
+const TRIES_MAX: u32 = 3;
+
 /// Several locks that are taken together: [`Client::multi_lock`](crate::Client::multi_lock).
 ///
 /// If all of them are free, one call takes them, on a Cluster one for each slot. Otherwise each is
@@ -90,14 +93,19 @@ impl MultiLock {
     /// A future that was polled once and is kept still holds what it has, and others wait for that:
     /// drop it when it is not wanted any more.
     pub async fn lock(&self) -> Result<MultiGuard, Error> {
-        match self.take(None, true).await? {
+        match self.take(None).await? {
             Some(guard) => Ok(guard),
             // The wait had no deadline, so only the end of the client can have ended it.
             None => Err(Error::closed()),
         }
     }
 
-    /// Takes all of them if all are free and nobody waits for any; otherwise takes none.
+    /// Takes all of them if all are free and nobody waits for any; otherwise takes none, not even for a moment.
+    ///
+    /// On a Cluster with the names in several slots it looks at all of them first, one round trip, and then asks slot by
+    /// slot, first where somebody was seen. Only if one is taken by others just then, those of earlier slots were held in
+    /// vain, and are given back. The same happens without a Cluster to a read-write lock or a semaphore with holders, and
+    /// to a lock that the dead have left behind: such a lock is asked for alone, before the others.
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock).
@@ -105,7 +113,88 @@ impl MultiLock {
     /// # Cancel safety
     /// Same as [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<Option<MultiGuard>, Error> {
-        self.take(None, false).await
+        self.check()?;
+        let steps = self.steps()?;
+        let mut members = self.members.iter();
+        let same = steps.chunk_by(|a, b| a == b);
+        let mut groups: Vec<Vec<Lock>> =
+            same.map(|same| members.by_ref().take(same.len()).cloned().collect()).collect();
+        if groups.len() > 1 {
+            let looks = groups.iter().map(|group| async move {
+                let looks = group.iter().map(Lock::is_plainly_free);
+                let free = multi_guard::all(looks).await;
+                free.into_iter().all(|is_free| is_free == Some(true))
+            });
+            let free = multi_guard::all(looks).await;
+            let mut seen: Vec<_> = free.into_iter().zip(groups).collect();
+            seen.sort_by_key(|(is_free, _)| *is_free);
+            groups = seen.into_iter().map(|(_, group)| group).collect();
+        }
+        let (mut held, mut steps) = (Vec::with_capacity(self.members.len()), 0);
+        for group in groups {
+            let Some(taken) = self.try_group(group, &mut steps).await? else {
+                give_back(held).await;
+                return Ok(None);
+            };
+            held.extend(taken);
+        }
+        // All in one step have begun with the lease, and are confirmed by it.
+        let is_alone = self.members.len() == 1;
+        let is_whole = match self.lease.filter(|_| steps > 1 || is_alone) {
+            None if steps == 1 => true,
+            lease => self.renew(&held, lease).await?,
+        };
+        if !is_whole {
+            give_back(held).await;
+            return Ok(None);
+        }
+        held.sort_by_key(|guard| {
+            self.members.iter().position(|it| it.name().ok() == Some(guard.name()))
+        });
+        Ok(Some(MultiGuard::new(held, self.named.clone())))
+    }
+
+    /// Takes these, which have one step, if all are free. Counts the steps that took something.
+    async fn try_group(
+        &self,
+        mut left: Vec<Lock>,
+        steps: &mut usize,
+    ) -> Result<Option<Vec<Guard>>, Error> {
+        let (mut held, mut looks) = (Vec::with_capacity(left.len()), 0);
+        while !left.is_empty() {
+            let busy = match left.len() {
+                1 => None,
+                _ => match self.together(&left).await? {
+                    Ok(taken) => {
+                        *steps += 1;
+                        held.extend(taken);
+                        break;
+                    }
+                    Err(busy) => busy,
+                },
+            };
+            // It may have come free since, as others take turns at it: only what is asked for in one step is not taken in
+            // vain.
+            if let Some(busy) = busy
+                && looks < TRIES_MAX
+                && left[busy].is_plainly_free().await == Some(true)
+            {
+                looks += 1;
+                continue;
+            }
+            // Alone, because only so is it said whether it can be had, and why not.
+            match left.remove(busy.unwrap_or(0)).acquire(None, true).await? {
+                Some(taken) => {
+                    *steps += 1;
+                    held.push(taken);
+                }
+                None => {
+                    give_back(held).await;
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(held))
     }
 
     /// Waits for all of them for at most `wait` in total; zero is [`try_lock`](Self::try_lock).
@@ -122,7 +211,7 @@ impl MultiLock {
         if wait.is_zero() {
             return self.try_lock().await;
         }
-        self.take(Some(Moment::now().plus(wait)), true).await
+        self.take(Some(Moment::now().plus(wait))).await
     }
 
     /// Waits for all of them and runs `work` under them: see [`Lock::with`]. The closure's future is
@@ -146,15 +235,24 @@ impl MultiLock {
         multi_guard::run(self.lock().await?, work).await
     }
 
-    async fn take(&self, until: Option<Moment>, waits: bool) -> Result<Option<MultiGuard>, Error> {
-        let context = self.session.context();
-        context.usable()?;
-        if let (Some(lease), Some(first)) = (self.lease, self.members.first()) {
-            first.clone().lease(lease).check_times()?;
+    fn check(&self) -> Result<(), Error> {
+        self.session.context().usable()?;
+        match (self.lease, self.members.first()) {
+            (Some(lease), Some(first)) => first.clone().lease(lease).check_times(),
+            _ => Ok(()),
         }
-        let groups = self.members.iter().map(|member| Ok(context.store.step_of(member.name()?)));
-        let groups = groups.collect::<Result<Vec<_>, Error>>()?;
-        let mut course = Together::new(&groups, waits);
+    }
+
+    /// What the store takes in one step, for each member.
+    fn steps(&self) -> Result<Vec<u16>, Error> {
+        let store = &self.session.context().store;
+        self.members.iter().map(|member| Ok(store.step_of(member.name()?))).collect()
+    }
+
+    async fn take(&self, until: Option<Moment>) -> Result<Option<MultiGuard>, Error> {
+        self.check()?;
+        let groups = self.steps()?;
+        let mut course = Together::new(&groups, true);
         let (mut held, mut has_lease) = (Vec::with_capacity(self.members.len()), false);
         // So many were held before the last step: the store has not told of them since the last grant.
         let mut before = 0;
@@ -171,7 +269,7 @@ impl MultiLock {
                     false
                 }
                 Take::One(one) => {
-                    let taken = self.take_one(&self.members[one], until, waits, &held).await?;
+                    let taken = self.take_one(&self.members[one], until, &held).await?;
                     if let Some(taken) = &taken {
                         course.one(taken.is_some());
                     }
@@ -212,15 +310,19 @@ impl MultiLock {
         group: &[Lock],
         until: Option<Moment>,
     ) -> Result<Option<Vec<Guard>>, Error> {
-        let taken = match self.lease {
-            // All begin at once.
+        let taken = self.in_time(until, self.together(group)).await;
+        taken.unwrap_or(Ok(Err(None))).map(Result::ok)
+    }
+
+    /// As [`Lock::acquire_together`]. An explicit lease begins at once if these are all.
+    async fn together(&self, group: &[Lock]) -> Result<Result<Vec<Guard>, Option<usize>>, Error> {
+        match self.lease {
             Some(lease) if group.len() == self.members.len() => {
                 let leased: Vec<_> = group.iter().map(|lock| lock.clone().lease(lease)).collect();
-                self.in_time(until, Lock::acquire_together(&leased)).await
+                Lock::acquire_together(&leased).await
             }
-            _ => self.in_time(until, Lock::acquire_together(group)).await,
-        };
-        taken.unwrap_or(Ok(None))
+            _ => Lock::acquire_together(group).await,
+        }
     }
 
     async fn in_time<T>(&self, until: Option<Moment>, work: impl Future<Output = T>) -> Option<T> {
@@ -237,12 +339,11 @@ impl MultiLock {
         &self,
         lock: &Lock,
         until: Option<Moment>,
-        waits: bool,
         held: &[Guard],
     ) -> Result<Option<Option<Guard>>, Error> {
         tokio::select! {
             biased;
-            taken = lock.acquire(until, !waits) => taken.map(Some),
+            taken = lock.acquire(until, false) => taken.map(Some),
             () = multi_guard::any_lost(held.iter().map(Guard::lost)) => Ok(None),
         }
     }
