@@ -8,9 +8,11 @@ use crate::api::scoped::Done;
 use crate::api::session::Session;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
+use crate::engine::acquire::errors;
 use crate::engine::detach;
 use crate::state::standing::GuardState;
 use fairlock_core::LockName;
+use fairlock_core::client::acquiring::SILENCE_GRACE;
 use fairlock_core::client::{NotTogether, TOGETHER_MAX, Take, Together, order_of};
 use std::convert::identity;
 use std::future::Future;
@@ -279,22 +281,22 @@ impl MultiLock {
                     is_lost
                 }
                 Take::Held => {
-                    let is_whole = match self.lease.filter(|_| !has_lease) {
-                        Some(lease) => self.renew(&held, Some(lease)).await?,
-                        None => self.renew(&held[..before], None).await?,
-                    };
+                    let (lease, grace) = (self.lease.filter(|_| !has_lease), grace(until));
+                    let renewed = if lease.is_some() { &held[..] } else { &held[..before] };
+                    let is_whole = self.in_time(grace, self.renew(renewed, lease)).await;
+                    let is_whole = is_whole.unwrap_or_else(|| Err(self.silence(&held)))?;
                     if is_whole && held.iter().all(|guard| guard.state() != GuardState::Lost) {
                         return Ok(Some(MultiGuard::new(held, self.named.clone())));
                     }
                     true
                 }
                 Take::Nothing => {
-                    give_back(held).await;
+                    self.give_back_in_time(held, until).await?;
                     return Ok(None);
                 }
             };
             if is_lost {
-                give_back(std::mem::take(&mut held)).await;
+                self.give_back_in_time(std::mem::take(&mut held), until).await?;
                 if until.is_some_and(|until| until.left().is_zero()) {
                     return Ok(None);
                 }
@@ -334,6 +336,24 @@ impl MultiLock {
         }
     }
 
+    /// Gives these back. What a silent store is not told in time is told in the background.
+    async fn give_back_in_time(
+        &self,
+        held: Vec<Guard>,
+        until: Option<Moment>,
+    ) -> Result<(), Error> {
+        let silence = self.silence(&held);
+        self.in_time(grace(until), give_back(held)).await.ok_or(silence)
+    }
+
+    fn silence(&self, held: &[Guard]) -> Error {
+        let error = errors::silence(true);
+        match held.first() {
+            Some(guard) => error.on(guard.name()).by(guard.owner()),
+            None => error,
+        }
+    }
+
     /// Takes one while the others are held. `None` if one of these is lost meanwhile.
     async fn take_one(
         &self,
@@ -367,6 +387,11 @@ impl MultiLock {
         outcomes.into_iter().try_for_each(|outcome| outcome.and_then(identity))?;
         Ok(true)
     }
+}
+
+/// How long a store is heard that was silent when the caller's time was up.
+fn grace(until: Option<Moment>) -> Option<Moment> {
+    until.map(|until| until.plus(SILENCE_GRACE))
 }
 
 async fn give_back(held: Vec<Guard>) {
