@@ -60,7 +60,7 @@ impl Election {
     }
 
     /// The same election with a sign of life: a term is lost when the program has not [touched](Term::touch) it for
-    /// `time`, and the next candidate leads. A lease is renewed in the background, also while the program that leads hangs;
+    /// `time`, counted from when it leads, and the next candidate leads. A lease is renewed in the background, also while the program that leads hangs;
     /// this ends such a term.
     ///
     /// It is this client that keeps the time. The program may still be at work when somebody else leads already, so the
@@ -234,6 +234,8 @@ impl Election {
         hold.announces(value);
         let mut office = Office { hold, patience, session, keeper: None };
         office.announce().await?;
+        // What the store takes to answer is not the program's silence.
+        office.patience.touch();
         let context = Arc::clone(self.session.context());
         let (hold, patience) = (Arc::clone(&office.hold), Arc::clone(&office.patience));
         office.keeper = Some(self.session.context().spawn(election::keep(context, hold, patience)));
