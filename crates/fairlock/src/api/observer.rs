@@ -15,6 +15,9 @@ use tokio::sync::Notify;
 /// How often an observer looks if nothing tells it to. A message may be lost, and none says that nobody leads.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
+/// How far apart its looks are at least, however many messages arrive: anybody may be able to publish.
+const PACE: Duration = Duration::from_millis(20);
+
 /// How long after the end of a lease it looks: the store's clock has passed it by then.
 const AFTER_THE_END: Duration = Duration::from_millis(10);
 
@@ -49,7 +52,7 @@ impl Leader {
 /// - Terms only rise, and no state is shown twice: a late message, or a server that took over without the last writes,
 ///   leads nobody back to a former leader. Only if nobody seems to lead, because the observer was led to a server that
 ///   does not know the leader, the same term is shown once more: as soon as the leader is seen to renew it.
-/// - A change is told by the store, and takes as long as a message to arrive. Without one (it was lost, or nobody leads any
+/// - A change is told by the store, and takes as long as a message to arrive; right after another one, 20 ms more. Without one (it was lost, or nobody leads any
 ///   more, which nobody tells) it is seen when the observer looks by itself: when the lease of the leader is over, and every
 ///   5 s.
 ///
@@ -69,6 +72,8 @@ pub struct Observer {
     ends: Option<Moment>,
     /// When to look, unless something says so before.
     next: Moment,
+    /// When it looked last.
+    looked: Moment,
 }
 
 impl Observer {
@@ -87,6 +92,7 @@ impl Observer {
             at: (0, 0),
             ends: None,
             next: Moment::now(),
+            looked: Moment::now(),
         };
         // A Cluster that has answered is one of which is known how it tells anything.
         observer.see().await?;
@@ -119,6 +125,10 @@ impl Observer {
             }
             // Until this has seen something, nothing is waited for: the message is used up.
             self.next = Moment::now();
+            let pause = self.looked.plus(PACE).left();
+            if !pause.is_zero() {
+                self.session.sleep(pause).await;
+            }
             self.see().await?;
         }
         self.is_told = true;
@@ -140,6 +150,7 @@ impl Observer {
 
     async fn see(&mut self) -> Result<(), Error> {
         let sent = Moment::now();
+        self.looked = sent;
         let seen = Self::look(&self.session, &self.name).await?;
         let ends = seen.ttl_ms.map(|ttl| Duration::from_millis(ttl) + AFTER_THE_END);
         self.next = Moment::now().plus(ends.map_or(LOOK_EVERY, |ends| ends.min(LOOK_EVERY)));

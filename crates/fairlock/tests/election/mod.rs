@@ -2,12 +2,13 @@
 
 mod faults;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::api::{Client, Term};
 use super::support::{At, SOON, Store, run, runtime, soon, until};
 use fairlock::{Config, ErrorKind, Leader, Release};
 use fairlock_testkit::proxy::Proxy;
+use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
 
 macro_rules! on_stores {
@@ -198,6 +199,41 @@ fn an_observer_that_was_led_astray_comes_back() {
         assert_eq!(changed().await, shown);
         assert_eq!(term.resign().await.unwrap(), Release::Released);
         assert_eq!(changed().await, None);
+    });
+}
+
+/// An observer looked once for each message, and anybody may publish: 139 000 messages a second made it ask the server 7 800
+/// times a second.
+#[test]
+fn a_flood_of_messages_makes_few_looks() {
+    run(At::Server(Generation::Redis70), async |store: Store| {
+        let (client, mut raw) = (store.client().await, store.raw().expect("a single server"));
+        let term = client.election("scheduler").campaign("me").await.unwrap();
+        let mut observer = client.election("scheduler").observe().await.unwrap();
+        assert!(observer.changed().await.unwrap().is_some());
+        let observes = tokio::spawn(async move { observer.changed().await.unwrap() });
+        let looks = |raw: &mut Raw| {
+            let stats = raw.call(&["INFO", "commandstats"]);
+            let line = stats.text().lines().find(|it| it.starts_with("cmdstat_evalsha:"));
+            line.and_then(|it| it.split(['=', ',']).nth(1)?.parse::<u128>().ok()).unwrap_or(0)
+        };
+        let (before, began) = (looks(&mut raw), Instant::now());
+        let message = format!("l1 {} 1 {}", term.token(), term.owner());
+        for _ in 0..200 {
+            for _ in 0..20 {
+                raw.call(&["PUBLISH", "fairlock_leader:{scheduler}", &message]);
+            }
+            // The messages before this are read meanwhile.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let (after, most) = (looks(&mut raw), began.elapsed().as_millis() / 20);
+        // Besides, the client may renew and announce.
+        assert!(after - before <= most + 5, "{} looks, not {most}", after - before);
+        assert!(after - before >= 3, "{} looks: were the messages heard?", after - before);
+        term.proclaim("still heard").await.unwrap();
+        let seen = soon("the change", observes).await.unwrap().expect("it leads");
+        assert_eq!(value(&seen), "still heard");
+        assert_eq!(term.resign().await.unwrap(), Release::Released);
     });
 }
 
