@@ -52,6 +52,17 @@ pub struct Lock {
     owner: Option<Owner>,
 }
 
+/// What a look tells of a request that would not wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Glance {
+    /// Nobody holds it, and nobody waits for it.
+    Free,
+    /// It would not be granted.
+    Taken,
+    /// Only the request itself can tell.
+    Unclear,
+}
+
 impl Lock {
     pub(crate) fn new(session: Session, name: &[u8], kind: Kind) -> Self {
         let name = LockName::new(name).map_err(Error::from);
@@ -348,10 +359,16 @@ impl Lock {
         }
     }
 
-    /// Whether nobody holds it and nobody waits for it; `None` if that cannot be seen.
-    pub(crate) async fn is_plainly_free(&self) -> Option<bool> {
-        let seen = self.look(0).await.ok()?;
-        Some(seen.holding == 0 && seen.holder.is_none() && seen.queue_len == 0)
+    /// What a look tells of a request that would not wait.
+    pub(crate) async fn glance(&self) -> Glance {
+        match self.look(0).await {
+            Ok(seen) if seen.holder.is_none() && seen.holding == 0 && seen.queue_len == 0 => {
+                Glance::Free
+            }
+            // Others may hold a share beside.
+            Ok(seen) if self.kind == Kind::Fair && seen.holder.is_some() => Glance::Taken,
+            _ => Glance::Unclear,
+        }
     }
 
     fn wanted(

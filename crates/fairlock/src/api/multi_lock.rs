@@ -1,7 +1,7 @@
 //! Several locks at once.
 
 use crate::api::guard::Guard;
-use crate::api::lock::Lock;
+use crate::api::lock::{Glance, Lock};
 use crate::api::member::Member;
 use crate::api::multi_guard::{self, MultiGuard, MultiHeld};
 use crate::api::scoped::Done;
@@ -123,9 +123,8 @@ impl MultiLock {
             same.map(|same| members.by_ref().take(same.len()).cloned().collect()).collect();
         if groups.len() > 1 {
             let looks = groups.iter().map(|group| async move {
-                let looks = group.iter().map(Lock::is_plainly_free);
-                let free = multi_guard::all(looks).await;
-                free.into_iter().all(|is_free| is_free == Some(true))
+                let looks = multi_guard::all(group.iter().map(Lock::glance)).await;
+                looks.into_iter().all(|seen| seen == Glance::Free)
             });
             let free = multi_guard::all(looks).await;
             let mut seen: Vec<_> = free.into_iter().zip(groups).collect();
@@ -175,14 +174,21 @@ impl MultiLock {
                     Err(busy) => busy,
                 },
             };
-            // It may have come free since, as others take turns at it: only what is asked for in one step is not taken in
-            // vain.
-            if let Some(busy) = busy
-                && looks < TRIES_MAX
-                && left[busy].is_plainly_free().await == Some(true)
-            {
-                looks += 1;
-                continue;
+            if let Some(busy) = busy {
+                match left[busy].glance().await {
+                    Glance::Taken => {
+                        give_back(held).await;
+                        return Ok(None);
+                    }
+                    // It has come free since, as others take turns at it: only what is asked for in one step is not taken
+                    // in vain.
+                    Glance::Free if looks < TRIES_MAX => {
+                        looks += 1;
+                        continue;
+                    }
+                    Glance::Free if held.is_empty() => return Ok(None),
+                    _ => {}
+                }
             }
             // Alone, because only so is it said whether it can be had, and why not.
             match left.remove(busy.unwrap_or(0)).acquire(None, true).await? {
