@@ -55,10 +55,12 @@ impl LockState {
         }
         let count = match &self.keys.value {
             None => None,
+            // A count has no TTL. A number that has one may be another program's lock.
+            Some(_) if self.keys.value_expires.is_some() => return Err(CoreError::NotALatch),
             Some(value) => Some(count_of(value).ok_or(CoreError::NotALatch)?),
         };
         let latch = self.take_latch().unwrap_or_default();
-        let mut run = Run { now_us, now_ms, latch, count, is_set: false, told: None };
+        let mut run = Run { now_us, now_ms, latch, count, told: None };
         let (done, left) = match (op.request(), op) {
             (Some(request), _) if let Some(first) = run.latch.counted.get(&request.id) => {
                 (first.done, first.count)
@@ -73,9 +75,6 @@ impl LockState {
                 if let Some(request) = op.request() {
                     let until = request.not_after_ms.max(now_ms + rules.bury_ms);
                     run.latch.counted.insert(request.id, Counted { until, done, count });
-                }
-                if run.count.is_none() || run.is_set {
-                    self.keys.value_expires = None;
                 }
                 (done, count)
             }
@@ -120,8 +119,6 @@ struct Run {
     now_ms: u64,
     latch: Latch,
     count: Option<u64>,
-    /// It set the count.
-    is_set: bool,
     told: Option<Payload>,
 }
 
@@ -143,7 +140,7 @@ impl Run {
         if self.count.is_some() {
             return false;
         }
-        (self.count, self.is_set) = (Some(count), true);
+        self.count = Some(count);
         self.begin(None);
         self.told = Some(Payload::One);
         true

@@ -5,7 +5,7 @@ use crate::api::lock::Lock;
 use crate::api::observer::{Leader, Observer};
 use crate::api::session::Session;
 use crate::base::error::{Error, ErrorKind};
-use crate::engine::election::{self, Announcement};
+use crate::engine::election::{self, Patience};
 use crate::settings::config::MIN_LEASE;
 use crate::state::hold::Hold;
 use crate::state::outcome::Release;
@@ -60,7 +60,7 @@ impl Election {
     }
 
     /// The same election with a sign of life: a term is lost when the program has not [touched](Term::touch) it for
-    /// `time`, and the next candidate leads. A lease is renewed in the background, also while the program that leads hangs;
+    /// `time`, counted from when it leads, and the next candidate leads. A lease is renewed in the background, also while the program that leads hangs;
     /// this ends such a term.
     ///
     /// It is this client that keeps the time. The program may still be at work when somebody else leads already, so the
@@ -114,6 +114,9 @@ impl Election {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// A hold announces one value, the last that was set by any of its terms: another guard of a hold that leads already
+    /// sets it as [`Term::proclaim`] does.
     ///
     /// # Errors
     /// Those of [`campaign`](Self::campaign), and [`Misuse`](crate::ErrorKind::Misuse) for a guard of another lock or of
@@ -226,14 +229,16 @@ impl Election {
     }
 
     async fn announced(&self, guard: Guard, value: Vec<u8>) -> Result<Term, Error> {
+        let patience = Arc::new(Patience::new(self.patience));
         let (session, hold) = (self.session.clone(), guard.hold());
-        let announcement = Arc::new(Announcement::new(&hold, value, self.patience));
-        let mut office = Office { hold, announcement, session, keeper: None };
+        hold.announces(value);
+        let mut office = Office { hold, patience, session, keeper: None };
         office.announce().await?;
+        // What the store takes to answer is not the program's silence.
+        office.patience.touch();
         let context = Arc::clone(self.session.context());
-        let (hold, announcement) = (Arc::clone(&office.hold), Arc::clone(&office.announcement));
-        office.keeper =
-            Some(self.session.context().spawn(election::keep(context, hold, announcement)));
+        let (hold, patience) = (Arc::clone(&office.hold), Arc::clone(&office.patience));
+        office.keeper = Some(self.session.context().spawn(election::keep(context, hold, patience)));
         Ok(Term { guard, office })
     }
 }
@@ -249,7 +254,7 @@ pub struct Term {
 /// What a term is besides its guard.
 pub(crate) struct Office {
     hold: Arc<Hold>,
-    announcement: Arc<Announcement>,
+    patience: Arc<Patience>,
     session: Session,
     /// Keeps the announcement, and the time without a sign of life; ends with the term.
     keeper: Option<JoinHandle<()>>,
@@ -301,21 +306,19 @@ impl Office {
             return Err(too_long(value.len()).on(&self.hold.name).by(self.hold.owner()));
         }
         self.hold.ensure_valid()?;
-        self.announcement.change(&self.hold, value.to_vec());
+        self.hold.announces(value.to_vec());
         self.announce().await
     }
 
     pub(crate) fn touch(&self) {
-        self.announcement.touch();
+        self.patience.touch();
     }
 
     async fn announce(&self) -> Result<(), Error> {
         let (context, hold) = (Arc::clone(self.session.context()), Arc::clone(&self.hold));
-        let announcement = Arc::clone(&self.announcement);
         context.usable().map_err(|error| error.on(&hold.name))?;
-        let announced = self
-            .session
-            .on_background(async move { election::announce(&context, &hold, &announcement).await });
+        let announced =
+            self.session.on_background(async move { election::announce(&context, &hold).await });
         let about = |error: Error| error.on(&self.hold.name).by(self.hold.owner());
         announced.await.and_then(identity).map_err(about)
     }

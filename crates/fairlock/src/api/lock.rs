@@ -54,6 +54,17 @@ pub struct Lock {
     poll: Option<Duration>,
 }
 
+/// What a look tells of a request that would not wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Glance {
+    /// Nobody holds it, and nobody waits for it.
+    Free,
+    /// It would not be granted.
+    Taken,
+    /// Only the request itself can tell.
+    Unclear,
+}
+
 impl Lock {
     pub(crate) fn new(session: Session, name: &[u8], kind: Kind) -> Self {
         let name = LockName::new(name).map_err(Error::from);
@@ -383,14 +394,17 @@ impl Lock {
     }
 
     /// Requests all of these locks in one step, which takes all or none and does not wait. They have one
-    /// [step](crate::store::Store::step_of). `None` if one of them is not plainly free.
-    pub(crate) async fn acquire_together(locks: &[Self]) -> Result<Option<Vec<Guard>>, Error> {
+    /// [step](crate::store::Store::step_of). If none is taken, the first that is not plainly free, where the store has named
+    /// it.
+    pub(crate) async fn acquire_together(
+        locks: &[Self],
+    ) -> Result<Result<Vec<Guard>, Option<usize>>, Error> {
         coop::consume_budget().await;
-        let Some(first) = locks.first() else { return Ok(None) };
+        let Some(first) = locks.first() else { return Ok(Err(None)) };
         let wanted = locks.iter().map(|lock| lock.wanted(None, true, None));
         let wanted = wanted.collect::<Result<Vec<_>, _>>()?;
         let begun = acquire::begin_together(first.session.context(), wanted);
-        let requested = begun.map_err(|error| first.about(error))?;
+        let (requested, mut busy) = begun.map_err(|error| first.about(error))?;
         let (mut guards, mut failed) = (Vec::with_capacity(locks.len()), None);
         for (lock, requested) in locks.iter().zip(requested) {
             match requested.await {
@@ -405,7 +419,20 @@ impl Lock {
         // Those that were taken all the same are released when they are dropped.
         match failed {
             Some(error) => Err(error),
-            None => Ok((guards.len() == locks.len()).then_some(guards)),
+            None if guards.len() == locks.len() => Ok(Ok(guards)),
+            None => Ok(Err(busy.try_recv().ok())),
+        }
+    }
+
+    /// What a look tells of a request that would not wait.
+    pub(crate) async fn glance(&self) -> Glance {
+        match self.look(0).await {
+            Ok(seen) if seen.holder.is_none() && seen.holding == 0 && seen.queue_len == 0 => {
+                Glance::Free
+            }
+            // Others may hold a share beside.
+            Ok(seen) if self.kind == Kind::Fair && seen.holder.is_some() => Glance::Taken,
+            _ => Glance::Unclear,
         }
     }
 

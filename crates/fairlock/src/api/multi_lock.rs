@@ -1,29 +1,35 @@
 //! Several locks at once.
 
 use crate::api::guard::Guard;
-use crate::api::lock::Lock;
+use crate::api::lock::{Glance, Lock};
 use crate::api::member::Member;
 use crate::api::multi_guard::{self, MultiGuard, MultiHeld};
 use crate::api::scoped::Done;
 use crate::api::session::Session;
 use crate::base::clock::Moment;
-use crate::base::error::{Error, ErrorKind};
+use crate::base::error::Error;
+use crate::engine::acquire::errors;
 use crate::engine::detach;
 use crate::state::standing::GuardState;
 use fairlock_core::LockName;
+use fairlock_core::client::acquiring::SILENCE_GRACE;
 use fairlock_core::client::{NotTogether, TOGETHER_MAX, Take, Together, order_of};
 use std::convert::identity;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How often an attempt asks for all of them again because one that was not free has come free since.
+const TRIES_MAX: u32 = 3;
+
 /// Several locks that are taken together: [`Client::multi_lock`](crate::Client::multi_lock).
 ///
 /// If all of them are free, one call takes them, on a Cluster one for each slot. Otherwise each is
 /// waited for in its own line, in an order that follows from the names alone, while those before it
 /// are held and renewed. So programs that name the same locks in different orders cannot deadlock.
-/// Nobody sees the guard before all are held; if one is lost meanwhile, all are given back and it
-/// begins again.
+/// Nobody sees the guard before all are held: if they came one after the other, the store confirms that
+/// the first are held when the last has come. If one is lost meanwhile, all are given back and it begins
+/// again.
 ///
 /// The members are ordinary locks, which others may take alone or together with further ones.
 /// A program that holds a lock and then takes a multi-lock can deadlock with another that does the
@@ -89,14 +95,19 @@ impl MultiLock {
     /// A future that was polled once and is kept still holds what it has, and others wait for that:
     /// drop it when it is not wanted any more.
     pub async fn lock(&self) -> Result<MultiGuard, Error> {
-        match self.take(None, true).await? {
+        match self.take(None).await? {
             Some(guard) => Ok(guard),
             // The wait had no deadline, so only the end of the client can have ended it.
             None => Err(Error::closed()),
         }
     }
 
-    /// Takes all of them if all are free and nobody waits for any; otherwise takes none.
+    /// Takes all of them if all are free and nobody waits for any; otherwise takes none, not even for a moment.
+    ///
+    /// On a Cluster with the names in several slots it looks at all of them first, one round trip, and then asks slot by
+    /// slot, first where somebody was seen. Only if one is taken by others just then, those of earlier slots were held in
+    /// vain, and are given back. The same happens without a Cluster to a read-write lock or a semaphore with holders, and
+    /// to a lock that the dead have left behind: such a lock is asked for alone, before the others.
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock).
@@ -104,7 +115,94 @@ impl MultiLock {
     /// # Cancel safety
     /// Same as [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<Option<MultiGuard>, Error> {
-        self.take(None, false).await
+        self.check()?;
+        let steps = self.steps()?;
+        let mut members = self.members.iter();
+        let same = steps.chunk_by(|a, b| a == b);
+        let mut groups: Vec<Vec<Lock>> =
+            same.map(|same| members.by_ref().take(same.len()).cloned().collect()).collect();
+        if groups.len() > 1 {
+            let looks = groups.iter().map(|group| async move {
+                let looks = multi_guard::all(group.iter().map(Lock::glance)).await;
+                looks.into_iter().all(|seen| seen == Glance::Free)
+            });
+            let free = multi_guard::all(looks).await;
+            let mut seen: Vec<_> = free.into_iter().zip(groups).collect();
+            seen.sort_by_key(|(is_free, _)| *is_free);
+            groups = seen.into_iter().map(|(_, group)| group).collect();
+        }
+        let (mut held, mut steps) = (Vec::with_capacity(self.members.len()), 0);
+        for group in groups {
+            let Some(taken) = self.try_group(group, &mut steps).await? else {
+                give_back(held).await;
+                return Ok(None);
+            };
+            held.extend(taken);
+        }
+        // All in one step have begun with the lease, and are confirmed by it.
+        let is_alone = self.members.len() == 1;
+        let is_whole = match self.lease.filter(|_| steps > 1 || is_alone) {
+            None if steps == 1 => true,
+            lease => self.renew(&held, lease).await?,
+        };
+        if !is_whole {
+            give_back(held).await;
+            return Ok(None);
+        }
+        held.sort_by_key(|guard| {
+            self.members.iter().position(|it| it.name().ok() == Some(guard.name()))
+        });
+        Ok(Some(MultiGuard::new(held, self.named.clone())))
+    }
+
+    /// Takes these, which have one step, if all are free. Counts the steps that took something.
+    async fn try_group(
+        &self,
+        mut left: Vec<Lock>,
+        steps: &mut usize,
+    ) -> Result<Option<Vec<Guard>>, Error> {
+        let (mut held, mut looks) = (Vec::with_capacity(left.len()), 0);
+        while !left.is_empty() {
+            let busy = match left.len() {
+                1 => None,
+                _ => match self.together(&left).await? {
+                    Ok(taken) => {
+                        *steps += 1;
+                        held.extend(taken);
+                        break;
+                    }
+                    Err(busy) => busy,
+                },
+            };
+            if let Some(busy) = busy {
+                match left[busy].glance().await {
+                    Glance::Taken => {
+                        give_back(held).await;
+                        return Ok(None);
+                    }
+                    // It has come free since, as others take turns at it: only what is asked for in one step is not taken
+                    // in vain.
+                    Glance::Free if looks < TRIES_MAX => {
+                        looks += 1;
+                        continue;
+                    }
+                    Glance::Free if held.is_empty() => return Ok(None),
+                    _ => {}
+                }
+            }
+            // Alone, because only so is it said whether it can be had, and why not.
+            match left.remove(busy.unwrap_or(0)).acquire(None, true).await? {
+                Some(taken) => {
+                    *steps += 1;
+                    held.push(taken);
+                }
+                None => {
+                    give_back(held).await;
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(held))
     }
 
     /// Waits for all of them for at most `wait` in total; zero is [`try_lock`](Self::try_lock).
@@ -121,7 +219,7 @@ impl MultiLock {
         if wait.is_zero() {
             return self.try_lock().await;
         }
-        self.take(Some(Moment::now().plus(wait)), true).await
+        self.take(Some(Moment::now().plus(wait))).await
     }
 
     /// Waits for all of them and runs `work` under them: see [`Lock::with`]. The closure's future is
@@ -145,48 +243,66 @@ impl MultiLock {
         multi_guard::run(self.lock().await?, work).await
     }
 
-    async fn take(&self, until: Option<Moment>, waits: bool) -> Result<Option<MultiGuard>, Error> {
-        let context = self.session.context();
-        context.usable()?;
-        if let (Some(lease), Some(first)) = (self.lease, self.members.first()) {
-            first.clone().lease(lease).check_times()?;
+    fn check(&self) -> Result<(), Error> {
+        self.session.context().usable()?;
+        match (self.lease, self.members.first()) {
+            (Some(lease), Some(first)) => first.clone().lease(lease).check_times(),
+            _ => Ok(()),
         }
-        let groups = self.members.iter().map(|member| Ok(context.store.step_of(member.name()?)));
-        let groups = groups.collect::<Result<Vec<_>, Error>>()?;
-        let mut course = Together::new(&groups, waits);
+    }
+
+    /// What the store takes in one step, for each member.
+    fn steps(&self) -> Result<Vec<u16>, Error> {
+        let store = &self.session.context().store;
+        self.members.iter().map(|member| Ok(store.step_of(member.name()?))).collect()
+    }
+
+    async fn take(&self, until: Option<Moment>) -> Result<Option<MultiGuard>, Error> {
+        self.check()?;
+        let groups = self.steps()?;
+        let mut course = Together::new(&groups, true);
         let (mut held, mut has_lease) = (Vec::with_capacity(self.members.len()), false);
+        // So many were held before the last step: the store has not told of them since the last grant.
+        let mut before = 0;
         loop {
             let is_lost = match course.next() {
                 Take::Group(group) => {
                     let taken = self.take_group(&self.members[group], until).await?;
                     has_lease = taken.as_ref().is_some_and(|taken| taken.len() == groups.len());
                     course.group(taken.is_some());
+                    if taken.is_some() {
+                        before = held.len();
+                    }
                     held.extend(taken.into_iter().flatten());
                     false
                 }
                 Take::One(one) => {
-                    let taken = self.take_one(&self.members[one], until, waits, &held).await?;
+                    let taken = self.take_one(&self.members[one], until, &held).await?;
                     if let Some(taken) = &taken {
                         course.one(taken.is_some());
                     }
                     let is_lost = taken.is_none();
+                    before = held.len();
                     held.extend(taken.flatten());
                     is_lost
                 }
                 Take::Held => {
-                    let has_begun = has_lease || self.begin_lease(&held).await?;
-                    if has_begun && held.iter().all(|guard| guard.state() != GuardState::Lost) {
+                    let (lease, grace) = (self.lease.filter(|_| !has_lease), grace(until));
+                    let renewed = if lease.is_some() { &held[..] } else { &held[..before] };
+                    let is_whole = self.in_time(grace, self.renew(renewed, lease)).await;
+                    let is_whole = is_whole.unwrap_or_else(|| Err(self.silence(&held)))?;
+                    if is_whole && held.iter().all(|guard| guard.state() != GuardState::Lost) {
                         return Ok(Some(MultiGuard::new(held, self.named.clone())));
                     }
                     true
                 }
                 Take::Nothing => {
-                    give_back(held).await;
+                    self.give_back_in_time(held, until).await?;
                     return Ok(None);
                 }
             };
             if is_lost {
-                give_back(std::mem::take(&mut held)).await;
+                self.give_back_in_time(std::mem::take(&mut held), until).await?;
                 if until.is_some_and(|until| until.left().is_zero()) {
                     return Ok(None);
                 }
@@ -202,15 +318,19 @@ impl MultiLock {
         group: &[Lock],
         until: Option<Moment>,
     ) -> Result<Option<Vec<Guard>>, Error> {
-        let taken = match self.lease {
-            // All begin at once.
+        let taken = self.in_time(until, self.together(group)).await;
+        taken.unwrap_or(Ok(Err(None))).map(Result::ok)
+    }
+
+    /// As [`Lock::acquire_together`]. An explicit lease begins at once if these are all.
+    async fn together(&self, group: &[Lock]) -> Result<Result<Vec<Guard>, Option<usize>>, Error> {
+        match self.lease {
             Some(lease) if group.len() == self.members.len() => {
                 let leased: Vec<_> = group.iter().map(|lock| lock.clone().lease(lease)).collect();
-                self.in_time(until, Lock::acquire_together(&leased)).await
+                Lock::acquire_together(&leased).await
             }
-            _ => self.in_time(until, Lock::acquire_together(group)).await,
-        };
-        taken.unwrap_or(Ok(None))
+            _ => Lock::acquire_together(group).await,
+        }
     }
 
     async fn in_time<T>(&self, until: Option<Moment>, work: impl Future<Output = T>) -> Option<T> {
@@ -222,38 +342,62 @@ impl MultiLock {
         }
     }
 
+    /// Gives these back. What a silent store is not told in time is told in the background.
+    async fn give_back_in_time(
+        &self,
+        held: Vec<Guard>,
+        until: Option<Moment>,
+    ) -> Result<(), Error> {
+        let silence = self.silence(&held);
+        self.in_time(grace(until), give_back(held)).await.ok_or(silence)
+    }
+
+    fn silence(&self, held: &[Guard]) -> Error {
+        let error = errors::silence(true);
+        match held.first() {
+            Some(guard) => error.on(guard.name()).by(guard.owner()),
+            None => error,
+        }
+    }
+
     /// Takes one while the others are held. `None` if one of these is lost meanwhile.
     async fn take_one(
         &self,
         lock: &Lock,
         until: Option<Moment>,
-        waits: bool,
         held: &[Guard],
     ) -> Result<Option<Option<Guard>>, Error> {
         tokio::select! {
             biased;
-            taken = lock.acquire(until, !waits) => taken.map(Some),
+            taken = lock.acquire(until, false) => taken.map(Some),
             () = multi_guard::any_lost(held.iter().map(Guard::lost)) => Ok(None),
         }
     }
 
-    /// Has the explicit lease begin, if there is one. Returns false if one is lost.
-    async fn begin_lease(&self, held: &[Guard]) -> Result<bool, Error> {
-        let Some(lease) = self.lease else { return Ok(true) };
-        let begun = held.iter().map(|guard| {
+    /// Renews these, so that the store confirms that they are held; with `lease`, that begins. Returns
+    /// false if one is lost: nobody may have been told, and somebody else may have it already.
+    async fn renew(&self, held: &[Guard], lease: Option<Duration>) -> Result<bool, Error> {
+        let renewed = held.iter().map(|guard| {
             let (context, hold) = (Arc::clone(self.session.context()), guard.hold());
-            let begins = async move { detach::begin_lease(&context, &hold, lease).await };
-            self.session.on_background(begins)
+            self.session.on_background(async move {
+                match lease {
+                    Some(lease) => detach::begin_lease(&context, &hold, lease).await,
+                    None => detach::confirm(&context, &hold).await,
+                }
+            })
         });
-        for begun in multi_guard::all(begun).await {
-            match begun.and_then(identity) {
-                Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::Lost => return Ok(false),
-                Err(error) => return Err(error),
-            }
+        let outcomes = multi_guard::all(renewed).await;
+        if held.iter().any(|guard| guard.state() == GuardState::Lost) {
+            return Ok(false);
         }
+        outcomes.into_iter().try_for_each(|outcome| outcome.and_then(identity))?;
         Ok(true)
     }
+}
+
+/// How long a store is heard that was silent when the caller's time was up.
+fn grace(until: Option<Moment>) -> Option<Moment> {
+    until.map(|until| until.plus(SILENCE_GRACE))
 }
 
 async fn give_back(held: Vec<Guard>) {

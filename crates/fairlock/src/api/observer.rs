@@ -15,11 +15,11 @@ use tokio::sync::Notify;
 /// How often an observer looks if nothing tells it to. A message may be lost, and none says that nobody leads.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
+/// How far apart its looks are at least, however many messages arrive: anybody may be able to publish.
+const PACE: Duration = Duration::from_millis(20);
+
 /// How long after the end of a lease it looks: the store's clock has passed it by then.
 const AFTER_THE_END: Duration = Duration::from_millis(10);
-
-/// The number after every change of a term: it is over.
-const OVER: u64 = u64::MAX;
 
 /// The leader of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,8 +58,9 @@ impl Leader {
 ///
 /// - The last state is never missed. States between may be: a term that is over before it was seen is not shown.
 /// - Terms only rise, and no state is shown twice: a late message, or a server that took over without the last writes,
-///   leads nobody back to a former leader.
-/// - A change is told by the store, and takes as long as a message to arrive. Without one (it was lost, or nobody leads any
+///   leads nobody back to a former leader. Only if nobody seems to lead, because the observer was led to a server that
+///   does not know the leader, the same term is shown once more: as soon as the leader is seen to renew it.
+/// - A change is told by the store, and takes as long as a message to arrive; right after another one, 20 ms more. Without one (it was lost, or nobody leads any
 ///   more, which nobody tells) it is seen when the observer looks by itself: when the lease of the leader is over, and every
 ///   5 s.
 ///
@@ -75,8 +76,12 @@ pub struct Observer {
     is_told: bool,
     /// The term and its change that were seen last.
     at: (u64, u64),
+    /// When that term ends unless it is renewed, if it was seen again after it had seemed to be over.
+    ends: Option<Moment>,
     /// When to look, unless something says so before.
     next: Moment,
+    /// When it looked last.
+    looked: Moment,
 }
 
 impl Observer {
@@ -92,8 +97,10 @@ impl Observer {
             listens: false,
             leader: None,
             is_told: false,
-            at: (0, OVER),
+            at: (0, 0),
+            ends: None,
             next: Moment::now(),
+            looked: Moment::now(),
         };
         // A Cluster that has answered is one of which is known how it tells anything.
         observer.see().await?;
@@ -129,6 +136,10 @@ impl Observer {
             }
             // Until this has seen something, nothing is waited for: the message is used up.
             self.next = Moment::now();
+            let pause = self.looked.plus(PACE).left();
+            if !pause.is_zero() {
+                self.session.sleep(pause).await;
+            }
             self.see().await?;
         }
         self.is_told = true;
@@ -149,31 +160,49 @@ impl Observer {
     }
 
     async fn see(&mut self) -> Result<(), Error> {
+        let sent = Moment::now();
+        self.looked = sent;
         let seen = Self::look(&self.session, &self.name).await?;
         let ends = seen.ttl_ms.map(|ttl| Duration::from_millis(ttl) + AFTER_THE_END);
         self.next = Moment::now().plus(ends.map_or(LOOK_EVERY, |ends| ends.min(LOOK_EVERY)));
-        self.takes(seen);
+        self.takes(seen, sent);
         Ok(())
     }
 
-    /// Takes a state that is newer than what was seen before.
-    fn takes(&mut self, seen: Leadership) {
+    /// Takes a state that is newer than what was seen before; asked for when `sent`.
+    fn takes(&mut self, seen: Leadership, sent: Moment) {
         let change = seen.announced.as_ref().map_or(0, |it| it.change);
+        let ttl = seen.ttl_ms.map(Duration::from_millis);
         // The token of a hold is lost, and comes back with its next renewal.
         let is_unclear = seen.holder.as_ref().is_some_and(OwnerId::is_ours) && seen.token.is_none();
         match Leader::of(seen) {
             _ if is_unclear => {}
             Some(leader) => {
                 let at = (leader.term.get(), change);
-                if at > self.at {
-                    (self.at, self.leader, self.is_told) = (at, Some(leader), false);
+                let is_new = match &self.leader {
+                    _ if at.0 != self.at.0 => at.0 > self.at.0,
+                    // A value that was lost is announced again under its number.
+                    Some(shown) if shown.value.is_none() && change > 0 => change >= self.at.1,
+                    Some(_) => change > self.at.1,
+                    None => self.is_renewed(sent, ttl) && (change == 0 || change >= self.at.1),
+                };
+                if is_new {
+                    (self.at, self.leader, self.is_told) = (at.max(self.at), Some(leader), false);
                 }
             }
             None if self.leader.is_some() => {
-                (self.at.1, self.leader, self.is_told) = (OVER, None, false);
+                (self.ends, self.leader, self.is_told) = (None, None, false);
             }
             None => {}
         }
+    }
+
+    /// Whether a term that seemed to be over was renewed after it was first seen again, so that its leader is alive. Without
+    /// that it may be known only to a server that lacks its end.
+    fn is_renewed(&mut self, sent: Moment, ttl: Option<Duration>) -> bool {
+        let Some(ttl) = ttl else { return false };
+        let ends = *self.ends.get_or_insert_with(|| Moment::now().plus(ttl));
+        sent.plus(ttl) > ends.plus(AFTER_THE_END)
     }
 
     fn topic(&self) -> Topic {
@@ -231,7 +260,7 @@ mod tests {
         let mut observer = client.election("e").observe().await.expect("memory");
         assert_eq!(observer.changed().await.expect("memory"), None);
         let mut takes = |term, change| {
-            observer.takes(seen(term, change));
+            observer.takes(seen(term, change), Moment::now());
             let is_new = !std::mem::replace(&mut observer.is_told, true);
             let shown = observer.leader.as_ref();
             is_new.then(|| shown.map(|it| (it.term.get(), it.value.clone().map(|it| it.len()))))
@@ -252,20 +281,49 @@ mod tests {
         assert_eq!(takes(9, 0), Some(Some((9, None))));
     }
 
+    /// Nobody seems to lead: the observer was led to a server that does not know the leader. Back at the other one it
+    /// stayed at that for the rest of the term. A term that nobody renews is not shown again: it may have ended elsewhere.
+    #[tokio::test]
+    async fn a_term_that_is_renewed_is_shown_again() {
+        let client = Client::connect("memory:").await.expect("memory");
+        let mut observer = client.election("e").observe().await.expect("memory");
+        let mut takes = |change, ttl_ms: Option<u64>| {
+            let mut seen = seen(if ttl_ms.is_some() { 7 } else { 0 }, change);
+            seen.ttl_ms = ttl_ms;
+            observer.is_told = true;
+            observer.takes(seen, Moment::now());
+            let shown = observer.leader.as_ref().map(|it| it.value.is_some());
+            (!observer.is_told).then_some(shown)
+        };
+        assert_eq!(takes(2, Some(30_000)), Some(Some(true)));
+        assert_eq!(takes(0, None), Some(None), "it seems to be over");
+        assert_eq!(takes(2, Some(29_000)), None, "perhaps it is");
+        assert_eq!(takes(2, Some(28_000)), None, "nobody has renewed it");
+        assert_eq!(takes(1, Some(60_000)), None, "a former value");
+        assert_eq!(takes(2, Some(60_000)), Some(Some(true)), "it was renewed");
+        assert_eq!(takes(2, Some(60_000)), None, "nothing twice");
+        assert_eq!(takes(0, None), Some(None));
+        assert_eq!(takes(2, Some(60_000)), None, "renewed before that");
+        assert_eq!(takes(0, Some(90_000)), Some(Some(false)), "renewed, and its value is lost");
+        assert_eq!(takes(1, Some(90_000)), None, "a former value");
+        assert_eq!(takes(2, Some(90_000)), Some(Some(true)), "announced again");
+        assert_eq!(takes(2, Some(90_000)), None);
+    }
+
     /// The token of a hold may be lost, and comes back with its next renewal: until then nobody knows its term.
     #[tokio::test]
     async fn a_hold_without_a_token_is_not_shown_and_ends_nothing() {
         let client = Client::connect("memory:").await.expect("memory");
         let mut observer = client.election("e").observe().await.expect("memory");
-        observer.takes(seen(7, 1));
+        observer.takes(seen(7, 1), Moment::now());
         let mut unclear = seen(7, 1);
         unclear.token = None;
         observer.is_told = true;
-        observer.takes(unclear);
+        observer.takes(unclear, Moment::now());
         assert!(observer.is_told && observer.leader.is_some());
         let mut java = seen(7, 0);
         java.holder = Some(OwnerId::parse(b"5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51"));
-        observer.takes(java);
+        observer.takes(java, Moment::now());
         assert!(!observer.is_told && observer.leader.is_none(), "it has no term");
     }
 }

@@ -43,6 +43,11 @@ pub(crate) async fn begin_lease(
     renewed
 }
 
+/// Has the store confirm that it is held: nobody tells every holder when it loses its lock.
+pub(crate) async fn confirm(context: &Arc<Context>, hold: &Arc<Hold>) -> Result<(), Error> {
+    renew_until(context, hold, None, hold.valid_until().min(context.store_deadline())).await
+}
+
 async fn renew_until(
     context: &Arc<Context>,
     hold: &Arc<Hold>,

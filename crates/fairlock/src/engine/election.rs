@@ -1,7 +1,7 @@
 //! What the leader of an election announces, and what keeps it announced: a store may lose it, and a server that takes over
 //! may lack it. Nothing of it decides who leads.
 
-use crate::base::clock::{Moment, lock};
+use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::engine::context::Context;
 use crate::engine::release;
@@ -10,8 +10,8 @@ use crate::state::hold::Hold;
 use crate::state::standing::GuardState;
 use fairlock_core::client::Loss;
 use fairlock_core::{Announce, Body, Leadership, LockName, Op};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long an announcement outlives the last word of its leader, or its lease if that is longer. It counts only as long as
@@ -21,26 +21,17 @@ const KEPT: Duration = Duration::from_secs(60);
 /// How often it is repeated: so soon it is back where a store has lost it.
 const KEPT_EVERY: Duration = Duration::from_secs(20);
 
-/// What a leader announces.
-pub(crate) struct Announcement {
-    /// The number of the change, and the value.
-    said: Mutex<(u64, Vec<u8>)>,
+/// How long a term lasts without a sign of life.
+pub(crate) struct Patience {
     /// When the program last touched its term, as nanoseconds of a [`Moment`].
     touched: AtomicU64,
     /// How long the term lasts without that.
     patience: Option<Duration>,
 }
 
-impl Announcement {
-    pub(crate) fn new(hold: &Hold, value: Vec<u8>, patience: Option<Duration>) -> Self {
-        let touched = AtomicU64::new(Moment::now().nanos());
-        Self { said: Mutex::new((hold.announces(), value)), touched, patience }
-    }
-
-    /// Another value, which [`announce`] tells.
-    pub(crate) fn change(&self, hold: &Hold, value: Vec<u8>) {
-        let mut said = lock(&self.said);
-        *said = (hold.announces(), value);
+impl Patience {
+    pub(crate) fn new(patience: Option<Duration>) -> Self {
+        Self { touched: AtomicU64::new(Moment::now().nanos()), patience }
     }
 
     pub(crate) fn touch(&self) {
@@ -61,16 +52,12 @@ impl Announcement {
     }
 }
 
-/// Tells the store what is to be announced now.
+/// Tells the store what the hold announces now.
 ///
 /// # Errors
 /// [`Lost`](crate::ErrorKind::Lost), or the store's.
-pub(crate) async fn announce(
-    context: &Arc<Context>,
-    hold: &Hold,
-    announcement: &Announcement,
-) -> Result<(), Error> {
-    let (change, value) = lock(&announcement.said).clone();
+pub(crate) async fn announce(context: &Arc<Context>, hold: &Hold) -> Result<(), Error> {
+    let Some((change, value)) = hold.announced() else { return Ok(()) };
     let kept = KEPT.max(hold.lease().whole());
     let op = Op::Announce(Box::new(Announce {
         owner: hold.owner().clone(),
@@ -83,7 +70,7 @@ pub(crate) async fn announce(
     let mut copies = Copies::default();
     let reply = send::until_answered(context, &hold.name, &op, until, &mut copies).await?;
     match reply.answer.body {
-        // A later change is known there already.
+        // A later change of this hold is known there already.
         Body::Announced | Body::Stale => Ok(()),
         Body::NotHeld { holder } => {
             hold.lose_to(holder);
@@ -94,16 +81,16 @@ pub(crate) async fn announce(
 }
 
 /// Keeps the announcement as long as its hold lasts, and ends the hold if the program hangs.
-pub(crate) async fn keep(context: Arc<Context>, hold: Arc<Hold>, announcement: Arc<Announcement>) {
+pub(crate) async fn keep(context: Arc<Context>, hold: Arc<Hold>, patience: Arc<Patience>) {
     tokio::select! {
         biased;
-        () = announcement.untouched() => give_up(&context, &hold),
-        () = keep_announced(&context, &hold, &announcement) => {}
+        () = patience.untouched() => give_up(&context, &hold),
+        () = keep_announced(&context, &hold) => {}
         () = context.closed() => {}
     }
 }
 
-async fn keep_announced(context: &Arc<Context>, hold: &Hold, announcement: &Announcement) {
+async fn keep_announced(context: &Arc<Context>, hold: &Hold) {
     let mut state = hold.state();
     while state != GuardState::Lost {
         let before = state;
@@ -118,7 +105,7 @@ async fn keep_announced(context: &Arc<Context>, hold: &Hold, announcement: &Anno
         };
         if is_due {
             // One that fails is tried again with the next.
-            let _ = announce(context, hold, announcement).await;
+            let _ = announce(context, hold).await;
         }
     }
     // The program may still be at work, and is asked for a sign of life no more.

@@ -32,8 +32,8 @@ pub(crate) struct Hold {
     /// Notified when the last renewal under way is over.
     unasked: Notify,
     known: Mutex<Known>,
-    /// How often something was announced of it: whichever of its guards does it, the last one counts.
-    announced: AtomicU64,
+    /// What its leader announces, with the number of that change.
+    said: Mutex<Option<Box<(u64, Vec<u8>)>>>,
     pub(crate) story: observe::Story,
     standing: Standing,
 }
@@ -61,7 +61,7 @@ impl Hold {
             unasked: Notify::new(),
             standing: Standing::new(&known),
             known: Mutex::new(known),
-            announced: AtomicU64::new(0),
+            said: Mutex::default(),
             story: observe::Story::default(),
         }
     }
@@ -83,11 +83,6 @@ impl Hold {
             token: self.token,
             story: &self.story,
         }
-    }
-
-    /// The number of the next announcement, from 1.
-    pub(crate) fn announces(&self) -> u64 {
-        self.announced.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Restricts the hold to this process.
@@ -304,6 +299,19 @@ impl Hold {
     pub(crate) fn lease_begins(&self, lease: Duration) {
         let ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         self.input(|known| known.lease_begins(Moment::now().nanos(), ms));
+    }
+
+    /// Announces this from now on, instead of what it did. The numbers go on however often, and by however many of its
+    /// guards, the hold leads: a value under a number that was used before is told to nobody.
+    pub(crate) fn announces(&self, value: Vec<u8>) {
+        let mut said = lock(&self.said);
+        let last = said.as_ref().map_or(0, |said| said.0);
+        *said = Some(Box::new((last + 1, value)));
+    }
+
+    /// What is announced, and the number of the change, from 1.
+    pub(crate) fn announced(&self) -> Option<(u64, Vec<u8>)> {
+        lock(&self.said).as_deref().cloned()
     }
 
     pub(crate) fn suspect(&self) {

@@ -1,6 +1,6 @@
 //! The store inside one process: the core itself, and a task that hands locks over when leases end.
 
-use super::{Boxed, Cursor, Event, Page, Reply, Store, StoreError, Topic};
+use super::{Boxed, Cursor, Event, Page, Reply, Store, StoreError, Taken, Topic};
 use crate::base::clock::{Moment, lock};
 use crate::base::error::{Error, ErrorKind};
 use crate::observe;
@@ -137,7 +137,7 @@ impl MemoryStore {
     }
 
     /// Carries out all of these acquisitions, if each of them is granted at once.
-    fn apply_together(&self, asks: &[(LockName, Op)]) -> Option<Vec<Reply>> {
+    fn apply_together(&self, asks: &[(LockName, Op)]) -> Taken {
         let sent = Moment::now();
         let now_us = self.epoch_us + sent.nanos() / 1_000;
         let mut state = lock(&self.state);
@@ -146,13 +146,16 @@ impl MemoryStore {
             let known = state.model.get(name).unwrap_or(&free);
             known.would_grant(now_us, op, &self.rules, &Inside)
         };
-        if !asks.iter().all(grants) {
-            return None;
+        if let Some(busy) = asks.iter().position(|ask| !grants(ask)) {
+            return Taken::None(Some(busy));
         }
         let mut done = Vec::with_capacity(asks.len());
         for (name, op) in asks {
             // The names differ, so that each finds what was looked at above.
-            done.push(self.apply_in(&mut state, now_us, name, op).ok()?);
+            let Ok(each) = self.apply_in(&mut state, now_us, name, op) else {
+                return Taken::None(None);
+            };
+            done.push(each);
         }
         drop(state);
         let replies = asks.iter().zip(done).map(|((name, _), (answer, effects))| {
@@ -160,7 +163,7 @@ impl MemoryStore {
             self.deliver(name, effects, sent);
             Reply { sent, answer, clock: None }
         });
-        Some(replies.collect())
+        Taken::All(replies.collect())
     }
 
     fn page_now(&self, after: Option<&LockName>, limit: usize) -> Page {
@@ -306,7 +309,7 @@ impl Store for MemoryStore {
     fn call_together<'a>(
         &'a self,
         asks: &'a [(LockName, Op)],
-    ) -> Boxed<'a, Result<Option<Vec<Reply>>, StoreError>> {
+    ) -> Boxed<'a, Result<Taken, StoreError>> {
         let result = self.apply_together(asks);
         Box::pin(async move { Ok(result) })
     }
@@ -379,13 +382,15 @@ mod tests {
         };
         let (name, op) = ask(b"b", 1);
         store.apply(&name, &op).unwrap();
-        assert!(store.apply_together(&[ask(b"a", 2), ask(b"b", 2)]).is_none());
+        let taken = store.apply_together(&[ask(b"a", 2), ask(b"b", 2)]);
+        assert!(matches!(taken, Taken::None(Some(1))), "the second is not free");
         let is_held = |name: &LockName| {
             let state = lock(&store.state);
             state.model.get(name).is_some_and(|lock| !lock.snapshot().hold.is_empty())
         };
         assert!(!is_held(&ask(b"a", 2).0));
-        assert_eq!(store.apply_together(&[ask(b"a", 2), ask(b"c", 2)]).unwrap().len(), 2);
+        let taken = store.apply_together(&[ask(b"a", 2), ask(b"c", 2)]);
+        assert!(matches!(taken, Taken::All(replies) if replies.len() == 2));
         assert!(is_held(&ask(b"a", 2).0) && is_held(&ask(b"c", 2).0));
     }
 

@@ -181,6 +181,14 @@ pub(crate) struct Page {
     pub(crate) looked_at: u32,
 }
 
+/// What came of acquisitions in one step.
+pub(crate) enum Taken {
+    /// The answer to each.
+    All(Vec<Reply>),
+    /// Nothing was done. The first that is not plainly free, if the store has named one.
+    None(Option<usize>),
+}
+
 /// Where a store delivers events. It is called from the store's tasks, so it must not block.
 pub(crate) type Events = Arc<dyn Fn(Event) + Send + Sync>;
 
@@ -197,13 +205,12 @@ pub(crate) trait Store: Send + Sync + 'static {
     }
 
     /// Carries out these acquisitions, which do not wait, in one step if each of them can plainly take
-    /// its lock now, and returns the answers; otherwise does nothing and returns `None`, also if one of
-    /// them would fail. All of them have one [step](Self::step_of). Sent once; dropping the future
-    /// leaves the outcome in doubt.
+    /// its lock now; otherwise does nothing, also if one of them would fail. All of them have one
+    /// [step](Self::step_of). Sent once; dropping the future leaves the outcome in doubt.
     fn call_together<'a>(
         &'a self,
         asks: &'a [(LockName, Op)],
-    ) -> Boxed<'a, Result<Option<Vec<Reply>>, StoreError>>;
+    ) -> Boxed<'a, Result<Taken, StoreError>>;
 
     /// Locks for which this is the same can be taken in one step.
     fn step_of(&self, name: &LockName) -> u16 {

@@ -5,7 +5,7 @@ use crate::base::error::{Error, ErrorKind};
 use crate::engine::context::Context;
 use crate::settings::client_info::ClientInfo;
 use crate::store::memory::MemoryStore;
-use crate::store::{Boxed, Cursor, Event, Page, Reply, Store, StoreError, Topic};
+use crate::store::{Boxed, Cursor, Event, Page, Reply, Store, StoreError, Taken, Topic};
 use fairlock_core::{ClientId, LockName, Op, Rules};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
@@ -131,11 +131,11 @@ impl Store for Port {
     fn call_together<'a>(
         &'a self,
         asks: &'a [(LockName, Op)],
-    ) -> Boxed<'a, Result<Option<Vec<Reply>>, StoreError>> {
+    ) -> Boxed<'a, Result<Taken, StoreError>> {
         // Whatever is refused or fails does so for one lock after the other.
         match self.is_up() && lock(&self.refusal).is_none() {
             true => self.inside.memory.call_together(asks),
-            false => Box::pin(async { Ok(None) }),
+            false => Box::pin(async { Ok(Taken::None(None)) }),
         }
     }
 

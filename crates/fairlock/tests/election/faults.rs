@@ -107,6 +107,30 @@ fn an_observer_survives_what_happens_to_its_calls() {
     });
 }
 
+/// The time without a sign of life counted from before the first announcement: when that took longer, each term was lost as
+/// it was handed out.
+#[test]
+fn a_slow_announcement_is_no_silence_of_the_program() {
+    run_paused(async {
+        let sandbox = Sandbox::new();
+        let client = sandbox.client();
+        let guard = client.fair_lock("e").lock().await.unwrap();
+        let election = client.election("e").while_touched(ms(200));
+        sandbox.cut_off(&client);
+        let leads = tokio::spawn(async move { election.lead(guard, "me").await.unwrap() });
+        sleep(ms(1_000)).await;
+        sandbox.restore(&client);
+        let term = leads.await.unwrap();
+        sleep(ms(150)).await;
+        term.ensure_valid().unwrap();
+        term.touch();
+        sleep(ms(150)).await;
+        term.ensure_valid().unwrap();
+        sleep(ms(100)).await;
+        assert_eq!(term.lost_reason(), Some(LostReason::Untouched));
+    });
+}
+
 /// What the store has lost is announced again after the next reconnect, or within 20 s.
 #[test]
 fn a_lost_announcement_comes_back() {

@@ -2,12 +2,14 @@
 
 mod faults;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::api::{Client, Term};
-use super::support::{At, SOON, Store, run, soon, until};
-use fairlock::{ErrorKind, Leader, LostReason, Release};
-use fairlock_testkit::server::Generation;
+use super::support::{At, SOON, Store, run, runtime, soon, until};
+use fairlock::{Config, ErrorKind, Leader, LostReason, Release};
+use fairlock_testkit::proxy::Proxy;
+use fairlock_testkit::raw::Raw;
+use fairlock_testkit::server::{Generation, Server};
 
 macro_rules! on_stores {
     ($($case:ident),* $(,)?) => {
@@ -131,7 +133,7 @@ async fn a_shutdown_ends_what_waits(store: Store) {
     let looks = tokio::spawn(async move { observer.changed().await });
     tokio::task::yield_now().await;
     soon("the shutdown", client.shutdown()).await;
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let kind = |outcome: Result<Option<Leader>, fairlock::Error>| outcome.unwrap_err().kind();
     assert_eq!(kind(soon("its end", looks).await.unwrap()), ErrorKind::Closed);
     assert!(began.elapsed() < Duration::from_secs(4), "it is told, and does not look");
@@ -213,6 +215,152 @@ async fn a_guard_leads_again(store: Store) {
     term.proclaim("five").await.unwrap();
     assert_eq!(value(&leader(&client).await.unwrap()), "five");
     assert_eq!(term.resign().await.unwrap(), Release::Released);
+}
+
+fn on_each_store<F: Future<Output = ()>>(test: impl Fn(Store) -> F) {
+    run(At::Memory, &test);
+    #[cfg(feature = "sqlite")]
+    run(At::Host, &test);
+    run(At::Server(Generation::Redis70), &test);
+}
+
+/// The number under which a single server knows the last announcement.
+fn change(store: &Store) -> Option<String> {
+    let mut raw = store.raw()?;
+    Some(raw.call(&["HGET", "fairlock_leader:{scheduler}", "change"]).text().to_owned())
+}
+
+/// The value is shown to this observer, which has it by a message: not by its next look.
+async fn shows(observer: &mut fairlock::Observer, expected: &str) {
+    loop {
+        let seen = soon("a change", observer.changed()).await.unwrap().expect("it leads");
+        if value(&seen) == expected {
+            return;
+        }
+    }
+}
+
+/// The numbers of the changes began at 1 again with each term of one hold. The first value of the second term had the number
+/// of the first one's and was told to nobody; after several changes it was stale, announced nowhere, and `lead` succeeded.
+#[test]
+fn a_hold_that_leads_again_is_seen() {
+    on_each_store(leads_again);
+}
+
+async fn leads_again(store: Store) {
+    let (client, other) = (store.client().await, store.client().await);
+    let election = client.election("scheduler");
+    let mut term = election.campaign("0").await.unwrap();
+    let mut observer = other.election("scheduler").observe().await.unwrap();
+    shows(&mut observer, "0").await;
+    let mut said = 1;
+    for round in 1..=3 {
+        term = election.lead(term.into_guard(), round.to_string()).await.unwrap();
+        shows(&mut observer, &round.to_string()).await;
+        for more in 0..round {
+            term.proclaim(format!("{round}+{more}")).await.unwrap();
+        }
+        shows(&mut observer, &format!("{round}+{}", round - 1)).await;
+        said += 1 + round;
+        assert!(change(&store).is_none_or(|change| change == said.to_string()));
+    }
+    assert_eq!(term.resign().await.unwrap(), Release::Released);
+}
+
+/// Two terms of one hold each announced their own value under the same number, and repeated it every 20 s.
+#[test]
+fn terms_of_one_hold_announce_one_value() {
+    on_each_store(several_terms);
+}
+
+async fn several_terms(store: Store) {
+    let (client, other) = (store.client().await, store.client().await);
+    let election = client.election("scheduler");
+    let first = election.campaign("first").await.unwrap();
+    let mut observer = other.election("scheduler").observe().await.unwrap();
+    shows(&mut observer, "first").await;
+    let second = election.lead(first.reenter().await.unwrap(), "second").await.unwrap();
+    assert_eq!(second.token(), first.token());
+    shows(&mut observer, "second").await;
+    // At once: whichever comes last is announced, by all.
+    let (one, two) = tokio::join!(first.proclaim("one"), second.proclaim("two"));
+    one.and(two).unwrap();
+    first.proclaim("last").await.unwrap();
+    shows(&mut observer, "last").await;
+    assert!(change(&store).is_none_or(|change| change == "5"));
+    assert_eq!(first.resign().await.unwrap(), Release::StillHeld(1));
+    assert_eq!(value(&leader(&client).await.unwrap()), "last");
+    second.proclaim("end").await.unwrap();
+    shows(&mut observer, "end").await;
+    assert_eq!(second.resign().await.unwrap(), Release::Released);
+}
+
+/// The observer's connection leads to a server without the lock, as after a failover that loses it, and then back. It stayed
+/// at "nobody leads" for the rest of the term.
+#[test]
+fn an_observer_that_was_led_astray_comes_back() {
+    let servers = [Server::start(Generation::Redis70), Server::start(Generation::Redis70)];
+    let [Some(server), Some(other)] = servers else { return };
+    let proxy = Proxy::start(server.addr());
+    runtime().block_on(async {
+        let config = Config::from_url(&server.url()).unwrap();
+        let config = config.watchdog_lease(Duration::from_secs(3));
+        let leads = Client::with_config(config).await.unwrap();
+        let sees = Client::connect(&proxy.url()).await.unwrap();
+        let term = leads.election("scheduler").campaign("me").await.unwrap();
+        let mut observer = sees.election("scheduler").observe().await.unwrap();
+        let mut changed = async || loop {
+            // While it connects anew, it may be told that the store is not there.
+            if let Ok(seen) = tokio::time::timeout(4 * SOON, observer.changed()).await.unwrap() {
+                return seen;
+            }
+        };
+        let shown = changed().await;
+        assert_eq!(shown.as_ref().map(|it| it.term), Some(term.token()));
+        proxy.move_to(other.addr());
+        proxy.cut_all();
+        assert_eq!(changed().await, None);
+        proxy.move_to(server.addr());
+        proxy.cut_all();
+        assert_eq!(changed().await, shown);
+        assert_eq!(term.resign().await.unwrap(), Release::Released);
+        assert_eq!(changed().await, None);
+    });
+}
+
+/// An observer looked once for each message, and anybody may publish: 139 000 messages a second made it ask the server 7 800
+/// times a second.
+#[test]
+fn a_flood_of_messages_makes_few_looks() {
+    run(At::Server(Generation::Redis70), async |store: Store| {
+        let (client, mut raw) = (store.client().await, store.raw().expect("a single server"));
+        let term = client.election("scheduler").campaign("me").await.unwrap();
+        let mut observer = client.election("scheduler").observe().await.unwrap();
+        assert!(observer.changed().await.unwrap().is_some());
+        let observes = tokio::spawn(async move { observer.changed().await.unwrap() });
+        let looks = |raw: &mut Raw| {
+            let stats = raw.call(&["INFO", "commandstats"]);
+            let line = stats.text().lines().find(|it| it.starts_with("cmdstat_evalsha:"));
+            line.and_then(|it| it.split(['=', ',']).nth(1)?.parse::<u128>().ok()).unwrap_or(0)
+        };
+        let (before, began) = (looks(&mut raw), Instant::now());
+        let message = format!("l1 {} 1 {}", term.token(), term.owner());
+        for _ in 0..200 {
+            for _ in 0..20 {
+                raw.call(&["PUBLISH", "fairlock_leader:{scheduler}", &message]);
+            }
+            // The messages before this are read meanwhile.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let (after, most) = (looks(&mut raw), began.elapsed().as_millis() / 20);
+        // Besides, the client may renew and announce.
+        assert!(after - before <= most + 5, "{} looks, not {most}", after - before);
+        assert!(after - before >= 3, "{} looks: were the messages heard?", after - before);
+        term.proclaim("still heard").await.unwrap();
+        let seen = soon("the change", observes).await.unwrap().expect("it leads");
+        assert_eq!(value(&seen), "still heard");
+        assert_eq!(term.resign().await.unwrap(), Release::Released);
+    });
 }
 
 /// Another program's key where the announcement would be: refused, and the term is given back.

@@ -227,6 +227,27 @@ fn a_release_that_was_refused_is_made_up_for() {
     });
 }
 
+/// The same of an explicit owner, which asks for the lock again itself: its request is not in the line beside a hold of its
+/// own, so no heartbeat made up for the release, and the lock stayed held for the rest of its lease.
+#[test]
+fn a_refused_release_of_an_explicit_owner_is_made_up_for() {
+    steady(|| async {
+        let Some(fixture) = Fixture::redis70() else { return };
+        let client = patient(&fixture, HB).await;
+        let owner = client.owner();
+        let lock = client.fair_lock("c").owned_by(&owner);
+        let held = lock.lock().await.unwrap();
+        let token = held.token();
+        wrong_type(&fixture, "fairlock_state:{c}", true);
+        assert_eq!(held.release().await.unwrap(), Release::Unknown);
+        wrong_type(&fixture, "fairlock_state:{c}", false);
+        assert_eq!(fixture.call(&["EXISTS", "c"]).int(), 1, "the release was refused");
+        let again = within("its own lock", SOON, lock.lock()).await.unwrap();
+        assert!(again.token() > token);
+        assert_eq!(again.release().await.unwrap(), Release::Released);
+    });
+}
+
 /// A client that is shut down tries once more to give its places back.
 #[test]
 fn a_shutdown_gives_back_what_was_refused() {

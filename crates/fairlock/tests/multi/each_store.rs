@@ -61,6 +61,68 @@ pub(super) async fn all_or_none(store: Store) {
     }
 }
 
+/// An attempt that failed took those that were free, one after the other, until it met the one that was not. Others who
+/// tried one of these alone were refused, though nobody ever held them, and each attempt raised their tokens.
+pub(super) async fn a_try_that_fails_takes_none(store: Store) {
+    let (client, other) = (store.client().await, store.client().await);
+    for names in [FOUR, TAGGED] {
+        for busy in names {
+            let held = other.fair_lock(busy).lock().await.unwrap();
+            let tokens = async || {
+                let mut tokens = Vec::new();
+                for name in names {
+                    tokens.push(other.fair_lock(name).inspect_first(0).await.unwrap().token);
+                }
+                tokens
+            };
+            let before = tokens().await;
+            let lock = client.multi_lock(names).unwrap();
+            let leased = client.multi_lock(names).unwrap().lease(Duration::from_secs(9));
+            for _ in 0..3 {
+                assert!(soon("a try", lock.try_lock()).await.unwrap().is_none());
+                assert!(soon("a try", leased.try_lock()).await.unwrap().is_none());
+            }
+            assert_eq!(tokens().await, before, "{busy}");
+            held.release().await.unwrap();
+        }
+        // With the others in the order in which they were named, whichever was asked for first.
+        let guard = soon("four free ones", client.multi_lock(names).unwrap().try_lock()).await;
+        let guard = guard.unwrap().unwrap();
+        assert!(guard.guards().map(|guard| guard.name().to_string()).eq(names));
+        guard.release().await.unwrap();
+    }
+}
+
+/// Two that hold one name in turn, beside attempts at both of theirs and a third: the third is refused to nobody.
+pub(super) async fn attempts_beside_others_leave_the_free_one_alone(store: Store) {
+    let (client, other) = (store.client().await, store.client().await);
+    let always = other.fair_lock("{t}c").lock().await.unwrap();
+    let in_turn = {
+        let other = other.clone();
+        tokio::spawn(async move {
+            loop {
+                drop(other.fair_lock("{t}b").lock().await.unwrap());
+                tokio::task::yield_now().await;
+            }
+        })
+    };
+    let tries = tokio::spawn(async move {
+        let lock = client.multi_lock(["{t}a", "{t}b", "{t}c"]).unwrap();
+        for _ in 0..100 {
+            assert!(lock.try_lock().await.unwrap().is_none());
+            tokio::task::yield_now().await;
+        }
+    });
+    while !tries.is_finished() {
+        let guard = other.fair_lock("{t}a").try_lock().await.unwrap().expect("nobody holds it");
+        guard.release().await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    soon("a hundred tries", tries).await.unwrap();
+    in_turn.abort();
+    drop(always);
+}
+
 pub(super) async fn a_busy_one_is_waited_for(store: Store) {
     let (client, other) = (store.client().await, store.client().await);
     for names in [FOUR, TAGGED] {
@@ -202,6 +264,34 @@ pub(super) async fn a_loss_before_the_last_begins_again(store: Store) {
     blocks.release().await.unwrap();
     let guard = soon("all of them", waits).await.unwrap().unwrap();
     guard.ensure_valid().unwrap();
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// `b` was lost while `a` was waited for, and nobody told its holder: an operator deleted it, or took it by force on a
+/// Cluster, where only waiters are told. When `a` came, the guard was handed out beside the next holder of `b`.
+pub(super) async fn what_was_lost_unnoticed_is_not_handed_out(store: Store) {
+    let (client, other) = (store.client().await, store.client().await);
+    let blocks = other.fair_lock("a").lock().await.unwrap();
+    let lock = client.multi_lock(["a", "b"]).unwrap();
+    let waits = tokio::spawn(async move { lock.lock().await });
+    queue_is(&other.fair_lock("a"), 1).await;
+    match store.raw() {
+        Some(mut raw) => assert_eq!(raw.call(&["DEL", "b"]).int(), 1),
+        None => assert!(other.fair_lock("b").force_unlock().await.unwrap()),
+    }
+    // It comes too late where the loss was noticed at once.
+    let works = other.fair_lock("b").try_lock().await.unwrap();
+    blocks.release().await.unwrap();
+    let mut last = None;
+    if let Some(works) = works {
+        queue_is(&other.fair_lock("b"), 1).await;
+        assert!(!waits.is_finished());
+        works.ensure_valid().unwrap();
+        last = Some(works.token());
+        works.release().await.unwrap();
+    }
+    let guard = soon("both of them", waits).await.unwrap().unwrap();
+    assert!(guard.token("b") > last);
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 

@@ -1,11 +1,11 @@
 //! Several locks at once on a server: round trips, lost replies, and a client that dies.
 
-use crate::support::{no_beats, poll_once, runtime, soon, until};
-use fairlock::{Client, Config, Release};
+use crate::support::{no_beats, poll_once, queue_is, runtime, soon, until};
+use fairlock::{Client, Config, ErrorKind, Release};
 use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const FOUR: [&str; 4] = ["d", "b", "a", "c"];
 
@@ -99,6 +99,43 @@ fn b38_what_was_taken_for_nobody_is_given_back() {
             }
             proxy.black_hole_to_client(false);
             until("all are free", async || held(&mut raw) == 0).await;
+        }
+    });
+}
+
+/// The last of them is granted by a message, and the store says nothing from then on. What follows the grant, the explicit
+/// lease or the look whether the first is still held, waited for as long as that was valid: 27 s instead of 2 s.
+#[test]
+fn a_store_that_falls_silent_with_the_last_grant_is_not_waited_for() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    runtime().block_on(async {
+        let other = Client::connect(&server.url()).await.unwrap();
+        for lease in [None, Some(Duration::from_secs(20))] {
+            let proxy = Proxy::start(server.addr());
+            let client = client(&proxy.url()).await;
+            let blocks = other.fair_lock("a").lock().await.unwrap();
+            let mut lock = client.multi_lock(["b", "a"]).unwrap();
+            lock = lease.map_or(lock.clone(), |lease| lock.lease(lease));
+            let began = Instant::now();
+            let waits = tokio::spawn(async move {
+                lock.try_lock_for(Duration::from_secs(2)).await.map(|guard| guard.is_some())
+            });
+            queue_is(&other.fair_lock("a"), 1).await;
+            proxy.black_hole_to_server(true);
+            blocks.release().await.unwrap();
+            let error = soon("an end", waits).await.unwrap().unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable), "{error}");
+            // This is about time: those 2 s, half a second for an answer, and some for a machine that is busy.
+            let took = began.elapsed();
+            assert!(took >= Duration::from_secs(2) && took < Duration::from_secs(5), "{took:?}");
+            // What could not be given back is.
+            proxy.black_hole_to_server(false);
+            proxy.cut_all();
+            until("both are free", async || {
+                let [a, b] = ["a", "b"].map(|name| other.fair_lock(name));
+                !a.is_locked().await.unwrap() && !b.is_locked().await.unwrap()
+            })
+            .await;
         }
     });
 }

@@ -57,7 +57,7 @@ const ANSWER_GRACE: Duration = Duration::from_millis(50);
 
 /// A wait whose time is up before the store has answered at all gets this long for an answer: a
 /// slow store can then still say whether the lock is taken.
-const SILENCE_GRACE: Duration = Duration::from_millis(500);
+pub const SILENCE_GRACE: Duration = Duration::from_millis(500);
 
 /// Why a wait ends without the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -307,6 +307,11 @@ impl<'a> Driver<'a> {
                 let wanted = &self.asking.wanted;
                 // A message may have brought the same grant before.
                 let is_known = has_queue(wanted.kind) && self.course.told.is_none();
+                if matches!(reply.answer.body, Body::HeldBySelf { .. }) && wanted.seat.is_some() {
+                    // A former hold, whose release the store may have refused: this request is not in the line, so no
+                    // heartbeat makes up for it.
+                    release::pay_debts(&self.asking.context, &wanted.name, 1);
+                }
                 if matches!(reply.answer.body, Body::Granted { .. }) && !is_known {
                     observe::granted(wanted.what(), Way::Request);
                 }

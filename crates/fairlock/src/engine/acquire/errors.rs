@@ -65,7 +65,7 @@ pub(super) fn unnamed(reason: Reason<Error>) -> Error {
 }
 
 /// The error of a wait during which the store said nothing.
-pub(super) fn silence(in_doubt: bool) -> Error {
+pub(crate) fn silence(in_doubt: bool) -> Error {
     let kind = if in_doubt { ErrorKind::Unknown } else { ErrorKind::Unavailable };
     let message = "the store did not answer while this waited, so nobody knows whether the lock is \
                    free; check the server and the network, or wait for longer";

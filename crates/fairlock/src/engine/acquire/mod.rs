@@ -5,7 +5,7 @@
 mod course;
 mod delivery;
 mod drive;
-mod errors;
+pub(crate) mod errors;
 mod owned;
 mod request;
 mod together;

@@ -10,7 +10,7 @@ use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::engine::context::Context;
 use crate::state::in_flight::InFlightCleanup;
-use crate::store::{Reply, StoreError};
+use crate::store::{Reply, StoreError, Taken};
 use fairlock_core::client::acquiring::{Acquiring, Wanted};
 use fairlock_core::{Answer, Body, LockName, Op};
 use std::sync::Arc;
@@ -18,11 +18,12 @@ use tokio::sync::oneshot;
 
 type Answers = Vec<oneshot::Sender<Result<Reply, StoreError>>>;
 
-/// Begins to ask for all of these, which have one [step](crate::store::Store::step_of).
+/// Begins to ask for all of these, which have one [step](crate::store::Store::step_of). If none is taken, which of them is
+/// not free is told, where the store has named it.
 pub(crate) fn begin_together(
     context: &Arc<Context>,
     wanted: Vec<Request>,
-) -> Result<Vec<Requested>, Error> {
+) -> Result<(Vec<Requested>, oneshot::Receiver<usize>), Error> {
     context.background()?;
     let mut begun = Vec::with_capacity(wanted.len());
     for wanted in &wanted {
@@ -49,22 +50,30 @@ pub(crate) fn begin_together(
     }
     // Behind the tasks above, which have noted by then that their copies are under way.
     let owned = Arc::clone(context);
-    context.spawn(async move { send(&owned, &asks, answers).await });
-    Ok(all)
+    let (tell, busy) = oneshot::channel();
+    context.spawn(async move { send(&owned, &asks, answers, tell).await });
+    Ok((all, busy))
 }
 
-async fn send(context: &Arc<Context>, asks: &[(LockName, Op)], answers: Answers) {
+async fn send(
+    context: &Arc<Context>,
+    asks: &[(LockName, Op)],
+    answers: Answers,
+    tell: oneshot::Sender<usize>,
+) {
     let sent = Moment::now();
     let result = context.store.call_together(asks).await;
     match result {
-        Ok(Some(replies)) => {
+        Ok(Taken::All(replies)) => {
             for (((name, op), reply), answer) in asks.iter().zip(replies).zip(answers) {
                 context.note_reply(name, op, &reply);
                 // Whoever has gone has taken its request back.
                 let _ = answer.send(Ok(reply));
             }
         }
-        Ok(None) => {
+        Ok(Taken::None(busy)) => {
+            // Before the answers: who asked looks when it has them.
+            busy.map(|busy| tell.send(busy));
             let body = Body::Busy { ttl_ms: None };
             let none = Answer { now_ms: 0, more: false, removed: 0, other_limit: false, body };
             for answer in answers {

@@ -24,7 +24,7 @@ use crate::observe;
 use crate::settings::client_info::ClientInfo;
 use crate::settings::config::{Address, Config};
 use crate::store::entry::LockEntry;
-use crate::store::{Boxed, Cursor, Event, Events, Page, Reply, Store, StoreError, Topic};
+use crate::store::{Boxed, Cursor, Event, Events, Page, Reply, Store, StoreError, Taken, Topic};
 use fairlock_core::{
     Answer, Body, Channel, ClientId, Effect, Kind, LatchOp, LockName, LockState, Mode, Op, OwnerId,
     Payload, REGISTRY_TTL_MS, Rules, Token, has_queue,
@@ -592,7 +592,7 @@ impl Store for HostStore {
     fn call_together<'a>(
         &'a self,
         asks: &'a [(LockName, Op)],
-    ) -> Boxed<'a, Result<Option<Vec<Reply>>, StoreError>> {
+    ) -> Boxed<'a, Result<Taken, StoreError>> {
         let asks = asks.to_vec();
         self.patiently(move |inner| inner.take_together(&asks))
     }

@@ -4,7 +4,7 @@ use super::file::HostFile;
 use super::liveness::Kernel;
 use super::store::{Done, Inner};
 use crate::base::clock::Moment;
-use crate::store::{Reply, StoreError};
+use crate::store::{StoreError, Taken};
 use fairlock_core::{Answer, Body, Effect, LockName, Op, Rules, World};
 
 /// What came of one of them.
@@ -12,7 +12,7 @@ pub(super) type Granted = (Answer, Vec<Effect>);
 
 impl HostFile {
     /// Carries out all of these acquisitions in one transaction, if nobody waits for any of the locks and
-    /// each of them is granted at once; otherwise changes nothing.
+    /// each of them is granted at once; otherwise changes nothing, and returns which is the first that is not.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
@@ -21,55 +21,59 @@ impl HostFile {
         asks: &[(LockName, Op)],
         rules: &Rules,
         worlds: &[impl World],
-    ) -> Result<Option<Vec<Granted>>, StoreError> {
+    ) -> Result<Result<Vec<Granted>, usize>, StoreError> {
         let done = self.transaction(|file| {
             let now_us = file.now_us();
             let mut granted = Vec::with_capacity(asks.len());
-            for ((name, op), world) in asks.iter().zip(worlds) {
+            for (which, ((name, op), world)) in asks.iter().zip(worlds).enumerate() {
                 let mut lock = file.load(name)?;
                 if lock.state.line().next().is_some() {
                     // It may have to be told, which is left to single operations.
-                    return Ok(None);
+                    return Ok(Err(which));
                 }
-                // An error is left to single operations, too: it is about this lock alone.
-                match lock.state.apply(now_us, op, rules, world) {
-                    Ok(done) if matches!(done.0.body, Body::Granted { .. }) => {
-                        granted.push((done, lock));
-                    }
-                    _ => return Ok(None),
+                // The single operation tells the error, as that of its lock alone.
+                let Ok(done) = lock.state.apply(now_us, op, rules, world) else {
+                    return Ok(Err(which));
+                };
+                if !matches!(done.0.body, Body::Granted { .. }) {
+                    return Ok(Err(which));
                 }
+                granted.push((done, lock));
             }
             let stored = asks
                 .iter()
                 .zip(granted)
                 .map(|((name, _), (done, lock))| Ok((done, file.store(name, now_us, lock)?)));
-            stored.collect::<Result<Vec<_>, StoreError>>().map(Some)
+            stored.collect::<Result<Vec<_>, StoreError>>().map(Ok)
         })?;
-        let Some(done) = done else { return Ok(None) };
+        let done = match done {
+            Ok(done) => done,
+            Err(which) => return Ok(Err(which)),
+        };
         let kept = asks.iter().zip(done).map(|((name, _), (done, cached))| {
             self.keep(name, cached);
             done
         });
-        Ok(Some(kept.collect()))
+        Ok(Ok(kept.collect()))
     }
 }
 
 impl Inner {
     /// Takes all of these locks, if nobody holds or waits for any of them.
-    pub(super) fn take_together(
-        &self,
-        asks: &[(LockName, Op)],
-    ) -> Result<Option<Vec<Reply>>, StoreError> {
+    pub(super) fn take_together(&self, asks: &[(LockName, Op)]) -> Result<Taken, StoreError> {
         let sent = Moment::now();
         let names = asks.iter().map(|(name, _)| name);
         let worlds: Vec<_> =
             names.map(|name| Kernel::new(&self.folder, self.client, name)).collect();
         let done = self.file()?.apply_together(asks, &self.rules, &worlds);
         worlds.into_iter().for_each(|world| self.bury(world));
-        let Some(done) = done? else { return Ok(None) };
+        let done = match done? {
+            Ok(done) => done,
+            Err(which) => return Ok(Taken::None(Some(which))),
+        };
         let replies = asks.iter().zip(done).map(|((name, _), (answer, effects))| {
             self.deliver(name, sent, Done { answer, effects, moved: Vec::new() })
         });
-        Ok(Some(replies.collect()))
+        Ok(Taken::All(replies.collect()))
     }
 }

@@ -58,7 +58,9 @@ mod together;
 mod walk;
 mod wire;
 
-use super::{Boxed, Confirmed, Cursor, Event, Events, Page, Reply, Store, StoreError, Topic};
+use super::{
+    Boxed, Confirmed, Cursor, Event, Events, Page, Reply, Store, StoreError, Taken, Topic,
+};
 use crate::base::clock::{Moment, ServerClock};
 use crate::base::error::Error;
 use crate::settings::client_info::ClientInfo;
@@ -305,7 +307,7 @@ impl Store for RedisStore {
     fn call_together<'a>(
         &'a self,
         asks: &'a [(LockName, Op)],
-    ) -> Boxed<'a, Result<Option<Vec<Reply>>, StoreError>> {
+    ) -> Boxed<'a, Result<Taken, StoreError>> {
         match &self.to {
             To::One(one) => {
                 let together = Together { rules: &one.rules, publishing: Publishing::Whole, asks };

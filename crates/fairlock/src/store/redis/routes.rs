@@ -23,7 +23,9 @@ use crate::base::error::{Error, ErrorKind};
 use crate::settings::client_info::ClientInfo;
 use crate::settings::config::Config;
 use crate::settings::replicas::Replicas;
-use crate::store::{Boxed, Confirmed, Cursor, Event, Events, Page, Reply, StoreError, Topic};
+use crate::store::{
+    Boxed, Confirmed, Cursor, Event, Events, Page, Reply, StoreError, Taken, Topic,
+};
 use fairlock_core::{ClientId, LockName, Op, Rules};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -239,15 +241,12 @@ impl Routes {
     }
 
     /// Takes all of these locks, which are in one slot, or none. It does not follow a slot that moves.
-    pub(crate) async fn call_together(
-        &self,
-        asks: &[(LockName, Op)],
-    ) -> Result<Option<Vec<Reply>>, StoreError> {
-        let Some((name, _)) = asks.first() else { return Ok(None) };
+    pub(crate) async fn call_together(&self, asks: &[(LockName, Op)]) -> Result<Taken, StoreError> {
+        let Some((name, _)) = asks.first() else { return Ok(Taken::None(None)) };
         let Some(node) =
             slot_or_refusal(name).ok().and_then(|slot| self.cluster.node_of(slot).ok())
         else {
-            return Ok(None);
+            return Ok(Taken::None(None));
         };
         let together = Together { rules: &self.rules, publishing: self.publishing()?, asks };
         together.send(&node.link, Some(Arc::clone(&node.clock))).await

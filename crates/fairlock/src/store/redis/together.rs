@@ -9,7 +9,7 @@ use super::script::{self, By};
 use super::wire::{CallError, Value};
 use crate::base::clock::{Moment, ServerClock};
 use crate::base::error::{Error, ErrorKind};
-use crate::store::{Reply, StoreError};
+use crate::store::{Reply, StoreError, Taken};
 use fairlock_core::{Answer, Body, LockName, Op, Rules};
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ impl Together<'_> {
         self,
         link: &Link,
         clock: Option<Arc<ServerClock>>,
-    ) -> Result<Option<Vec<Reply>>, StoreError> {
-        let Some(conn) = link.connection() else { return Ok(None) };
+    ) -> Result<Taken, StoreError> {
+        let Some(conn) = link.connection() else { return Ok(Taken::None(None)) };
         let mut sent = Moment::now();
         let mut result = self.copy(&conn, By::Hash).await;
         if result.as_ref().is_err_and(is_noscript) {
@@ -37,20 +37,21 @@ impl Together<'_> {
             result = self.copy(&conn, By::Text).await;
         }
         let answers = match result {
-            Ok(Value::Int(_)) => {
+            Ok(Value::Int(first)) => {
                 link.note_answer();
-                return Ok(None);
+                let which = usize::try_from(first).ok().and_then(|first| first.checked_sub(1));
+                return Ok(Taken::None(which.filter(|which| *which < self.asks.len())));
             }
             Ok(reply) => self.read(reply)?,
             Err(error) => {
                 link.note_failure(&error);
                 let failure = classify(&error);
-                return if failure.doubt { Err(failure) } else { Ok(None) };
+                return if failure.doubt { Err(failure) } else { Ok(Taken::None(None)) };
             }
         };
         link.note_answer();
         let reply = |answer| Reply { sent, answer, clock: clock.clone() };
-        Ok(Some(answers.into_iter().map(reply).collect()))
+        Ok(Taken::All(answers.into_iter().map(reply).collect()))
     }
 
     async fn copy(self, conn: &Connection, by: By) -> Result<Value, CallError> {

@@ -18,6 +18,10 @@ local first = marker and call('GET', marker)
 if value and (#value > 16 or not string.find(value, '^[1-9]%d*$') or value - 9007199254740991 > 0) then
   return redis.error_reply('FAIRLOCK_KIND a string that is no whole number from 1 to 9007199254740991, not a latch')
 end
+-- It may be another program's lock.
+if value and call('PTTL', latch) >= 0 then
+  return redis.error_reply('FAIRLOCK_KIND a number that has a TTL, not a latch')
+end
 local function number(text)
   return text and #text <= 16 and string.find(text, '^%d+$') and text + 0 or nil
 end

@@ -5,7 +5,7 @@
 if not value then return answer(mark('0 0')) end
 local result = mark('1 ' .. whole(value - 1))
 if value ~= '1' then
-  call('SET', latch, whole(value - 1), 'KEEPTTL')
+  call('SET', latch, whole(value - 1))
   return answer(result)
 end
 note_closed(nil)

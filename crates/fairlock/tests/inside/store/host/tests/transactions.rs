@@ -43,13 +43,15 @@ fn several_are_taken_together_or_not_at_all() {
     let asks = ["a", "b", "c"].map(|lock| (name(lock), acquire(2, Mode::Try)));
     let worlds = [Everybody, Everybody, Everybody];
     let before = row(&file, "b");
-    assert!(file.apply_together(&asks, &Rules::default(), &worlds).unwrap().is_none());
+    let busy = file.apply_together(&asks, &Rules::default(), &worlds).unwrap().err();
+    assert_eq!(busy, Some(1));
     assert_eq!(row(&file, "b"), before);
     for lock in ["a", "c"] {
         assert_eq!(state(&mut file, lock), Snapshot::default(), "{lock}");
     }
     assert_eq!(body(&mut file, "b", &release(1, token)), Body::Released);
-    let done = file.apply_together(&asks, &Rules::default(), &worlds).unwrap().unwrap();
+    let done =
+        file.apply_together(&asks, &Rules::default(), &worlds).unwrap().ok().expect("all are free");
     assert_eq!(done.len(), 3);
     let mut other = fixture.open();
     for lock in ["a", "b", "c"] {

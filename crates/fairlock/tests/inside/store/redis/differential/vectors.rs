@@ -11,7 +11,9 @@ mod semaphore;
 use self::case::Case;
 use super::super::keys::{self, Keys};
 use super::super::script;
-use fairlock_core::{Acquire, Kind, LatchOp, LockName, Mode, Op, OwnerId, RequestId, Share};
+use fairlock_core::{
+    Acquire, Kind, LatchOp, LatchRequest, LockName, Mode, Op, OwnerId, RequestId, Share,
+};
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::Generation;
 use fairlock_testkit::vectors::{Bench, Cast, LOCK, Outcome, Vector, list, mismatch, mutants};
@@ -80,7 +82,9 @@ fn request(text: &str) -> RequestId {
 fn keys_of_latch(argv: &[String]) -> Vec<Vec<u8>> {
     let lock = LockName::new(LOCK.as_bytes()).unwrap();
     let op = match argv.first().filter(|first| first.len() == 32) {
-        Some(first) => LatchOp::Delete { request: request(first) },
+        Some(first) => {
+            LatchOp::Delete { request: LatchRequest { id: request(first), not_after_ms: 0 } }
+        }
         None => LatchOp::Look { waiting: None },
     };
     script::keys(&lock, &Op::Latch(op))

@@ -5,7 +5,7 @@ use super::super::keys::Keys;
 use super::super::script;
 use fairlock_core::{
     Acquire, Announce, Answer, Body, Channel, ClientId, Effect, Fate, Grant, Kind, LatchOp,
-    LockName, Mode, Op, OwnerId, Payload, RequestId, Rules, Share, Token,
+    LatchRequest, LockName, Mode, Op, OwnerId, Payload, RequestId, Rules, Share, Token,
 };
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -236,10 +236,11 @@ fn op(script: &str, shared: Kind, own: &[Vec<u8>]) -> Op {
     let token = |at: usize| Token::new(number(&own[at])).expect("a token");
     let request = |at: usize| RequestId::parse(&own[at]).expect("a request");
     if let Some(what) = script.strip_prefix("latch_") {
+        let request = || LatchRequest { id: request(0), not_after_ms: number(&own[2]) };
         return Op::Latch(match what {
-            "set" => LatchOp::Set { count: number(&own[2]), request: request(0) },
-            "count_down" => LatchOp::CountDown { request: request(0) },
-            "delete" => LatchOp::Delete { request: request(0) },
+            "set" => LatchOp::Set { count: number(&own[3]), request: request() },
+            "count_down" => LatchOp::CountDown { request: request() },
+            "delete" => LatchOp::Delete { request: request() },
             _ => LatchOp::Look { waiting: own.first().map(|known| number(known)) },
         });
     }

@@ -55,8 +55,11 @@ impl Oracle {
         }
         match op {
             LatchOp::CountDown { request } => {
-                if before != after + 1 || !self.latches.counted.insert(*request) {
-                    self.violation(format!("{LATCH}: {request} counted from {before} to {after}"));
+                if before != after + 1 || !self.latches.counted.insert(request.id) {
+                    self.violation(format!(
+                        "{LATCH}: {} counted from {before} to {after}",
+                        request.id
+                    ));
                 }
                 if after == 0 {
                     self.latches.opened = Some(Instant::now());
