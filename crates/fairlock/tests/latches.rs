@@ -261,7 +261,8 @@ fn only_the_count_has_no_end() {
     });
 }
 
-/// What stands under the name and is no latch is refused, with the reason, and stays as it is.
+/// What stands under the name and is no latch is refused, with the reason, and stays as it is. Another
+/// program's lock whose value was a number was counted down, and removed.
 #[test]
 fn what_is_no_latch_is_refused() {
     run(REDIS, async |store| {
@@ -271,6 +272,7 @@ fn what_is_no_latch_is_refused() {
             &["SET", "import", "some text"][..],
             &["SET", "import", "-1"],
             &["SET", "import", ""],
+            &["SET", "import", "1", "PX", "60000"],
             &["RPUSH", "import", "x"],
             &["HSET", "import", "f", "1"],
         ] {

@@ -18,6 +18,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
 
+/// What a leader announces: the number of the change, from 1, and the value.
+type Said = (u64, Vec<u8>);
+
 pub(crate) struct Hold {
     pub(crate) id: u64,
     pub(crate) name: LockName,
@@ -33,7 +36,7 @@ pub(crate) struct Hold {
     unasked: Notify,
     known: Mutex<Known>,
     /// What its leader announces, with the number of that change.
-    said: Mutex<Option<Box<(u64, Vec<u8>)>>>,
+    said: Mutex<Option<Box<Said>>>,
     pub(crate) story: observe::Story,
     standing: Standing,
 }
