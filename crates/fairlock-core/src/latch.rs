@@ -119,9 +119,8 @@ pub fn latch_fate(waits_for: Option<u64>, seen: &LatchSeen, counted_down: bool) 
         return LatchFate::Closed(present);
     }
     let is_noted = seen.opened.is_some_and(|opened| opened == mine);
-    // Java's count-downs leave no note. One of ours that has noted a later latch may have sent the message.
-    let is_told =
-        counted_down && waits_for.is_some() && seen.opened.is_none_or(|opened| opened < mine);
+    // Java's count-downs leave no note. If the note is about another latch, or lost, the message may be, too.
+    let is_told = counted_down && waits_for.is_some() && seen.generation == waits_for;
     LatchFate::Over(if is_noted || is_told { Opened::CountedDown } else { Opened::Gone })
 }
 

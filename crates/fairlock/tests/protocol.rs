@@ -32,7 +32,7 @@ fn scripts() -> BTreeMap<String, String> {
 const ALONE: [&str; 4] = ["client", "record", "replicated", "rights"];
 
 /// Slices of several scripts, and the common cases of one.
-const SLICES: [&str; 68] = [
+const SLICES: [&str; 69] = [
     "head",
     "token",
     "hash",
@@ -66,6 +66,7 @@ const SLICES: [&str; 68] = [
     "simple_released",
     "simple_other",
     "latch",
+    "latch_request",
     "share_keys",
     "share_kept",
     "share_ask",
@@ -402,9 +403,9 @@ fn replies_have_the_tags_that_the_page_says() {
         ("share_release", &["share_count", "share_release_alone", "share_handed"]),
         ("share_reenter", &["share_count"]),
         ("share_beat", &["share_fates"]),
-        ("latch_set", &["latch"]),
-        ("latch_count_down", &["latch"]),
-        ("latch_delete", &["latch"]),
+        ("latch_set", &["latch", "latch_request"]),
+        ("latch_count_down", &["latch", "latch_request"]),
+        ("latch_delete", &["latch", "latch_request"]),
         ("latch_look", &["latch"]),
     ]);
     for (name, text) in scripts.iter().filter(|(name, _)| is_operation(name)) {

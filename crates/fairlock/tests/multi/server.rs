@@ -115,7 +115,7 @@ fn a_store_that_falls_silent_with_the_last_grant_is_not_waited_for() {
             let client = client(&proxy.url()).await;
             let blocks = other.fair_lock("a").lock().await.unwrap();
             let mut lock = client.multi_lock(["b", "a"]).unwrap();
-            lock = lease.map_or(lock.clone(), |lease| lock.lease(lease));
+            lock = lease.map_or_else(|| lock.clone(), |lease| lock.clone().lease(lease));
             let began = Instant::now();
             let waits = tokio::spawn(async move {
                 lock.try_lock_for(Duration::from_secs(2)).await.map(|guard| guard.is_some())

@@ -173,10 +173,10 @@ static SHARE_RENEW: Script = share_script!(
     share_hold_of share_renew ; share_renewed share_reply
 );
 
-static LATCH_COUNT_DOWN: Script = script!(alone latch latch_count_down);
-static LATCH_DELETE: Script = script!(alone latch latch_delete);
+static LATCH_COUNT_DOWN: Script = script!(alone latch latch_request latch_count_down);
+static LATCH_DELETE: Script = script!(alone latch latch_request latch_delete);
 static LATCH_LOOK: Script = script!(alone latch latch_look);
-static LATCH_SET: Script = script!(alone latch latch_set);
+static LATCH_SET: Script = script!(alone latch latch_request latch_set);
 
 /// How a call names its script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 --       3 marker of the request, if it names one: done 0/1 and the count that it left   ours
 -- ARGV  1 the client's constants (settings.lua)
 --       2 and on: the operation's own
--- Reply latch, done 0/1, count, generation or none, the last one counted down or none | late
+-- Reply latch, done 0/1, count, generation or none, the last one counted down or none
 local call = redis.call
 local latch, note, marker = KEYS[1], KEYS[2], KEYS[3]
 local NOTE_TTL = 86400000           -- ms, the note, from its last change
@@ -14,7 +14,6 @@ local now_us = clock[1] * 1000000 + clock[2]
 local value = call('GETRANGE', latch, '0', '16')
 if value == '' and call('EXISTS', latch) == 0 then value = false end
 local kept = call('HMGET', note, 'generation', 'opened')
-local first = marker and call('GET', marker)
 if value and (#value > 16 or not string.find(value, '^[1-9]%d*$') or value - 9007199254740991 > 0) then
   return redis.error_reply('FAIRLOCK_KIND a string that is no whole number from 1 to 9007199254740991, not a latch')
 end
@@ -63,14 +62,4 @@ local function answer(result)
   return now_ms .. ' 0 latch ' .. result .. ' ' .. (generation and whole(generation) or '-') .. ' '
     .. (opened and whole(opened) or '-')
 end
-
--- Another copy of this request does nothing, and gets the same result, for as long as one can be carried out.
-local function mark(result)
-  call('DEL', marker)               -- a first write that works without free memory
-  call('SET', marker, result, 'PXAT', whole(math.max(at_ms + ARGV[3], ARGV[4] + 0)))
-  return result
-end
-
-if first then return answer(first) end
-if marker and at_ms - ARGV[4] > 0 then return now_ms .. ' 0 late' end
 
