@@ -29,8 +29,8 @@ const HELP: &str = "\
 Exit codes:
   0        it is set, counted down, deleted, or was counted down to 0; --show: it is closed
   1        --set: it is set already, and was not changed; --wait: it is gone, and nothing says that
-           it was counted down (deleted, lost with the store's data, or never set); --delete, --show:
-           there is none, it was counted down or never set
+           it was counted down (deleted, lost with the store's data, or never set); --delete and
+           --show: there is none, it was counted down or never set
   64       wrong usage, or a wrong setting; a name in use as a lock, or by another program
   69       the store cannot be reached, or there is none
   70       internal error; an answer or a file that is not fairlock's; stdout cannot be written
