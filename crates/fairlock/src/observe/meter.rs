@@ -46,7 +46,7 @@ pub(super) const QUEUE_LENGTH: Metric = Metric::histogram(
     "waiters of a fair lock right after one joined, itself included",
 );
 pub(super) const GRANTS: Metric =
-    Metric::counter("fairlock_grants_total", "grants that reached this process, by their way");
+    Metric::counter("fairlock_grants_total", "grants that reached this process, by how they arrived");
 pub(super) const HOLDS: Metric = Metric::gauge("fairlock_holds", "locks held at present");
 pub(super) const HOLD: Metric = Metric::histogram(
     "fairlock_hold_seconds",
@@ -63,10 +63,10 @@ pub(super) const MARGIN: Metric = Metric::histogram(
     "validity that was left when a renewal was confirmed",
 );
 pub(super) const SUSPECT: Metric =
-    Metric::counter("fairlock_suspect_total", "holds that came in doubt");
+    Metric::counter("fairlock_suspect_total", "holds that became doubtful");
 pub(super) const LOST: Metric = Metric::counter("fairlock_lost_total", "holds that were lost");
 pub(super) const RELEASES: Metric =
-    Metric::counter("fairlock_releases_total", "releases by what came of them");
+    Metric::counter("fairlock_releases_total", "releases by their outcome");
 pub(super) const CONNECTIONS: Metric =
     Metric::gauge("fairlock_connections", "clients by the state of their connection");
 pub(super) const RECONNECTS: Metric =
@@ -80,14 +80,14 @@ pub(super) const RETURNED: Metric = Metric::counter(
     "live waiters that were dropped from a queue and brought back to their place",
 );
 pub(super) const WARNINGS: Metric =
-    Metric::counter("fairlock_warnings_total", "things found wrong with servers, and gone on with");
+    Metric::counter("fairlock_warnings_total", "problems found with servers that did not prevent their use");
 pub(super) const ODD: Metric = Metric::counter(
     "fairlock_odd_messages_total",
     "messages dropped: forged, late, or for requests that are over",
 );
 pub(super) const OTHER_LIMITS: Metric = Metric::counter(
     "fairlock_other_limits_total",
-    "requests for permits that got some, or a place, while others held some under another limit",
+    "requests that got permits, or a place, while others held permits under another limit",
 );
 
 const ALL: [&Metric; 20] = [
