@@ -45,8 +45,10 @@ pub(super) const QUEUE_LENGTH: Metric = Metric::histogram(
     Unit::Count,
     "waiters of a fair lock right after one joined, itself included",
 );
-pub(super) const GRANTS: Metric =
-    Metric::counter("fairlock_grants_total", "grants that reached this process, by how they arrived");
+pub(super) const GRANTS: Metric = Metric::counter(
+    "fairlock_grants_total",
+    "grants that reached this process, by how they arrived",
+);
 pub(super) const HOLDS: Metric = Metric::gauge("fairlock_holds", "locks held at present");
 pub(super) const HOLD: Metric = Metric::histogram(
     "fairlock_hold_seconds",
@@ -79,8 +81,10 @@ pub(super) const RETURNED: Metric = Metric::counter(
     "fairlock_returned_to_place_total",
     "live waiters that were dropped from a queue and brought back to their place",
 );
-pub(super) const WARNINGS: Metric =
-    Metric::counter("fairlock_warnings_total", "problems found with servers that did not prevent their use");
+pub(super) const WARNINGS: Metric = Metric::counter(
+    "fairlock_warnings_total",
+    "problems found with servers that did not prevent their use",
+);
 pub(super) const ODD: Metric = Metric::counter(
     "fairlock_odd_messages_total",
     "messages dropped: forged, late, or for requests that are over",
