@@ -27,14 +27,14 @@
 //! # Which type for what
 //! | you want | look at |
 //! |---|---|
-//! | to reach a store | [`Client`], one per process and store; [`Config`] for settings, [`Credentials`] for passwords that change; [`Client::connection`] and [`ConnectionState`] to watch it |
+//! | to reach a store | [`Client`], one per process and store; [`Config`] for settings, [`Credentials`] for passwords that change; [`Client::connection`] and [`ConnectionState`] to watch the connection |
 //! | turns in the order of the requests | a [`Lock`] by [`Client::fair_lock`], also shared with Redisson's `RFairLock` |
 //! | a lock without an order | [`Client::plain_lock`], shared with Redisson's `RLock` and `RFencedLock` |
 //! | a lock shared with `SET NX PX` of other libraries | [`Client::simple_lock`] |
 //! | one writer or many readers, in order | an [`RwLock`] by [`Client::rw_lock`]: [`ReadGuard`], [`WriteGuard`] |
 //! | one leader that everybody sees | an [`Election`] by [`Client::election`]: [`Term`], [`Observer`], [`Leader`] |
 //! | at most n at once, in order | a [`Semaphore`] by [`Client::semaphore`]: [`Permit`], [`Usage`] |
-//! | to wait until n parts are done | a [`Latch`] by [`Client::latch`], which is [`Opened`] |
+//! | to wait until n parts are done | a [`Latch`] by [`Client::latch`]: [`Opened`] |
 //! | to hold a lock for as long as a value lives | [`Lock::lock`], [`Lock::try_lock`], [`Lock::try_lock_for`]: a [`Guard`] |
 //! | to run one future under a lock, cancelled on loss | [`Lock::with`]: a [`Held`] inside, [`Done`] and [`Release`] afterwards |
 //! | to keep a place in the queue in a `select!` loop | [`Lock::enqueue`]: a [`Turn`] |
@@ -43,7 +43,7 @@
 //! | locks that outlive a failover of the server | [`Config::replicas`]: [`Replicas`] |
 //! | to leave a lock held without a guard | [`Guard::detach`]: a [`Detached`] |
 //! | to protect the resource behind the lock | [`FencingToken`], from [`Guard::token`] |
-//! | to know whether you still hold it | [`Guard::ensure_valid`], [`Guard::state`] and [`GuardState`] (no I/O); [`Guard::lost`]; [`LostReason`] for why not |
+//! | to know whether you still hold it | [`Guard::ensure_valid`], [`Guard::state`] and [`GuardState`] (no I/O); [`Guard::lost`]; [`LostReason`] for why it was lost |
 //! | to see who holds and who waits | [`Lock::inspect`]: [`LockStatus`], [`Holder`] with its [`Share`], [`QueuedWaiter`], [`ClientInfo`] |
 //! | to find out which locks exist | [`Client::locks`]: [`Locks`], [`LockEntry`] |
 //! | names and ids, for logs and tables | [`LockName`], [`OwnerId`], [`ClientId`], [`Kind`]; [`IdError`] for invalid ones |
@@ -64,7 +64,7 @@
 //! | [fair](Client::fair_lock) | first in, first out | hash, queue | Redisson's `RFairLock` | counted on the server |
 //! | [plain](Client::plain_lock) | none | hash | Redisson's `RLock` and `RFencedLock` | counted on the server |
 //! | [simple](Client::simple_lock) | none | string | every client that locks with `SET name value NX PX`: redis-py, rslock, node redlock on one server | counted in the client |
-//! | [read-write](Client::rw_lock) | first in, first out; neighbours read together | hash, line | Redisson's `RReadWriteLock`, which stands in no line | counted in the store |
+//! | [read-write](Client::rw_lock) | first in, first out; adjacent readers read together | hash, line | Redisson's `RReadWriteLock`, which does not stand in line | counted in the store |
 //! | [semaphore](Client::semaphore) | first in, first out | hash, line | | counted in the store |
 //!
 //! Guards, tokens and loss signals are the same for all of them. While a foreign client holds a
@@ -84,9 +84,10 @@
 //! - **Closures.** [`Lock::with`] cancels the closure as soon as the lock is lost; otherwise it
 //!   returns its value, whether or not the release succeeded. [`Lock::try_with`] and
 //!   [`Lock::try_with_for`] give up as [`Lock::try_lock`] and [`Lock::try_lock_for`] do.
-//! - **Several at once.** [`Client::multi_lock`] makes a [`MultiLock`] of fair locks, readers, writers
-//!   and permits (each a [`Member`]): all or none, without deadlock, in whatever order they are named.
-//!   Its [`MultiGuard`], and the [`MultiHeld`] of [`MultiLock::with`], have a token for each name.
+//! - **Several at once.** [`Client::multi_lock`] makes a [`MultiLock`] of fair locks, readers,
+//!   writers and permits (each a [`Member`]): all or none, without deadlock, whatever the order in
+//!   which they are named. Its [`MultiGuard`], and the [`MultiHeld`] of [`MultiLock::with`], have a
+//!   token for each name.
 //! - **Turns.** A [`Turn`] keeps its place while [`Turn::wait`] is polled and dropped in a
 //!   `select!` loop. [`Turn::position`] is the number of waiters in front; [`Turn::leave`] waits
 //!   until the place is given up.
@@ -119,7 +120,7 @@
 //! 4. A holder is notified when its lock is in doubt, and when it is lost: at the latest when its
 //!    validity ends by the local clock.
 //! 5. A request has one effect, however often it is sent. A dropped future leaves nothing behind;
-//!    each async function says what that means for it ("Cancel safety").
+//!    the section "Cancel safety" of each async function has the details.
 //! 6. A call to a store that does not answer ends after 30 s ([`Config::store_timeout`]).
 //!
 //! # What is not promised
@@ -136,7 +137,7 @@
 //!    ends.
 //! 5. That the pause of a whole virtual machine is noticed. When it resumes, its guards stay valid
 //!    until the first answered renewal, at most for a lease, though the lock may have been granted
-//!    to others. Tokens are for this case too.
+//!    to others. Tokens protect in this case too.
 //!
 //! Locks on a majority of independent servers (RedLock) are not part of this crate.
 //!
@@ -147,20 +148,20 @@
 //! - `sqlite`: the host store, a file for the processes of one user, or of a group, on one host
 //!   ([`Config::host`]); Linux only. Includes SQLite, which needs a C compiler. `docs/host.md`
 //!   describes its file.
-//! - `tls`: encrypted connections, `rediss://` and [`Config::tls`]. Includes rustls, whose ring
-//!   needs a C compiler; it does not matter which other cryptography providers a program has.
+//! - `tls`: encrypted connections, `rediss://` and [`Config::tls`]. Includes rustls with ring,
+//!   which needs a C compiler; other cryptography providers in the program do not matter.
 //! - `blocking`: the module `blocking`, for code without `async`: threads own their locks, as in
 //!   Java. No further dependency.
 //! - `metrics`: counters, gauges and histograms through the facade `metrics`.
 //! - `tracing`: spans and events, target `fairlock`; names of locks only at `debug` unless
 //!   [`Config::log_names`] is set. `docs/observability.md` describes both.
-//! - `serde`: `Serialize` for tokens, ids, names and what looks at locks return; `Deserialize` for
-//!   tokens, ids and names, which are checked. A token is a number, ids and names are text; what is
-//!   not UTF-8 in them is a list of bytes. `std`'s times have serde's form.
+//! - `serde`: `Serialize` for tokens, ids, names and the results of inspections and listings;
+//!   `Deserialize` for tokens, ids and names, which are checked. A token is a number; ids and names
+//!   are text, or a list of bytes if they are not UTF-8. `std`'s times have serde's form.
 //! - `test-util`: the module `test_util`, for the tests of programs that use fairlock: a store in
 //!   tokio's paused time that can take locks away and be cut off. For dev-dependencies.
-//! - `yardstick`: the module `yardstick`, for benches: what a server provides without this library
-//!   in between. It may change in any version.
+//! - `yardstick`: the module `yardstick`, for benches: what a server does without this library in
+//!   between. It may change in any version.
 
 #![cfg_attr(
     not(feature = "redis"),

@@ -30,8 +30,8 @@ use tokio::sync::watch;
 /// Each client has a thread of its own for heartbeats, renewals and releases. They continue while
 /// the application's runtime is blocked, and work where there is no runtime. The thread ends when
 /// the last clone, lock and guard is gone; releases under way then get up to a second. Dropping a
-/// handle does not block. Instead, the thread on which the last one was dropped waits for these
-/// releases when it ends, for as long. So does the main thread, when it returns from `main` or
+/// handle does not block. Instead, the thread on which the last one was dropped waits up to a
+/// second for these releases when it ends. So does the main thread, when it returns from `main` or
 /// calls `std::process::exit`, because a client in a static is never dropped. On musl, Windows and
 /// BSD, dropping the last handle blocks instead, outside of tasks and on the main thread.
 ///
@@ -140,14 +140,14 @@ impl Client {
     /// The read-write lock `name`: one writer, or any number of readers, in the order in which they
     /// asked. See [`RwLock`].
     ///
-    /// On a server, Redisson's `RReadWriteLock` of the same name excludes ours, and ours it. Its
-    /// clients do not stand in our line.
+    /// On a server, it and Redisson's `RReadWriteLock` of the same name exclude each other.
+    /// Redisson's clients do not stand in our line.
     pub fn rw_lock(&self, name: impl AsRef<[u8]>) -> RwLock {
         RwLock::new(Lock::new(self.session.clone(), name.as_ref(), Kind::ReadWrite))
     }
 
-    /// The semaphore `name`, of which at most `limit` permits are in use, in the order in which they
-    /// were asked for. See [`Semaphore`].
+    /// The semaphore `name`, with at most `limit` permits in use, granted in the order of the
+    /// requests. See [`Semaphore`].
     pub fn semaphore(&self, name: impl AsRef<[u8]>, limit: u32) -> Semaphore {
         Semaphore::new(Lock::new(self.session.clone(), name.as_ref(), Kind::Semaphore), limit)
     }
@@ -159,7 +159,8 @@ impl Client {
         Latch::new(self.session.clone(), name.as_ref())
     }
 
-    /// The election `name`: at most one of those who campaign leads, and all see who. See [`Election`].
+    /// The election `name`: at most one candidate leads at a time, and everybody can see which. See
+    /// [`Election`].
     ///
     /// As for [`fair_lock`](Self::fair_lock), a name that cannot be used is an error of the
     /// handle's calls.
@@ -190,8 +191,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// [`Misuse`](crate::ErrorKind::Misuse), before anything is asked of the store: no names, more than
-    /// 32, a name that cannot be used, one that is there twice (`x` and `{x}` share a queue, so they
+    /// [`Misuse`](crate::ErrorKind::Misuse), before anything is sent: no names, more than 32, a
+    /// name that cannot be used, a name that appears twice (`x` and `{x}` share a queue, so they
     /// count as one), a lock without a queue, one with a lease or an owner of its own, or one of
     /// another client.
     pub fn multi_lock<M: Into<Member>>(
@@ -213,7 +214,7 @@ impl Client {
 
     /// Like [`owner`](Self::owner), for work that must be done once in a period: when the work is
     /// done, its hold is [left to the store](crate::Guard::detach_for) for the rest of that period.
-    /// A look at the lock then reports that it [is done](crate::LockStatus::is_done). The owner's
+    /// An inspection then shows that the work [is done](crate::LockStatus::is_done). The owner's
     /// number encodes the lease that applies while the work is under way:
     /// [`Config::watchdog_lease`](crate::Config::watchdog_lease). A hold with a longer fixed lease
     /// would look done from the start.
@@ -279,8 +280,8 @@ impl Client {
     }
 
     /// Problems found with the server that did not prevent its use: see [`Check`](crate::Check).
-    /// They are looked for again on each connection, so a problem that was solved disappears. No
-    /// I/O; empty before the first connection and in a forked child.
+    /// Each new connection checks again, so a problem that was solved disappears. No I/O; empty
+    /// before the first connection and in a forked child.
     pub fn warnings(&self) -> Vec<Warning> {
         if self.context().is_forked_child() {
             // A copy of the mutex may be locked for ever.

@@ -1,4 +1,4 @@
-//! The election: one leader at a time, who is known to all.
+//! The election: one leader at a time, known to everybody.
 
 use crate::api::guard::Guard;
 use crate::api::lock::Lock;
@@ -19,13 +19,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// An election by name: at most one of those who campaign leads, and everybody can see who.
+/// An election by name: at most one candidate leads at a time, and everybody can see which.
 ///
-/// It is the [fair lock](crate::Client::fair_lock) of that name: candidates lead in the order in which they campaigned, a
-/// leader that dies is followed when its lease is over, and what [`Lock::inspect`] and `fairlock status` show of the lock
-/// are the leader and the candidates. The fencing token is the term: a resource that refuses smaller ones refuses leaders
-/// of earlier terms. What an election adds is a value that the leader announces (where it can be reached, for instance),
-/// and [`observe`](Self::observe).
+/// It is the [fair lock](crate::Client::fair_lock) of that name: candidates lead in the order in
+/// which they campaigned, the next one takes over when the lease of a dead leader is over, and
+/// [`Lock::inspect`] and `fairlock status` show the leader as holder and the candidates as waiters.
+/// The fencing token is the term: a resource that refuses smaller tokens refuses leaders of earlier
+/// terms. An election adds a value that the leader announces (its address, for instance), and
+/// [`observe`](Self::observe).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -52,19 +53,21 @@ pub struct Election {
 }
 
 impl Election {
-    /// The longest value that can be announced: room for an address, or for a small record of where to find more.
+    /// The longest value that can be announced, in bytes: enough for an address, or a small record
+    /// that says where to find more.
     pub const VALUE_BYTES_MAX: usize = ANNOUNCED_BYTES_MAX;
 
     pub(crate) fn new(session: Session, name: &[u8]) -> Self {
         Self { lock: Lock::new(session.clone(), name, Kind::Fair), session, patience: None }
     }
 
-    /// The same election with a sign of life: a term is lost when the program has not [touched](Term::touch) it for
-    /// `time`, counted from when it leads, and the next candidate leads. A lease is renewed in the background, also while the program that leads hangs;
-    /// this ends such a term.
+    /// The same election with a sign of life: a term is lost if the program does not
+    /// [touch](Term::touch) it for `time`, counted from the start of the term or the last touch,
+    /// and the next candidate leads. A lease is renewed in the background even while the leading
+    /// program hangs; this setting ends the term of such a program.
     ///
-    /// It is this client that keeps the time. The program may still be at work when somebody else leads already, so the
-    /// resource must check the [token](Guard::token), as always.
+    /// This client measures the time. The program may still be working when somebody else already
+    /// leads, so the resource must check the [token](Guard::token), as always.
     ///
     /// A time below 100 ms or above ten years is an error of the next call.
     ///
@@ -87,11 +90,12 @@ impl Election {
         self
     }
 
-    /// Waits for its turn to lead, and announces `value`, of up to 1024 bytes.
+    /// Waits for its turn to lead, and announces `value`, which may have up to 1024 bytes.
     ///
     /// # Errors
-    /// Those of [`Lock::lock`], and [`Misuse`](crate::ErrorKind::Misuse) for a value that is too long, before anything is
-    /// sent. If the value cannot be announced, the term is given back and this is the store's error.
+    /// Those of [`Lock::lock`], and [`Misuse`](crate::ErrorKind::Misuse) for a value that is too
+    /// long, before anything is sent. If the value cannot be announced, the term is given back and
+    /// the error is the store's.
     ///
     /// # Cancel safety
     /// As [`Lock::lock`]: dropping the future gives up the candidacy, or the term.
@@ -115,8 +119,8 @@ impl Election {
     /// # }
     /// ```
     ///
-    /// A hold announces one value, the last that was set by any of its terms: another guard of a hold that leads already
-    /// sets it as [`Term::proclaim`] does.
+    /// A hold announces one value, the last that any of its terms has set: for another guard of a
+    /// hold that already leads, this call sets the value as [`Term::proclaim`] does.
     ///
     /// # Errors
     /// Those of [`campaign`](Self::campaign), and [`Misuse`](crate::ErrorKind::Misuse) for a guard of another lock or of
@@ -135,8 +139,9 @@ impl Election {
         self.announced(guard, value).await
     }
 
-    /// Leads, and runs `work` meanwhile; when the term is lost, drops its future and campaigns again. Returns what `work`
-    /// returns; the term, which `work` has, is then over.
+    /// Campaigns, and runs `work` while leading. If the term is lost, drops the future of `work`
+    /// and campaigns again. Returns the result of `work`. `work` receives the term, which is over
+    /// when this function returns.
     ///
     /// ```
     /// # async fn serve(_: &fairlock::Term) -> u32 { 42 }
@@ -157,8 +162,8 @@ impl Election {
     /// ```
     ///
     /// # Errors
-    /// Those of [`campaign`](Self::campaign), of the first one or of a later one. An unreachable store is one of them:
-    /// whether and when to try again is up to the program.
+    /// Those of [`campaign`](Self::campaign), from the first campaign or a later one. An
+    /// unreachable store is one of them: the program decides whether and when to try again.
     ///
     /// # Panics
     /// If `work` does; the term is given back in the background.
@@ -243,8 +248,9 @@ impl Election {
     }
 }
 
-/// One term of a leader: from when it leads until it [resigns](Self::resign), or the term is dropped or lost. A [`Guard`]
-/// of the election's lock, whose [token](Guard::token) is the number of the term.
+/// One term of a leader: from the grant until the leader [resigns](Self::resign), or the term is
+/// dropped or lost. A [`Guard`] of the election's lock, whose [token](Guard::token) is the number
+/// of the term.
 #[must_use = "the term is over as soon as this is dropped"]
 pub struct Term {
     guard: Guard,
@@ -261,14 +267,15 @@ pub(crate) struct Office {
 }
 
 impl Term {
-    /// Announces another value instead, of up to 1024 bytes.
+    /// Announces another value, of up to 1024 bytes, in place of the present one.
     ///
     /// # Errors
-    /// [`Lost`](crate::ErrorKind::Lost), [`Misuse`](crate::ErrorKind::Misuse) for a value that is too long, or the store's
-    /// errors. After one of the store's the value is announced again every 20 s.
+    /// [`Lost`](crate::ErrorKind::Lost), [`Misuse`](crate::ErrorKind::Misuse) for a value that is
+    /// too long, or the store's errors. After an error of the store, the client announces the value
+    /// again every 20 s.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the value may be announced all the same.
+    /// If the future is dropped, the value may still be announced.
     pub async fn proclaim(&self, value: impl AsRef<[u8]>) -> Result<(), Error> {
         self.office.proclaim(value.as_ref()).await
     }
@@ -289,7 +296,8 @@ impl Term {
         self.into_guard().release().await
     }
 
-    /// The guard itself, for what consumes one. Nothing keeps the announcement any more, nor waits for a sign of life.
+    /// The guard itself, for functions that consume one. The announcement is no longer kept up, and
+    /// no sign of life is required.
     pub fn into_guard(self) -> Guard {
         self.guard
     }

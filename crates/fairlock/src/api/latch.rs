@@ -20,18 +20,19 @@ const SILENCE_GRACE: Duration = Duration::from_millis(500);
 /// On a server it is Redisson's `RCountDownLatch` of the same name: Java's clients set it, count it
 /// down and wait for it as ours do.
 ///
-/// It is no lock. Nobody holds it, a client that dies counts nothing down, and it has no lease: a
-/// latch that nobody counts down stays until [`delete`](Self::delete).
+/// It is not a lock. Nobody holds it, a client that dies counts nothing down, and it has no lease:
+/// a latch that nobody counts down stays until [`delete`](Self::delete).
 ///
 /// # What ends a wait
-/// [`Opened::CountedDown`]: the latch was counted down to 0. [`Opened::Gone`]: it is not there, and
-/// nothing says that it was counted down, because it was deleted, was lost with the server's data, was
-/// never set, or was counted down by a Java client whose message was lost. What the latch stands for
-/// may then not have happened; check that, or treat it as an error. Somebody who waits for a latch that
-/// ends, and is set anew meanwhile, does not wait for the new one.
+/// [`Opened::CountedDown`]: the latch was counted down to 0. [`Opened::Gone`]: it does not exist,
+/// and nothing shows that it was counted down: it was deleted, was lost with the server's data, was
+/// never set, or was counted down by a Java client whose message was lost. The event that the latch
+/// stands for may then not have happened; check that, or treat it as an error. If a latch ends and
+/// is set anew while somebody waits, that wait does not continue with the new latch.
 ///
-/// A waiting client looks at the latch with each heartbeat ([`Config::heartbeat`](crate::Config::heartbeat)), once for all
-/// that wait for it there; messages only make that faster.
+/// A waiting client looks at the latch with each heartbeat
+/// ([`Config::heartbeat`](crate::Config::heartbeat)), once for all of its tasks that wait; messages
+/// only make that faster.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -60,8 +61,8 @@ impl Latch {
         Self { session, name: LockName::new(name).map_err(Error::from) }
     }
 
-    /// Sets the count, from 1 to 2^53 - 1. Returns `false` and changes nothing if it is set and not
-    /// counted down yet.
+    /// Sets the count, from 1 to 2^53 - 1. Returns `false` and changes nothing if the latch is set
+    /// and not yet counted down.
     ///
     /// # Errors
     /// [`Misuse`](crate::ErrorKind::Misuse) for another count or a bad name;
@@ -80,10 +81,10 @@ impl Latch {
         Ok(self.carry_out(LatchOp::Set { count, request }).await?.done)
     }
 
-    /// Counts down by one, and returns what is left. A latch that is open stays open.
+    /// Counts down by one, and returns the new count. A latch that is open stays open.
     ///
     /// Each call counts once, however often it is sent when connections break: the store recognises
-    /// another copy of it.
+    /// copies of a call.
     ///
     /// # Errors
     /// As [`try_set`](Self::try_set). After [`Unknown`](crate::ErrorKind::Unknown) it may have
@@ -111,8 +112,9 @@ impl Latch {
     /// Waits until the latch is open: at once if it is, or was never set.
     ///
     /// # Errors
-    /// As [`try_set`](Self::try_set); [`Unavailable`](crate::ErrorKind::Unavailable) if the store does
-    /// not answer within [`Config::store_timeout`](crate::Config::store_timeout), also in the middle of the wait.
+    /// As [`try_set`](Self::try_set); [`Unavailable`](crate::ErrorKind::Unavailable) if the store
+    /// does not answer within [`Config::store_timeout`](crate::Config::store_timeout), even in the
+    /// middle of the wait.
     ///
     /// # Cancel safety
     /// Dropping the future ends the wait, and changes nothing.

@@ -34,12 +34,12 @@ const SEEN_MAX: usize = 1_000_000;
 /// Locks share the server with other keys, so all keys are searched (`SCAN`, never `KEYS`), at a
 /// bounded [pace](Self::keys_per_second). A lock is recognised by its token, which every grant of
 /// fairlock leaves behind, or by its queue. These are not found:
-/// - locks that only Redisson's `RLock`, or only clients of simple locks other than fairlock, have
-///   used, and those of its `RFairLock` while nobody waits: they have neither;
+/// - locks that only Redisson's `RLock`, or only foreign clients of simple locks, have used, and
+///   those of Redisson's `RFairLock` while nobody waits: they have neither;
 /// - a lock that has been held for more than a day under one explicit lease, while nobody waits for
 ///   it;
 /// - keys that the connection's user is not allowed to read;
-/// - what the server has lost, and possibly others if the server was replaced meanwhile.
+/// - locks that the server has lost, and possibly others if the server was replaced meanwhile.
 ///
 /// [`Lock::inspect`](crate::Lock::inspect) sees all of these. The names `x` and `{x}` share their
 /// token; while neither is held they are listed as `x`.

@@ -1,4 +1,4 @@
-//! What others see of an election.
+//! The view of an election from outside.
 
 use crate::api::session::Session;
 use crate::base::clock::Moment;
@@ -26,15 +26,16 @@ const AFTER_THE_END: Duration = Duration::from_millis(10);
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Leader {
-    /// The owner id, as `fairlock status` shows it of the lock.
+    /// The owner id, as `fairlock status` shows it for the lock.
     pub owner: OwnerId,
     /// Its term: the fencing token.
     pub term: FencingToken,
-    /// What it has announced. `None`: it is elected, and not ready yet; or the store has lost the value, which is announced
-    /// again every 20 s.
+    /// The value that it has announced. `None` if it is elected and not ready yet, or if the store
+    /// has lost the value, which is announced again every 20 s.
     #[cfg_attr(feature = "serde", serde(serialize_with = "as_text"))]
     pub value: Option<Vec<u8>>,
-    /// Since when it leads, by the server's clock: its first announcement. `None` as long as there is none.
+    /// Since when it leads, by the server's clock: the time of its first announcement. `None`
+    /// before that.
     pub since: Option<SystemTime>,
 }
 
@@ -54,15 +55,19 @@ impl Leader {
     }
 }
 
-/// Sees who leads an election, from the present leader on: [`changed`](Self::changed) returns each new state.
+/// Watches who leads an election, beginning with the present leader: [`changed`](Self::changed)
+/// returns each new state.
 ///
-/// - The last state is never missed. States between may be: a term that is over before it was seen is not shown.
-/// - Terms only rise, and no state is shown twice: a late message, or a server that took over without the last writes,
-///   leads nobody back to a former leader. Only if nobody seems to lead, because the observer was led to a server that
-///   does not know the leader, the same term is shown once more: as soon as the leader is seen to renew it.
-/// - A change is told by the store, and takes as long as a message to arrive; right after another one, 20 ms more. Without one (it was lost, or nobody leads any
-///   more, which nobody tells) it is seen when the observer looks by itself: when the lease of the leader is over, and every
-///   5 s.
+/// - The latest state is never missed. States in between may be: a term that ends before it is seen
+///   is not shown.
+/// - Terms only rise, and no state is shown twice: neither a late message nor a server that took
+///   over without the last writes brings back a former leader. There is one exception: if the
+///   observer was led to a server that does not know the leader, nobody seems to lead. The same
+///   term is then shown once more, as soon as the observer sees the leader renew it.
+/// - The store sends a message about each change. The observer sees the change when the message
+///   arrives, or 20 ms later right after another one. If the message is lost, or if the leader is
+///   gone, of which there is no message, the observer finds the change by looking: when the
+///   leader's lease is over, and every 5 s.
 ///
 /// A holder of the lock that uses Redisson has no term, and is not shown.
 pub struct Observer {
@@ -146,7 +151,7 @@ impl Observer {
         Ok(self.leader.clone())
     }
 
-    /// The state that was seen last. No I/O.
+    /// The last state that was seen. No I/O.
     pub fn leader(&self) -> Option<&Leader> {
         self.leader.as_ref()
     }

@@ -14,9 +14,9 @@ use std::fmt;
 /// - All guards of one hold have the same token. The lock is free when all are gone.
 /// - A hold keeps the lease with which it began. The lease of a re-entry is ignored (in Java it
 ///   replaces the first one).
-/// - An owner has one request for a lock under way at a time. Others wait for its outcome, each for
-///   as long as it may wait anyway, and then re-enter, or request the lock themselves. `try_lock`
-///   does not wait: it returns `None` in the meantime.
+/// - An owner has one request for a lock under way at a time. Others wait for its outcome, each
+///   within its own time limit, and then re-enter, or request the lock themselves. `try_lock` does
+///   not wait: it returns `None` in the meantime.
 /// - A hold that is lost is not entered again. The next request asks for a new one, with a new
 ///   token.
 ///

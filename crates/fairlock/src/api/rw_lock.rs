@@ -14,17 +14,16 @@ use std::future::Future;
 use std::ops::Deref;
 use std::time::Duration;
 
-/// A lock by name that one may hold to write, or any number to read.
+/// A lock by name that one writer, or any number of readers, may hold.
 ///
 /// There is one line, in order of arrival, and nobody is let in before a live waiter that came
-/// earlier: readers that keep coming do not keep a writer out, and a writer behind readers waits for
-/// those that read, not for those that come. Readers that stand next to each other are let in
-/// together.
+/// earlier: a stream of new readers does not keep a writer out, because the writer waits only for
+/// the readers before it. Adjacent readers in the line are let in together.
 ///
 /// All that read at the same time have the same fencing token, because they do not exclude each
-/// other. It is larger than that of every writer before, so a resource that refuses smaller tokens
-/// refuses writers that are late, and readers of an earlier time. A writer that
-/// [reads on](WriteGuard::downgrade) keeps its token, and readers that join it have the same.
+/// other. It is larger than that of every earlier writer, so a resource that refuses smaller tokens
+/// refuses late writers, and readers of an earlier time. A writer that [goes on as a
+/// reader](WriteGuard::downgrade) keeps its token, and readers that join it have the same.
 ///
 /// Guards, leases, renewals, owners and cancellation are those of a [`Lock`].
 ///
@@ -71,9 +70,9 @@ impl RwLock {
         self.each(|lock| lock.max_hold(most))
     }
 
-    /// The same lock, requested by `owner`: while that owner reads, it may read once more, and while
-    /// it writes, it may write or read once more; both enter what it holds. To write while it reads
-    /// would wait for itself, and is [`Misuse`](crate::ErrorKind::Misuse) at once.
+    /// The same lock, requested by `owner`: while that owner reads, it may read once more, and
+    /// while it writes, it may write or read once more; both enter its hold again. To write while
+    /// it reads would make it wait for itself, and is [`Misuse`](crate::ErrorKind::Misuse) at once.
     #[must_use]
     pub fn owned_by(self, owner: &Owner) -> Self {
         self.each(|lock| lock.owned_by(owner))
@@ -244,7 +243,7 @@ impl RwLock {
         self.writes.inspect_first(waiters).await
     }
 
-    /// Takes the lock away from all who hold it: see [`Lock::force_unlock`]. Returns how many did.
+    /// Takes the lock away from all its holders: see [`Lock::force_unlock`]. Returns their number.
     ///
     /// # Errors
     /// Those of [`Lock::force_unlock`].
@@ -261,12 +260,12 @@ impl RwLock {
     }
 }
 
-/// Reads until it is released or dropped, or lost: a [`Guard`], beside those of other readers.
+/// A reader's [`Guard`], beside those of other readers, until it is released, dropped or lost.
 #[derive(Debug)]
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct ReadGuard(Guard);
 
-/// Writes until it is released or dropped, or lost: a [`Guard`], alone.
+/// The writer's [`Guard`], the only one, until it is released, dropped or lost.
 #[derive(Debug)]
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct WriteGuard(Guard);
@@ -283,7 +282,7 @@ impl ReadGuard {
         self.0.release().await
     }
 
-    /// The guard itself, for what consumes one.
+    /// The guard itself, for functions that consume one.
     pub fn into_guard(self) -> Guard {
         self.0
     }
@@ -295,8 +294,8 @@ impl WriteGuard {
         Self(guard)
     }
 
-    /// Reads from now on: nobody writes in between, and readers that are next in the line come in. The
-    /// token and the lease stay the same.
+    /// Turns the writer into a reader: nobody writes in between, and readers that are next in the
+    /// line are let in. The token and the lease stay the same.
     ///
     /// # Errors
     /// [`Misuse`](crate::ErrorKind::Misuse) while the hold has other guards, which write;
@@ -320,7 +319,7 @@ impl WriteGuard {
         self.0.release().await
     }
 
-    /// The guard itself, for what consumes one.
+    /// The guard itself, for functions that consume one.
     pub fn into_guard(self) -> Guard {
         self.0
     }

@@ -1,4 +1,4 @@
-//! The semaphore: at most so many permits in use.
+//! The semaphore: a limited number of permits in use.
 
 use crate::api::guard::Guard;
 use crate::api::lock::Lock;
@@ -12,24 +12,26 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-/// A semaphore by name: at most so many permits are in use at a time.
+/// A semaphore by name: at most a given number of permits are in use at a time.
 ///
-/// Permits are given in the order of arrival, whatever the number that is asked for: one that wants
-/// five waits at the head of the line until five are free, and those behind it wait with it. So it
-/// starves nobody, and is not starved. `try_acquire` is for those who do not want that.
+/// Permits are granted in the order of arrival, however many a request wants: a request for five
+/// waits at the head of the line until five are free, and those behind it wait with it. So no
+/// request starves. Use `try_acquire` to avoid waiting.
 ///
 /// A permit is a hold like any other: it is renewed while its [`Permit`] lives, and returns when its
 /// holder dies.
 ///
 /// # The limit
-/// It belongs to the request: "at most 10 in use, mine included". There is nothing to set up and
-/// nothing to lose, and a change of the limit may be rolled out process by process: while two limits
-/// are in use, the larger one bounds the permits in use, and who names the smaller one waits until
-/// that one is kept. [`usage`](Self::usage) and [`inspect`](Self::inspect) show whether they differ.
+/// Each request names it: "at most 10 in use, mine included". There is nothing to set up and
+/// nothing to lose, and a new limit can be rolled out process by process: while two limits are in
+/// use, the larger one bounds the permits in use, and a request with the smaller one waits until
+/// its own limit allows it. [`usage`](Self::usage) and [`inspect`](Self::inspect) show whether
+/// limits differ.
 ///
 /// # Tokens
-/// Each permit has a [token](Guard::token) of its own, larger than those before it. It names the
-/// hold. It does not fence by "refuse smaller ones", because an older permit may still be valid.
+/// Each permit has a [token](Guard::token) of its own, larger than those before it. It identifies
+/// the hold. A resource cannot fence with it by refusing smaller tokens, because an older permit
+/// may still be valid.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -51,7 +53,7 @@ pub struct Semaphore {
     limit: u32,
 }
 
-/// How much of a semaphore is in use.
+/// The use of a semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -60,10 +62,10 @@ pub struct Usage {
     pub used: u64,
     /// The limit that this handle names.
     pub limit: u32,
-    /// The smallest and the largest limit that those name who hold or wait: up to 64 holders, those first whose leases
-    /// end first, and the first 64 waiters.
+    /// The smallest and the largest limit that holders and waiters name: up to 64 holders, in the
+    /// order in which their leases end, and the first 64 waiters.
     pub limits: Option<(u32, u32)>,
-    /// How many wait.
+    /// The number of waiters.
     pub waiting: usize,
 }
 
@@ -115,7 +117,8 @@ impl Semaphore {
     /// Those of [`Lock::lock`].
     ///
     /// # Cancel safety
-    /// As [`Lock::lock`]: dropping the future gives up the place in the line, or what was granted.
+    /// As [`Lock::lock`]: dropping the future gives up the place in the line, or the permits that
+    /// were granted.
     pub async fn acquire(&self) -> Result<Permit, Error> {
         self.acquire_many(1).await
     }
@@ -143,7 +146,7 @@ impl Semaphore {
         self.try_acquire_many(1).await
     }
 
-    /// Takes `n` permits if so many are free and nobody waits.
+    /// Takes `n` permits if that many are free and nobody waits.
     ///
     /// # Errors
     /// Those of [`acquire_many`](Self::acquire_many).
@@ -180,7 +183,7 @@ impl Semaphore {
         Ok(self.wanting(n).try_lock_for(wait).await?.map(|guard| Permit { guard, n }))
     }
 
-    /// How much is in use, and which limits are named.
+    /// How many permits are in use, and which limits are named.
     ///
     /// # Errors
     /// Those of [`acquire`](Self::acquire).
@@ -215,8 +218,8 @@ impl Semaphore {
         self.lock.inspect_first(waiters).await
     }
 
-    /// Takes all permits away from their holders: see [`Lock::force_unlock`]. Returns how many holders
-    /// that were.
+    /// Takes all permits away from their holders: see [`Lock::force_unlock`]. Returns the number of
+    /// these holders.
     ///
     /// # Errors
     /// Those of [`Lock::force_unlock`].
@@ -228,8 +231,8 @@ impl Semaphore {
     }
 }
 
-/// Some permits of a [`Semaphore`], until they are released or dropped, or lost: a [`Guard`], beside
-/// those of others.
+/// Permits of a [`Semaphore`], until they are released, dropped or lost: a [`Guard`], beside those
+/// of other holders.
 #[must_use = "the permits are released as soon as this is dropped"]
 pub struct Permit {
     guard: Guard,
@@ -237,7 +240,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// How many permits it is.
+    /// The number of permits.
     pub fn permits(&self) -> u32 {
         self.n
     }
@@ -253,7 +256,7 @@ impl Permit {
         self.guard.release().await
     }
 
-    /// The guard itself, for what consumes one.
+    /// The guard itself, for functions that consume one.
     pub fn into_guard(self) -> Guard {
         self.guard
     }

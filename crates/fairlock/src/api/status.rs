@@ -1,4 +1,4 @@
-//! What an inspection of a lock shows.
+//! The result of an inspection of a lock.
 
 use crate::api::session::Session;
 use crate::base::error::Error;
@@ -23,20 +23,20 @@ const CLIENTS_MAX: usize = 100;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LockStatus {
-    /// When that was, by the server's clock: compare every `since` with it.
+    /// That moment, by the server's clock: compare every `since` with it.
     pub at: SystemTime,
     /// Who holds it; the first of them, if several do.
     pub holder: Option<Holder>,
-    /// All who hold it: one at most, but for a read-write lock or a semaphore. Of these, the first 64, or
-    /// as many as waiters were asked for, in no particular order.
+    /// All holders: at most one, except for a read-write lock or a semaphore. Of these, the first
+    /// 64, or as many as the waiters that were requested, in no particular order.
     pub holders: Vec<Holder>,
-    /// How many hold it.
+    /// The number of holders.
     pub holding: usize,
     /// The permits of a semaphore that are in use.
     pub used: u64,
-    /// The smallest and the largest limit of those listed here who hold or want permits of a
-    /// semaphore. The limit belongs to the request, so these differ while a change of it is being
-    /// rolled out, or if a program names another one by mistake.
+    /// The smallest and the largest limit among the listed holders and waiters of a semaphore. Each
+    /// request names its limit, so these differ while a new limit is being rolled out, or if a
+    /// program names another one by mistake.
     pub limits: Option<(u32, u32)>,
     /// How long the holder's lease lasts without a renewal; `None` if the lock is free, or if
     /// somebody removed its TTL.
@@ -68,8 +68,8 @@ pub struct Holder {
     pub ttl: Option<Duration>,
     /// Whether it is a client of fairlock.
     pub ours: bool,
-    /// Since when it holds the lock, by the server's clock: the time in its token. Of a reader, since
-    /// when somebody reads, because all who do have one token. `None` for
+    /// Since when it holds the lock, by the server's clock: the time in its token. For a reader,
+    /// since when readers have held the lock, because all of them have one token. `None` for
     /// foreign clients, and if the token is lost or ahead of the clock. After the clock was set
     /// back, tokens run ahead of it for that long, and this time is later than the true one, never
     /// earlier.

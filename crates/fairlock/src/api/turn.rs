@@ -21,8 +21,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 ///
 /// The place is kept while the turn lives, whatever happens to the futures of its methods, so
 /// [`wait`](Self::wait) can be one branch of a `select!` loop. Once granted, the lock is held, and
-/// renewed like any other, for as long as the turn lives, even if nobody waits on it at that
-/// moment; [`max_hold`](crate::Lock::max_hold) limits that.
+/// renewed like any other, for as long as the turn lives, even if nobody waits on the turn;
+/// [`max_hold`](crate::Lock::max_hold) limits that.
 ///
 /// Dropping the turn gives up the place in the background, or releases the lock.
 /// [`leave`](Self::leave) waits until that is done.

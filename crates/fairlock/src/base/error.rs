@@ -40,17 +40,17 @@ pub enum ErrorKind {
     /// server that speaks only TLS and sends no alert is `Unavailable`.)
     Tls,
     /// The store was not reached, or could not serve, within the store timeout. The request is
-    /// certain to have no lasting effect: what it may have left is being taken back.
+    /// certain to have no lasting effect: anything it may have left behind is being taken back.
     Unavailable,
-    /// The request was sent and its outcome is not known. What it may have left is being taken
-    /// back in the background, and ends by itself with its lease.
+    /// The request was sent and its outcome is not known. Anything it may have left behind is being
+    /// taken back in the background, and ends by itself with its lease.
     Unknown,
     /// The lock is no longer held, or its validity has run out.
     Lost,
-    /// The owner holds the lock already, and this request was [not to enter
-    /// it](crate::Lock::non_reentrant) again. Nothing was sent, and the hold is as it was.
+    /// The owner already holds the lock, and this request [must not enter
+    /// it](crate::Lock::non_reentrant) again. Nothing was sent, and the hold is unchanged.
     AlreadyHeld,
-    /// The explicit lease was over before the lock could be handed to the caller, twice.
+    /// Twice, the explicit lease was over before the lock could be handed to the caller.
     LeaseTooShort,
     /// A key of the lock holds something that is not a lock: a wrong type, a value that is not a
     /// number, an application's data. It was not changed.
@@ -61,11 +61,11 @@ pub enum ErrorKind {
     Protocol,
     /// The client was shut down.
     Closed,
-    /// Fewer replicas had the lock in time than [`Config::replicas`](crate::Config::replicas) asks for. It
-    /// was given back, or is being given back.
+    /// Fewer replicas had the lock in time than [`Config::replicas`](crate::Config::replicas)
+    /// requires. It was given back, or is being given back.
     NotReplicated,
-    /// Another thread ended the wait (blocking API only). The request has no lasting effect: what it
-    /// may have left is being taken back.
+    /// Another thread ended the wait (blocking API only). The request has no lasting effect:
+    /// anything it may have left behind is being taken back.
     Interrupted,
 }
 
@@ -174,7 +174,7 @@ impl Error {
         self.0.kind
     }
 
-    /// The lock it is about.
+    /// The lock that the error is about.
     pub fn lock(&self) -> Option<&LockName> {
         self.0.lock.as_ref()
     }

@@ -5,8 +5,8 @@ use std::fmt;
 
 /// Why a lock was lost: see [`Guard::lost_reason`](crate::Guard::lost_reason).
 ///
-/// It is the first reason that this client noticed, meant for people and logs: what to do about a
-/// lost lock is the same whatever the reason.
+/// It is the first reason that this client noticed, meant for people and logs: the right reaction
+/// to a lost lock does not depend on the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -26,11 +26,11 @@ pub enum LostReason {
     /// it away. Reported only if the message about it has arrived; otherwise the reason is one of
     /// the next two.
     Forced,
-    /// The store says that somebody else holds the lock, or that this owner does through another
+    /// According to the store, somebody else holds the lock, or this owner does through another
     /// request. It was taken away by a client that notifies nobody (Java's `forceUnlock`, an
     /// operator with `DEL`), or the store has lost it and somebody else has acquired it since.
     Replaced,
-    /// The store does not know the hold, and nobody else has the lock: its data were lost (a
+    /// The store does not know the hold, and nobody else has the lock: its data was lost (a
     /// restart, a failover, eviction, a flush), or the lock was taken away by a client that
     /// notifies nobody.
     DataLost,

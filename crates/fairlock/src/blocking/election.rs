@@ -12,7 +12,8 @@ use std::time::Duration;
 
 /// An election by name: see [`Election`](crate::Election) of the async API.
 ///
-/// A term is not the thread's: each campaign is one of its own, also for a thread that leads.
+/// A term does not belong to the thread: each campaign is independent, even in a thread that
+/// already leads.
 ///
 /// ```
 /// # fn main() -> Result<(), fairlock::Error> {
@@ -57,15 +58,15 @@ impl Election {
         wait::until_interrupted(self.interrupt.as_ref(), campaign).map(Term::new)
     }
 
-    /// Leads, and runs `work` meanwhile. Returns what it returns, unless the term was lost by then: then campaigns again,
-    /// and runs it once more.
+    /// Campaigns, and runs `work` while leading. Returns the result of `work`, unless the term was
+    /// lost by then: in that case it campaigns again, and runs `work` once more.
     ///
     /// A thread cannot be stopped from outside, so `work` continues when the term is lost, unlike a future in
     /// [`Election::run`](crate::Election::run) of the async API. It should check [`ensure_valid`](Guard::ensure_valid)
     /// before each effect, and return when that fails.
     ///
     /// # Errors
-    /// Those of [`campaign`](Self::campaign), of the first one or of a later one.
+    /// Those of [`campaign`](Self::campaign), from the first campaign or a later one.
     pub fn run<T>(
         &self,
         value: impl AsRef<[u8]>,
@@ -116,7 +117,7 @@ impl Term {
         Self { guard: Guard::new(guard), office }
     }
 
-    /// Announces another value instead.
+    /// Announces another value in place of the present one.
     ///
     /// # Errors
     /// Those of [`Term::proclaim`](crate::Term::proclaim) of the async API, and
@@ -138,7 +139,8 @@ impl Term {
         self.into_guard().release()
     }
 
-    /// The guard itself, for what consumes one: see [`Term::into_guard`](crate::Term::into_guard).
+    /// The guard itself, for functions that consume one: see
+    /// [`Term::into_guard`](crate::Term::into_guard).
     pub fn into_guard(self) -> Guard {
         self.guard
     }
@@ -158,7 +160,7 @@ impl fmt::Debug for Term {
     }
 }
 
-/// Sees who leads an election: see [`Observer`](crate::Observer) of the async API.
+/// Watches who leads an election: see [`Observer`](crate::Observer) of the async API.
 pub struct Observer {
     inner: observer::Observer,
     interrupt: Option<Interrupt>,
@@ -174,7 +176,7 @@ impl Observer {
         wait::until_interrupted(self.interrupt.as_ref(), self.inner.changed())
     }
 
-    /// The state that was seen last. No I/O.
+    /// The last state that was seen. No I/O.
     pub fn leader(&self) -> Option<&Leader> {
         self.inner.leader()
     }

@@ -30,10 +30,10 @@
 //! # Who owns a lock
 //! The calling thread does, as with Java's `ReentrantLock`: for each client a thread has one
 //! [`Owner`], created at its first `lock()` and gone with the thread. While it holds a lock,
-//! further requests of the same thread enter it once more; what [`Owner`] documents applies here
-//! too. A [`Guard`] therefore stays on its thread (it is not `Send`): on another one it would hold
-//! a lock that the first thread could still enter. [`Lock::owned_by`] replaces the thread by an
-//! explicit owner, for instance for a job that many threads work on.
+//! further requests of the same thread enter it once more; the rules of [`Owner`] apply here too. A
+//! [`Guard`] therefore stays on its thread (it is not `Send`): on another one it would hold a lock
+//! that the first thread could still enter. [`Lock::owned_by`] replaces the thread by an explicit
+//! owner, for instance for a job that many threads work on.
 //!
 //! # Interrupts
 //! Another thread can end the wait of a thread: see [`Interrupt`].
@@ -48,7 +48,7 @@
 //!
 //! A task is recognised by its cooperative budget. A task in `tokio::task::unconstrained` is
 //! therefore not recognised, nor are the executors of other crates: there a call parks the thread,
-//! and it is up to you that this does no harm. It is not a deadlock unless the holder of the lock
+//! and you must ensure that this does no harm. It is a deadlock only if the holder of the lock
 //! needs this thread.
 
 mod election;
@@ -85,7 +85,7 @@ use fairlock_core::ClientId;
 /// A client of one store, for threads. Cheap to clone; all clones share its connections.
 ///
 /// It wraps the [async client](crate::Client): convert between the two with [`From`] and
-/// [`as_async`](Self::as_async), and both sides of a program share connections, and the locks of a
+/// [`as_async`](Self::as_async). Both sides of a program then share connections, and the locks of a
 /// `memory:` store.
 #[derive(Clone, Debug)]
 pub struct Client {

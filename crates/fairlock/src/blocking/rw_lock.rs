@@ -13,11 +13,11 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-/// A lock by name that one may hold to write, or any number to read: see
+/// A lock by name that one writer, or any number of readers, may hold: see
 /// [`RwLock`](crate::RwLock) of the async API.
 ///
-/// The calling thread owns what it takes: while it reads, it may read again, and while it writes, it
-/// may write or read again. To write while it reads would wait for itself, and is
+/// The calling thread owns its holds: while it reads, it may read again, and while it writes, it
+/// may write or read again. To write while it reads would make it wait for itself, and is
 /// [`Misuse`](crate::ErrorKind::Misuse) at once.
 ///
 /// ```
@@ -193,7 +193,7 @@ impl RwLock {
         wait::until_ready(self.inner.inspect_first(waiters))
     }
 
-    /// Takes the lock away from all who hold it, and returns how many those were: see
+    /// Takes the lock away from all its holders, and returns their number: see
     /// [`RwLock::force_unlock`](crate::RwLock::force_unlock).
     ///
     /// # Errors
@@ -224,11 +224,11 @@ fn with<T>(guard: Guard, work: impl FnOnce(Held) -> T) -> Result<Done<T>, Error>
     wait::until_ready(scoped::run(guard.into_async(), |held| async move { work(held) }))
 }
 
-/// Reads until it is released or dropped, or lost: a [`Guard`], beside those of other readers.
+/// A reader's [`Guard`], beside those of other readers, until it is released, dropped or lost.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct ReadGuard(Guard);
 
-/// Writes until it is released or dropped, or lost: a [`Guard`], alone.
+/// The writer's [`Guard`], the only one, until it is released, dropped or lost.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct WriteGuard(Guard);
 
@@ -245,7 +245,7 @@ impl ReadGuard {
         self.0.release()
     }
 
-    /// The guard itself, for what consumes one.
+    /// The guard itself, for functions that consume one.
     pub fn into_guard(self) -> Guard {
         self.0
     }
@@ -256,7 +256,8 @@ impl WriteGuard {
         Self(Guard::new(inner.into_guard()))
     }
 
-    /// Reads from now on: see [`WriteGuard::downgrade`](crate::WriteGuard::downgrade) of the async API.
+    /// Turns the writer into a reader: see [`WriteGuard::downgrade`](crate::WriteGuard::downgrade)
+    /// of the async API.
     ///
     /// # Errors
     /// Those of the async function, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
@@ -274,7 +275,7 @@ impl WriteGuard {
         self.0.release()
     }
 
-    /// The guard itself, for what consumes one.
+    /// The guard itself, for functions that consume one.
     pub fn into_guard(self) -> Guard {
         self.0
     }

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// A semaphore by name: see [`Semaphore`](crate::Semaphore) of the async API.
 ///
-/// Unlike locks, permits are not the thread's: each request takes permits of its own, also for a
-/// thread that has some.
+/// Unlike locks, permits do not belong to the thread: each request takes permits of its own, even
+/// in a thread that already has some.
 ///
 /// ```
 /// # fn main() -> Result<(), fairlock::Error> {
@@ -98,7 +98,7 @@ impl Semaphore {
         self.try_acquire_many(1)
     }
 
-    /// Takes `n` permits if so many are free and nobody waits.
+    /// Takes `n` permits if that many are free and nobody waits.
     ///
     /// # Errors
     /// Those of [`acquire_many`](Self::acquire_many).
@@ -122,7 +122,7 @@ impl Semaphore {
         Ok(self.wait(self.inner.try_acquire_many_for(n, wait))?.map(Permit::new))
     }
 
-    /// How much is in use, and which limits are named.
+    /// How many permits are in use, and which limits are named.
     ///
     /// # Errors
     /// The store's, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
@@ -146,7 +146,7 @@ impl Semaphore {
         wait::until_ready(self.inner.inspect_first(waiters))
     }
 
-    /// Takes all permits away from their holders, and returns how many those were: see
+    /// Takes all permits away from their holders, and returns the number of these holders: see
     /// [`Semaphore::force_unlock`](crate::Semaphore::force_unlock).
     ///
     /// # Errors
@@ -161,8 +161,8 @@ impl Semaphore {
     }
 }
 
-/// Some permits of a [`Semaphore`], until they are released or dropped, or lost: a [`Guard`], beside
-/// those of others.
+/// Permits of a [`Semaphore`], until they are released, dropped or lost: a [`Guard`], beside those
+/// of other holders.
 #[must_use = "the permits are released as soon as this is dropped"]
 pub struct Permit {
     guard: Guard,
@@ -175,7 +175,7 @@ impl Permit {
         Self { guard: Guard::new(inner.into_guard()), n }
     }
 
-    /// How many permits it is.
+    /// The number of permits.
     pub fn permits(&self) -> u32 {
         self.n
     }
@@ -188,7 +188,7 @@ impl Permit {
         self.guard.release()
     }
 
-    /// The guard itself, for what consumes one.
+    /// The guard itself, for functions that consume one.
     pub fn into_guard(self) -> Guard {
         self.guard
     }

@@ -1,12 +1,13 @@
-//! What a client says about itself to those who inspect a lock that it holds or waits for.
+//! The information that a client publishes about itself for those who inspect a lock that it holds
+//! or waits for.
 
 use crate::settings::config::Config;
 use crate::settings::text::printable;
 use std::borrow::Cow;
 use std::time::SystemTime;
 
-/// Where a client of fairlock runs, as reported by itself: nobody has checked it, and anybody who
-/// can write to the store can forge it. All texts are printable and at most 128 bytes long.
+/// Where a client of fairlock runs, as reported by itself: unverified, and anybody who can write to
+/// the store can forge it. All texts are printable and at most 128 bytes long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -17,7 +18,7 @@ pub struct ClientInfo {
     pub pid: u32,
     /// The user it runs as: a name, or `uid:` and a number.
     pub user: Option<String>,
-    /// What the application calls itself: [`Config::label`].
+    /// The application's name for itself: [`Config::label`].
     pub label: Option<String>,
     /// The version of fairlock.
     pub version: String,

@@ -84,11 +84,11 @@ pub struct Config {
 /// must be the same in the whole fleet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ShardedPubSub {
-    /// Within the nodes of the lock's slot (`SPUBLISH`) if every master supports it, as Redis 7 and
+    /// To the nodes of the lock's slot (`SPUBLISH`) if every master supports it, as Redis 7 and
     /// later do, else to the whole Cluster (`PUBLISH`). Decided once, when the client connects.
     #[default]
     Auto,
-    /// Within the nodes of the lock's slot.
+    /// To the nodes of the lock's slot.
     On,
     /// To the whole Cluster, as Redisson before 3.22 does.
     Off,
@@ -166,7 +166,7 @@ impl Config {
     }
 
     /// A store for this user's processes on this host: the file at `path`, which must be absolute.
-    /// If there is none, it is created with its folder. With
+    /// A missing file is created, together with its folder. With
     /// [`shared_with_group`](Self::shared_with_group) it is for a group of users; all others get
     /// [`Denied`](crate::ErrorKind::Denied). Linux only. Needs the feature `sqlite`.
     ///
@@ -273,8 +273,8 @@ impl Config {
         self
     }
 
-    /// The password. Default: the URL's. Of several settings that say where the password comes
-    /// from, the last one counts.
+    /// The password. Default: the URL's. If several settings provide a password, the last one
+    /// counts.
     #[must_use]
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = Password::Given(Secret(password.into()));
@@ -487,11 +487,11 @@ impl Config {
         self
     }
 
-    /// Tells the other clients of the store who this one is ([`ClientInfo`](crate::ClientInfo):
-    /// host, process, user, label, version), so that inspecting a lock shows who holds it and who
-    /// waits. On a server, this is a key of this client with a TTL of 90 s, written when it
-    /// connects and every 30 s, and removed when it ends. If the server does not allow that, locks
-    /// still work. Default: true.
+    /// Publishes to the other clients of the store who this one is
+    /// ([`ClientInfo`](crate::ClientInfo): host, process, user, label, version), so that inspecting
+    /// a lock shows who holds it and who waits. On a server, this is a key of this client with a
+    /// TTL of 90 s, written when it connects and every 30 s, and removed when it ends. If the
+    /// server does not allow that, locks still work. Default: true.
     #[must_use]
     pub fn announce(mut self, yes: bool) -> Self {
         self.announce = yes;
@@ -501,8 +501,9 @@ impl Config {
     /// On the host store, lets processes that this one starts keep this client alive. A lock there
     /// is handed on as soon as the kernel reports that its holder is gone, without waiting for the
     /// lease. With this setting, it is not handed on before every process started since is gone as
-    /// well, except those that have closed what they inherited. For programs that run others under
-    /// a lock, as `fairlock run` does. Has no effect on other stores. Default: false.
+    /// well, except processes that have closed the descriptors they inherited. For programs that
+    /// run others under a lock, as `fairlock run` does. Has no effect on other stores. Default:
+    /// false.
     ///
     /// A child of `fork()` without `exec` keeps the client alive in any case.
     #[must_use]
@@ -512,7 +513,7 @@ impl Config {
     }
 
     /// How many replicas of the server must have a lock before it counts as held: see [`Replicas`]
-    /// for what that promises and what it cannot. If too few have it in time, the lock is given
+    /// for what that promises and what it does not. If too few have it in time, the lock is given
     /// back and the request fails with
     /// [`ErrorKind::NotReplicated`](crate::ErrorKind::NotReplicated). The setting applies to all
     /// locks of a client, as in Redisson; all clients of a lock should use it. It needs a third

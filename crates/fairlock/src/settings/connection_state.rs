@@ -6,9 +6,9 @@
 pub enum ConnectionState {
     /// The store answers; on a Cluster, the master of every slot does.
     Connected,
-    /// The connection is lost, or was not made yet, and is being made. On a Cluster, this may be
-    /// one connection of several: the locks of the other nodes can be used, and their guards are
-    /// not in doubt.
+    /// The connection is lost or not yet made, and is being made. On a Cluster, this may be one
+    /// connection of several: the locks of the other nodes can be used, and their guards are not in
+    /// doubt.
     Reconnecting,
     /// The client was shut down.
     Closed,

@@ -23,7 +23,7 @@ impl fmt::Debug for Secret {
 }
 
 /// A login for [`Config::password_from`](crate::Config::password_from): a password, and optionally
-/// the user that it belongs to. Its `Debug` form hides the password.
+/// its user. Its `Debug` form hides the password.
 ///
 /// ```
 /// let login = fairlock::Credentials::new("secret").username("ann");
@@ -36,8 +36,8 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// A password alone. The user is that of [`Config::username`](crate::Config::username), else
-    /// the server's default user.
+    /// Only a password. The user is that of [`Config::username`](crate::Config::username), else the
+    /// server's default user.
     pub fn new(password: impl Into<String>) -> Self {
         Self { username: None, password: Secret(password.into()) }
     }

@@ -12,9 +12,8 @@ const COUNT_MAX: u32 = 100;
 /// Before the application gets a lock, from a reply or by a hand-over, this many replicas have
 /// acknowledged it (`WAIT`). A guard is valid only as long as its last acknowledged renewal allows,
 /// and a release returns `Released` only if it was acknowledged. A failover to one of those
-/// replicas then breaks nothing. A failover to a replica that had not acknowledged still does, and
-/// fencing tokens are the protection against that: require all replicas that can become the
-/// primary.
+/// replicas then breaks nothing. A failover to a replica that had not acknowledged still does:
+/// require all replicas that can become the primary, or rely on fencing tokens.
 ///
 /// It is parsed from text as in a URL: a number, `all`, `any` or `none`.
 ///

@@ -1,4 +1,4 @@
-//! What is checked about a server, and what is done about a finding.
+//! The checks of a server, and the reactions to their findings.
 
 use crate::base::error::Error;
 use std::fmt;
@@ -28,22 +28,22 @@ pub enum Check {
     /// previous server. Leases then end early, so that others may have got a lock whose guard still
     /// relies on it, or they end late. Default: warn. Refuse does not close the connection: it
     /// makes every guard of this server [`Suspect`](crate::GuardState::Suspect) until the server
-    /// has confirmed it by its new time, and asks about the waiters. After that, the server's
-    /// answers count.
+    /// has confirmed it by its new time, and asks for the waiters. After that, the server's answers
+    /// count.
     Clock,
     /// Others can read or change the file with the password. Not checked if the file is on a
-    /// read-only file system in memory, as secrets of containers and services are: access to those
+    /// read-only in-memory file system, as secrets of containers and services are: access to those
     /// is decided elsewhere. Default: warn.
     PasswordFile,
-    /// The server that executes the commands does not see the client's subscription: something in
-    /// between leads each connection to a different server. Waiters are still served in order, but
-    /// through their heartbeats, and the end of their process is noticed late. Default: warn. With
-    /// Ignore, such waiters are taken for dead at their turn.
+    /// The server that executes the commands does not see the client's subscription: a proxy routes
+    /// each connection to a different server. Waiters are still served in order, but through their
+    /// heartbeats, and the end of their process is noticed late. Default: warn. With Ignore, such
+    /// waiters are taken for dead at their turn.
     Inbox,
-    /// Behind Sentinels: a primary that is cut off continues to grant locks for as long as that
-    /// lasts, because neither [`Config::replicas`](crate::Config::replicas) nor its own
-    /// `min-replicas-to-write` prevents it. Default: warn. With the latter alone, what it granted
-    /// or renewed last stays valid for its lease beside a new holder.
+    /// Behind Sentinels: a primary that is cut off continues to grant locks for as long as it is
+    /// cut off, because neither [`Config::replicas`](crate::Config::replicas) nor its own
+    /// `min-replicas-to-write` prevents it. Default: warn. With the latter alone, the locks that it
+    /// granted or renewed last stay valid for their lease beside a new holder.
     Failover,
     /// No majority of the Sentinels can be reached: this client may be on the wrong side of a
     /// split, and continue with a primary that was replaced. Default: warn. With Refuse, no

@@ -13,7 +13,7 @@ pub enum Release {
     Released,
     /// This many other guards of the hold remain.
     StillHeld(u32),
-    /// The lock had been lost before, and somebody else may have held it since.
+    /// The lock had been lost before the release, and somebody else may have held it since.
     Lost,
     /// The store did not answer. The lock is free at the latest when its lease ends.
     Unknown,

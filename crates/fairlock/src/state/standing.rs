@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// Whether a guard still protects. These three states are all there are, in this order of trust, so
-/// a `match` may be exhaustive. Held and Suspect guards are valid, Lost ones are not.
+/// Whether a guard still protects. There will be no other states than these three, in descending
+/// order of trust, so a `match` may be exhaustive. Held and Suspect guards are valid, Lost ones are
+/// not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
     feature = "serde",

@@ -9,17 +9,17 @@ use fairlock_core::{Inspection, Kind, LockName, is_shared, is_string};
 pub struct LockEntry {
     /// Its name.
     pub name: LockName,
-    /// Its kind, if that can be determined: of a simple lock while it is held, of a fair lock while
-    /// somebody waits, of a read-write lock or a semaphore while it is in use. A plain lock looks like
-    /// a fair lock without waiters.
+    /// Its kind, if that can be determined: for a simple lock while it is held, for a fair lock
+    /// while somebody waits, for a read-write lock or a semaphore while it is in use. A plain lock
+    /// looks like a fair lock without waiters.
     pub kind: Option<Kind>,
     /// Whether somebody holds it.
     pub held: bool,
     /// The number of waiters in its queue. The store does not know the waiters of plain and simple
     /// locks.
     pub waiting: usize,
-    /// Other kinds of locks that somebody waits for under the same name, on a server. A name is for one kind: those
-    /// who use another are refused sooner or later.
+    /// On a server, other kinds of locks for which somebody waits under the same name. A name is
+    /// for one kind: clients that use another kind are refused sooner or later.
     pub beside: Vec<Kind>,
 }
 

@@ -49,9 +49,9 @@
 //! ```
 //!
 //! The rules are those of `memory:`, which are those of a server: order, tokens, leases,
-//! heartbeats, and when a client counts as dead. What only a real network does (replies that are
-//! lost after the call was executed, messages out of order) is not simulated here; the library's
-//! own tests do that.
+//! heartbeats, and when a client counts as dead. Faults that only a real network has (replies that
+//! are lost after the call was executed, messages out of order) are not simulated here; the
+//! library's own tests do that.
 
 mod port;
 
