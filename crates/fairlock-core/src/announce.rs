@@ -11,7 +11,8 @@ impl LockState {
         self.leader.as_deref()
     }
 
-    /// Puts this announcement in the place of the present one: a store keeps it apart from the rest.
+    /// Replaces the present announcement by this one, for a store that keeps announcements
+    /// elsewhere.
     pub fn set_leader(&mut self, leader: Option<Leader>) {
         self.leader = leader.map(Box::new);
     }

@@ -7,12 +7,12 @@ use crate::state::LockState;
 use crate::value::SimpleValue;
 
 impl LockState {
-    /// What is kept of a latch of this name.
+    /// The record of a latch of this name.
     pub fn latch(&self) -> Option<&Latch> {
         self.latch.as_deref()
     }
 
-    /// Whether there is, or was, a latch of this name, and nothing of a lock.
+    /// Whether the name has, or had, a latch, and nothing of a lock.
     pub fn is_only_a_latch(&self) -> bool {
         self.latch.is_some() && self.keys.token.is_none()
     }
@@ -27,7 +27,7 @@ impl LockState {
         self.latch = latch.map(Box::new);
     }
 
-    /// Drops what has outlived its TTL.
+    /// Drops everything that has outlived its TTL.
     pub(crate) fn expire_latch(&mut self, now_ms: u64) {
         let Some(latch) = &mut self.latch else { return };
         latch.counted.retain(|_, counted| now_ms <= counted.until);

@@ -1,7 +1,7 @@
-//! Content under a lock's name that clearly is no lock. Operations on it are refused before they
-//! change anything (on a counter, only taking it by force): what is not ours never gets a TTL and
-//! is never removed. Any other foreign hold is waited for and left as it is, until somebody takes
-//! it by force.
+//! Values under a lock's name that clearly are not locks. Operations on them are refused before
+//! they change anything (on a counter, only taking it by force): a value that is not ours never
+//! gets a TTL and is never removed. Clients wait for any other foreign hold and leave it as it is,
+//! until somebody takes it by force.
 
 use crate::not_a_lock::NotALock;
 use crate::op::{CoreError, Op};

@@ -6,8 +6,8 @@ use crate::rules::Token;
 use crate::share::Share;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The holds of a lock with shares, and what its waiters want. The waiters' places and records are where those of a fair
-/// lock are.
+/// The holds of a lock with shares, and the shares that its waiters want. The waiters' places and
+/// records are kept like those of a fair lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shares {
     kind: Kind,
@@ -18,7 +18,7 @@ pub struct Shares {
     used: u64,
     /// The limits that `holds` name, and how many name each.
     limits: BTreeMap<u32, usize>,
-    /// The token of all who read now, as long as one of them does.
+    /// The token of all present readers, as long as there is one.
     phase: Option<Token>,
     /// What each waiter wants.
     pub(crate) wants: BTreeMap<OwnerId, Share>,
@@ -54,7 +54,8 @@ impl Shares {
         }
     }
 
-    /// What a store has kept of a lock of this kind: its holds, and what its waiters want.
+    /// Restores a lock of this kind from a store's records: its holds, and the shares that its
+    /// waiters want.
     pub fn restored(
         kind: Kind,
         holds: BTreeMap<OwnerId, SharedHold>,
@@ -110,7 +111,7 @@ impl Shares {
         }
     }
 
-    /// Whether one holds all of it, so that nothing fits beside it.
+    /// Whether a holder has all of it, so that nothing fits beside it.
     pub(crate) fn is_whole(&self) -> bool {
         let first = self.holds.first_key_value().filter(|_| self.holds.len() == 1);
         first.is_some_and(|(_, hold)| hold.share == Share::Whole)
@@ -173,7 +174,7 @@ impl Shares {
         }
     }
 
-    /// A writer reads from now on. Its token becomes that of all who read with it.
+    /// Turns a writer into a reader. Its token becomes that of all who read with it.
     pub(crate) fn downgrade(&mut self, owner: &OwnerId) {
         let Some(hold) = self.holds.get_mut(owner) else { return };
         hold.share = Share::Read;

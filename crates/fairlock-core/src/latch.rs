@@ -1,9 +1,9 @@
-//! The latch: a count that only falls, and opens at 0. It is no lock: nobody holds it, and it has no
-//! queue, no token and no lease.
+//! The latch: a count that only falls, and opens at 0. It is not a lock: nobody holds it, and it
+//! has no queue, no token and no lease.
 //!
-//! The count is the string under the name, as Redisson's `RCountDownLatch` keeps it; absent means 0.
-//! Beside it is a [`Latch`] of our own, which Redisson does not know: which latch of this name it is,
-//! which one was last counted down to 0, and which requests were carried out.
+//! The count is the string under the name, as Redisson's `RCountDownLatch` keeps it. No string
+//! means 0. Beside it is a [`Latch`] of our own, unknown to Redisson. It records which latch of
+//! this name exists, which one was last counted down to 0, and which requests were carried out.
 
 use crate::id::RequestId;
 use crate::rules::TOKEN_LIMIT;
@@ -38,8 +38,8 @@ pub enum LatchOp {
     },
     /// Looks at the latch.
     Look {
-        /// For those who wait, the generation that they wait for, 0 before it is known: then the
-        /// latch gets a note if it has none, and keeps it. `None` changes nothing.
+        /// For a waiter, the generation that it waits for, 0 before it is known: then the latch
+        /// gets a note if it has none, and keeps it. `None` changes nothing.
         waiting: Option<u64>,
     },
 }
@@ -75,9 +75,10 @@ pub struct LatchRequest {
 pub struct LatchSeen {
     /// The request has set, counted down or removed the latch, in this copy or in another one.
     pub done: bool,
-    /// The count, 0 if the latch is open; for another copy of a request, what its first copy left.
+    /// The count, 0 if the latch is open; for another copy of a request, the count after the first
+    /// copy.
     pub count: u64,
-    /// Which latch of this name it is, or the last one was.
+    /// Which latch of this name exists, or existed last.
     pub generation: Option<u64>,
     /// The last one that was counted down to 0 by one of ours.
     pub opened: Option<u64>,
@@ -94,12 +95,12 @@ pub struct LatchSeen {
 pub enum Opened {
     /// It was counted down to 0.
     CountedDown,
-    /// It is not there, and nothing says that it was counted down: it was deleted, or lost with the
-    /// store's data, or was never set.
+    /// It does not exist, and nothing shows that it was counted down: it was deleted, or lost with
+    /// the store's data, or was never set.
     Gone,
 }
 
-/// What somebody who waits for a latch concludes from a look.
+/// A waiter's conclusion from a look at a latch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LatchFate {
     /// It waits for the latch of this generation.
@@ -108,9 +109,9 @@ pub enum LatchFate {
     Over(Opened),
 }
 
-/// What a look means to somebody who waits for the latch `waits_for`, or for whichever there is when
-/// this is the first look. `counted_down`: since the last look, a message said that a latch of this
-/// name was counted down to 0. That may have been a later one: then it counts for nothing.
+/// The meaning of a look to a waiter for the latch `waits_for`, or for the present latch if this is
+/// its first look. `counted_down`: since the last look, there was a message that a latch of this
+/// name was counted down to 0. If that was a later latch, the message counts for nothing.
 pub fn latch_fate(waits_for: Option<u64>, seen: &LatchSeen, counted_down: bool) -> LatchFate {
     let present = seen.generation.unwrap_or(0);
     let mine = waits_for.unwrap_or(present);
@@ -124,7 +125,7 @@ pub fn latch_fate(waits_for: Option<u64>, seen: &LatchSeen, counted_down: bool) 
     LatchFate::Over(if is_noted || is_told { Opened::CountedDown } else { Opened::Gone })
 }
 
-/// What is kept of a latch besides its count.
+/// The record of a latch besides its count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Latch {
     /// Which latch it is.
@@ -136,16 +137,16 @@ pub struct Latch {
 /// The result of a request, which another copy of it gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Counted {
-    /// Until when it is kept, in server milliseconds since 1970: not before the last moment at which
-    /// a copy is carried out.
+    /// Until when it is kept, in server milliseconds since 1970: at least until the last moment at
+    /// which a copy is carried out.
     pub until: u64,
     /// Whether it has changed the latch.
     pub done: bool,
-    /// What it left.
+    /// The count that it left.
     pub count: u64,
 }
 
-/// Which latch of a name it is.
+/// Identifies one of the latches of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LatchNote {
     /// Larger for a later latch of the same name: server microseconds unless the series ran ahead.

@@ -1,5 +1,6 @@
-//! What the holder of a lock lets everybody know: the announcement of an election's leader. It ends nothing and grants
-//! nothing, so no other operation looks at it: it counts only as long as its owner holds the lock under its token.
+//! The announcement of a lock's holder, such as an election's leader. It ends nothing and grants
+//! nothing, so no other operation looks at it: it counts only as long as its owner holds the lock
+//! under its token.
 
 use crate::id::OwnerId;
 use crate::rules::Token;
@@ -15,7 +16,7 @@ pub struct Leader {
     pub change: u64,
     /// When the hold was first announced.
     pub since_ms: u64,
-    /// What was announced.
+    /// The announced value.
     pub value: Vec<u8>,
     /// TTL of the announcement.
     pub expires: u64,

@@ -17,7 +17,7 @@ pub(crate) enum Verdict {
     Wait,
 }
 
-/// What the age of a client's last beat says of it.
+/// What the age of a client's last beat shows.
 enum Age {
     Alive,
     Dead,
@@ -80,10 +80,10 @@ impl LockState {
         if dead { Verdict::Remove } else { Verdict::Grant }
     }
 
-    /// Judges an entry of ours whose record was lost or has expired. It is judged by what is left,
-    /// within this call: to a client that only tries now and then, each time may look like the
-    /// first. A waiter that is alive notices within a heartbeat and enters again, and gets D for
-    /// that.
+    /// Judges an entry of ours whose record was lost or has expired. It is judged by the remaining
+    /// facts, within this call: to a client that only tries now and then, each time may look like
+    /// the first. A waiter that is alive notices within a heartbeat and enters again, and gets D
+    /// for that.
     #[cold]
     fn judge_orphan(&mut self, owner: &OwnerId, client: ClientId, cx: &Cx<'_>) -> Verdict {
         let calling = cx.calling == Some(client);
@@ -169,7 +169,7 @@ impl LockState {
         }
     }
 
-    /// What the age of a client's last beat says.
+    /// What the age of a client's last beat shows.
     #[inline]
     fn age(&mut self, client: ClientId, cx: &Cx<'_>) -> Age {
         let Some(mut beat) = self.beat_of(client) else { return Age::Dead };

@@ -1,8 +1,8 @@
-//! What may exist under the name of a lock without being one.
+//! The values that may exist under the name of a lock without being one.
 
 use std::fmt;
 
-/// What exists in place of a lock.
+/// The value that exists in place of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotALock {

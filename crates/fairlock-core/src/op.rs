@@ -116,11 +116,11 @@ pub struct Acquire {
 pub struct ShareAcquire {
     /// The attempt.
     pub acquire: Acquire,
-    /// What it asks for.
+    /// The share that it wants.
     pub share: Share,
 }
 
-/// What the holder of a fair lock lets everybody know.
+/// The announcement of a fair lock's holder.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Announce {
     /// The holder.
@@ -143,7 +143,7 @@ pub enum Op {
     Acquire(Acquire),
     /// Take a share of the lock or join its line. Boxed, so that no other operation is larger because of it.
     AcquireShare(Box<ShareAcquire>),
-    /// A writer reads from now on. Those who wait to read and are next come in with it.
+    /// Turns a writer into a reader. Readers that are next in the line are let in with it.
     Downgrade {
         /// The writer.
         owner: OwnerId,
@@ -226,14 +226,15 @@ pub enum Op {
         /// How many waiters to list.
         limit: u32,
     },
-    /// The holder lets everybody know something.
+    /// The holder announces a value to everybody.
     Announce(Box<Announce>),
-    /// Who holds the lock, and what it has announced; changes nothing.
+    /// Who holds the lock, and its announcement; changes nothing.
     Leader,
-    /// An operation that does not itself say what kind of lock it is for, and the kind, if several may hold such a lock
-    /// at once. For a store that keeps each of these kinds under keys of its own; see [`Op::on`].
+    /// An operation that does not name the kind of its lock, together with the kind, if several may
+    /// hold such a lock at once. For a store that keeps each of these kinds under keys of its own;
+    /// see [`Op::on`].
     OfShares(Box<(Kind, Self)>),
-    /// An operation on a latch, which is no lock.
+    /// An operation on a latch, which is not a lock.
     Latch(LatchOp),
 }
 
@@ -258,7 +259,7 @@ impl Op {
         }
     }
 
-    /// The operation without what [`on`](Self::on) added.
+    /// The operation without the kind that [`on`](Self::on) added.
     pub fn bare(&self) -> &Self {
         match self {
             Self::OfShares(of) => &of.1,
@@ -266,7 +267,7 @@ impl Op {
         }
     }
 
-    /// The kind of the lock that it is for, if it says.
+    /// The kind of its lock, if the operation names it.
     pub fn kind(&self) -> Option<Kind> {
         match self {
             Self::Acquire(acquire) => Some(acquire.kind),
@@ -293,7 +294,7 @@ impl Op {
         self.kind().is_some_and(is_string)
     }
 
-    /// Whether it says that it is for a lock that several may hold at once.
+    /// Whether it names a kind of lock that several may hold at once.
     pub fn is_shared(&self) -> bool {
         match self {
             Self::AcquireShare(_) => true,
@@ -312,7 +313,8 @@ pub struct Answer {
     pub more: bool,
     /// Dead waiters of ours that the operation removed.
     pub removed: u32,
-    /// The operation got permits, or a place in the line for some, and somebody holds permits under another limit.
+    /// The operation got permits, or a place in the line for permits, and somebody holds permits
+    /// under another limit.
     pub other_limit: bool,
     /// The result.
     pub body: Body,
@@ -394,9 +396,9 @@ pub enum Body {
         /// As in [`Body::Queued`].
         foreign: bool,
     },
-    /// Reply to a heartbeat of those who wait for shares.
+    /// Reply to a heartbeat of waiters for shares.
     Fates {
-        /// Of each waiter asked about.
+        /// The fate of each waiter asked about.
         fates: Vec<Fate>,
         /// As in [`Body::Queued`].
         retry_ms: Option<u64>,
@@ -420,7 +422,7 @@ pub enum Body {
     },
     /// Reply to [`Op::Inspect`].
     Inspected(Box<Inspection>),
-    /// The value is known to everybody now.
+    /// The value is announced.
     Announced,
     /// Reply to [`Op::Leader`].
     Leader(Box<Leadership>),
@@ -428,12 +430,12 @@ pub enum Body {
     Latch(LatchSeen),
 }
 
-/// What has become of a waiter.
+/// The present state of a waiter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {
     /// It waits in its place.
     Queued,
-    /// It has what it asked for.
+    /// It has the share that it wanted.
     Granted(Grant),
     /// It is not known.
     Unknown,
@@ -487,7 +489,7 @@ pub struct SharesView {
     pub limits: Option<(u32, u32)>,
     /// What the listed waiters want, in their order.
     pub wants: Vec<Share>,
-    /// The holder that is named beside these, because none of ours holds, is a reader.
+    /// None of ours holds, and the foreign holder that is named instead is a reader.
     pub stranger_reads: bool,
 }
 
@@ -518,24 +520,24 @@ pub struct Inspection {
     pub queue_len: u64,
     /// The first of them, in order.
     pub queue: Vec<WaiterView>,
-    /// All holders, and what the listed waiters want, if several may hold the lock.
+    /// All holders, and the shares that the listed waiters want, if several may hold the lock.
     pub shares: Option<Box<SharesView>>,
 }
 
-/// Who leads: the holder of a fair lock, with what it has announced.
+/// The leader: the holder of a fair lock, with its announcement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leadership {
     /// The holder.
     pub holder: Option<OwnerId>,
-    /// The token of its hold; that of a foreign holder is not its own.
+    /// The token of its hold; for a foreign holder the last token, which is not its own.
     pub token: Option<Token>,
     /// Remaining TTL of the hold in milliseconds; `None` when free or without a TTL.
     pub ttl_ms: Option<u64>,
-    /// What this holder has announced under this token.
+    /// The announcement of this holder under this token.
     pub announced: Option<Announced>,
 }
 
-/// What a holder has announced.
+/// The announcement of a holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announced {
     /// Number of the change.
@@ -584,7 +586,7 @@ pub enum Payload {
         /// Server time of the grant in milliseconds since 1970.
         at_ms: u64,
     },
-    /// Somebody took this hold away by force. Only a reason to ask the store whether that is so.
+    /// Somebody took this hold away by force. Only a reason to ask the store whether that is true.
     /// Sent to the inbox of the client that held the lock.
     Forced {
         /// The number of the former holder, an owner of that client.
@@ -592,13 +594,13 @@ pub enum Payload {
         /// Identifies the hold.
         token: Token,
     },
-    /// The free lock is left to foreign waiters for [`GUEST_MS`](crate::GUEST_MS). The client of the head of the line
-    /// looks after that; without the message somebody's heartbeat does.
+    /// The free lock is left to foreign waiters for [`GUEST_MS`](crate::GUEST_MS). After that the
+    /// client of the head of the line looks; if the message is lost, any heartbeat does.
     Guests {
-        /// The head's.
+        /// The head's request.
         request: RequestId,
     },
-    /// The holder has announced something else than before.
+    /// The holder's announcement has changed.
     Leader {
         /// The holder.
         owner: OwnerId,
@@ -619,11 +621,11 @@ pub enum CoreError {
     WrongType,
     /// The name is in use for a lock of this kind. A plain lock looks like a fair one.
     InUse(Kind),
-    /// What exists under the name is clearly not a lock.
+    /// The value under the name is clearly not a lock.
     NotALock(NotALock),
-    /// What exists under the name is clearly not a latch.
+    /// The value under the name is clearly not a latch.
     NotALatch,
-    /// A lock of this kind has no such share, or never has as many permits.
+    /// A lock of this kind has no such share, or never that many permits.
     NoSuchShare,
 }
 

@@ -68,7 +68,7 @@ impl LockState {
         self.keys.waiters.insert(a.owner.clone(), waiter);
     }
 
-    /// The number of a waiter that comes now: larger than all that were given.
+    /// The number for a new waiter: larger than all that were given.
     #[inline]
     pub(crate) fn next_order(&mut self, cx: &Cx<'_>) -> u64 {
         let last = loop {
@@ -96,8 +96,8 @@ impl LockState {
         }
     }
 
-    /// A waiter that returns to a registry that is gone says that state was lost. The others, and the
-    /// holder's own check, get one heartbeat before any waiter of ours is served.
+    /// A waiter that returns to a registry that is gone shows that state was lost. The others, and
+    /// the holder's own check, get one heartbeat before any waiter of ours is served.
     #[inline]
     pub(crate) fn gather_after_loss(&mut self, a: &Acquire, cx: &Cx<'_>) {
         if a.order.is_some() && self.registry_is_gone() {
@@ -192,7 +192,8 @@ impl LockState {
     }
 
     /// How many foreign members are before a waiter of ours: only these can still subtract from its
-    /// score. Those behind it must not raise it, because Java has to wait for it if it dies.
+    /// score. Those behind it must not raise it, because Java must wait for the score to pass if
+    /// the waiter dies.
     fn foreign_ahead(&self, owner: &OwnerId) -> u64 {
         let foreign = self.foreign_waiting();
         if foreign == 0 {
@@ -251,7 +252,7 @@ impl LockState {
     }
 
     /// Records that a waiter of ours was removed although it may return, so that its return is not
-    /// taken for one after a loss of state.
+    /// mistaken for one after a loss of state.
     pub(crate) fn note_removed(&mut self, cx: &Cx<'_>) {
         self.keys.record.removed = Some(cx.now_ms);
         self.keep_state(cx);

@@ -11,7 +11,7 @@ impl LockState {
     ///
     /// [`apply`](Self::apply) would then change only the time of the beat and TTLs. A store may
     /// omit that if the age of beats does not count ([`Rules::ages`]), as long as everything that
-    /// waiting depends on lasts for `kept_ms` more. `None`: the heartbeat has to be applied.
+    /// waiting depends on lasts for `kept_ms` more. `None`: the heartbeat must be applied.
     pub fn quiet_beat(
         &self,
         now_us: u64,

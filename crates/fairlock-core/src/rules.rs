@@ -50,9 +50,9 @@ pub const TOKEN_TTL_MS: u64 = 24 * 3_600_000;
 /// long before.
 pub const MENDED_HOLD_MS: u64 = 30_000;
 
-/// What a dead head of ours costs Java-only clients, in milliseconds: its score is kept this far
-/// ahead. Less with a fair wait below it, because a dead Java head then costs less as well; never
-/// less than D.
+/// The cost of a dead head of ours for Java-only clients, in milliseconds: its score is kept this
+/// far ahead. Less if the fair wait is shorter, because a dead Java head then costs less as well;
+/// never less than D.
 pub const HEAD_SCORE_MS: u64 = 30_000;
 
 /// Longest queue that is searched to tell entries of ours that lost their records from foreign
@@ -71,12 +71,14 @@ pub const JAVA_PASSED_MS: u64 = 60_000;
 /// milliseconds.
 pub const JAVA_PING_MS: u64 = 1_000;
 
-/// For how long a free lock with shares is left to foreign waiters, who stand in no line, in milliseconds: a client of
-/// Redisson that is told of it comes within a few, and one whose machine is busy within this.
+/// For how long a free lock with shares is left to foreign waiters, which do not stand in line, in
+/// milliseconds: a notified client of Redisson comes within a few, and on a busy machine within
+/// this time.
 pub const GUEST_MS: u64 = 30;
 
-/// The longest value that the holder of a lock can announce, in bytes: room for an address, or for a small record of
-/// where to find more. Everybody who observes the lock reads it every few seconds, and a server keeps it in memory.
+/// The longest value that the holder of a lock can announce, in bytes: enough for an address, or a
+/// small record that says where to find more. Every observer of the lock reads it every few
+/// seconds, and a server keeps it in memory.
 pub const ANNOUNCED_BYTES_MAX: usize = 1_024;
 
 /// The settings on which clients agree: passed with every call, because the server has no
@@ -93,7 +95,7 @@ pub struct Rules {
     pub bury_ms: u64,
     /// Shared keys never get a TTL from us, because Java clients use them.
     pub java_fleet: bool,
-    /// Whether the subscriber counts of [`World`] mean something (they do not in Cluster).
+    /// Whether the subscriber counts of [`World`] are meaningful (they are not on a Cluster).
     pub presence: bool,
     /// Whether a client without a beat for `dead_ms` is dead. Not if [`World::gone`] knows better:
     /// there the age of a beat only determines how long a grant by message lasts. All processes are
@@ -149,14 +151,14 @@ impl Default for Rules {
     }
 }
 
-/// What a script can see besides the lock's keys.
+/// The facts that a script can see besides the lock's keys.
 pub trait World {
     /// Whether the inbox of a client of ours has a subscriber.
     fn inbox(&self, client: ClientId) -> bool;
     /// Whether a foreign waiter's own channel has a subscriber.
     fn listening(&self, owner: &OwnerId) -> bool;
-    /// Whether foreign clients wait for a lock with shares: they stand in no line, and listen to one channel. Only a
-    /// server has such.
+    /// Whether foreign clients wait for a lock with shares: they do not stand in line, and listen
+    /// to one channel. Only a server has such clients.
     fn guests(&self) -> bool {
         false
     }

@@ -1,7 +1,8 @@
 //! serde, with the feature of that name: a token is a number, a name or an id is text.
 //!
-//! A lock's name, and the id of a foreign owner, may be any bytes. Formats for people get what is UTF-8 as a string, and
-//! anything else as a list of bytes; other formats get bytes. What is read is checked as it is everywhere else.
+//! A lock's name, and the id of a foreign owner, may be any bytes. Formats for people get a string
+//! if the bytes are UTF-8, and otherwise a list of bytes; other formats get bytes. Input is checked
+//! as everywhere else.
 
 use crate::id::{ClientId, LockName, OwnerId, RequestId, client_text};
 use crate::rules::Token;

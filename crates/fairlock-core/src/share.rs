@@ -1,4 +1,4 @@
-//! What a request asks for, and a hold has, of a lock that several may hold at once.
+//! The part of a lock that a request wants and a hold has, for locks that several may hold at once.
 
 /// A part of a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -9,16 +9,16 @@
 )]
 #[non_exhaustive]
 pub enum Share {
-    /// All of it: what every hold of a fair, plain or simple lock has, and a writer.
+    /// All of it: every hold of a fair, plain or simple lock, and a writer's.
     #[default]
     Whole,
     /// A reader's, beside any number of others.
     Read,
     /// Some of the permits of a semaphore.
     Permits {
-        /// How many.
+        /// The number of permits.
         n: u32,
-        /// How many may be in use, these included. It belongs to the request: another one may name another limit.
+        /// How many may be in use, these included. Each request names its own limit.
         limit: u32,
     },
 }

@@ -18,9 +18,9 @@ pub struct LockState {
     pub(crate) by_order: BTreeSet<(u64, OwnerId)>,
     /// Who holds the lock, if several may. Their waiters are in `keys` and `by_order`, without a queue and scores.
     pub(crate) shares: Option<Box<Shares>>,
-    /// What is kept of a latch of this name, besides its count.
+    /// The record of a latch of this name, besides its count.
     pub(crate) latch: Option<Box<Latch>>,
-    /// What the holder has announced.
+    /// The holder's announcement.
     pub(crate) leader: Option<Box<Leader>>,
 }
 
@@ -97,7 +97,7 @@ impl LockState {
         self.keys.queue.iter().chain(for_shares)
     }
 
-    /// Who holds the lock and what its waiters want, if several may hold it.
+    /// The holders and the shares that the waiters want, if several may hold the lock.
     pub fn shares(&self) -> Option<&Shares> {
         self.shares.as_deref()
     }
@@ -243,8 +243,8 @@ impl LockState {
     }
 
     /// Whether a foreign member is in the queue. An entry of ours that lost its record is not
-    /// foreign, though [`Self::foreign_waiting`] counts it: what it leaves behind must expire by
-    /// itself.
+    /// foreign, though [`Self::foreign_waiting`] counts it: anything it leaves behind must expire
+    /// by itself.
     pub(crate) fn has_foreign(&self) -> bool {
         let k = &self.keys;
         k.queue.len() > k.order.len()
@@ -347,8 +347,8 @@ impl LockState {
     }
 
     /// Removes our own keys once nobody holds or waits. Not right after a waiter was removed as
-    /// dead: it may return, and that must not be taken for a return after a loss of state. And not
-    /// while the last order number is ahead of the clock, which would then give smaller ones.
+    /// dead: it may return, and that must not be mistaken for a return after a loss of state. And
+    /// not while the last order number is ahead of the clock, which would then give smaller ones.
     pub(crate) fn tidy(&mut self, now_us: u64) {
         let k = &self.keys;
         let over = k.record.removed.is_none() && k.record.given.is_none_or(|last| last <= now_us);

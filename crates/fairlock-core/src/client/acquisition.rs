@@ -5,11 +5,11 @@ use crate::op::{Acquire, Kind, Mode, Op};
 use crate::share::Share;
 use std::num::NonZeroU64;
 
-/// An owner's attempt to get one lock, and later its hold, as far as requests go.
+/// An owner's attempt to get one lock, and later its hold, as seen by its requests.
 ///
-/// It usually has one request. It gets another one when the store no longer knows its place in the queue, or when a
-/// grant was over before it could be used. A store that takes over without the last writes may know the acquisition
-/// by an earlier request.
+/// It usually has one request. It gets another one when the store has lost its place in the queue,
+/// or when a grant was over before it could be used. A store that takes over without the last
+/// writes may have the acquisition under an earlier request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acquisition {
     kind: Kind,
@@ -32,8 +32,8 @@ pub struct Acquisition {
     doubtful: Vec<RequestId>,
 }
 
-/// What it asks for, in the room that a place has left: an acquisition must not be larger because several may hold
-/// some locks.
+/// The share that it wants, in the space that a place leaves free: an acquisition must not grow
+/// because some locks have several holders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Packed {
     /// The permits, or 0.
@@ -94,13 +94,13 @@ impl Acquisition {
         }
     }
 
-    /// The same of this share of the lock.
+    /// The same for this share of the lock.
     #[must_use]
     pub fn sharing(self, share: Share) -> Self {
         Self { share: Packed::new(share), ..self }
     }
 
-    /// What it asks for.
+    /// The share that it wants.
     pub fn share(&self) -> Share {
         self.share.share()
     }
@@ -135,7 +135,7 @@ impl Acquisition {
         self.present == request || self.former.contains(&request)
     }
 
-    /// The requests of which a grant is for this acquisition.
+    /// The requests whose grants are for this acquisition.
     pub fn grantable(&self) -> impl Iterator<Item = RequestId> {
         self.former.iter().copied().chain([self.present])
     }
@@ -166,14 +166,14 @@ impl Acquisition {
         self.in_doubt = in_doubt;
     }
 
-    /// The store says that the waiter stands in the queue.
+    /// According to the store, the waiter stands in the queue.
     pub fn queued(&mut self, order: u64) {
         // No number is 0.
         self.order = NonZeroU64::new(order);
     }
 
-    /// The store no longer knows the waiter: `fresh` is to bring it back to its place, unless the present request
-    /// may do so yet. Returns a request that is too old to be remembered.
+    /// The store has lost the waiter: `fresh` will bring it back to its place, unless the present
+    /// request may still do so. Returns a request that is too old to be remembered.
     pub fn return_to_place(&mut self, fresh: RequestId) -> Option<RequestId> {
         if self.in_doubt {
             self.was_in_doubt = true;
@@ -205,17 +205,17 @@ impl Acquisition {
         (self.in_doubt, self.was_in_doubt) = (false, false);
     }
 
-    /// The requests that the end of a hold has to take back, beside the one that was granted.
+    /// The requests that the end of a hold must take back, beside the one that was granted.
     pub fn doubtful(&self) -> impl Iterator<Item = Op> {
         self.doubtful.iter().map(|request| self.leave_by(*request, true))
     }
 
-    /// Whether a store may know it by another request than the present one.
+    /// Whether a store may have it under another request than the present one.
     pub fn has_other_requests(&self) -> bool {
         !(self.former.is_empty() && self.doubtful.is_empty())
     }
 
-    /// Whether the end of a hold has any to take back: see [`doubtful`](Self::doubtful).
+    /// Whether the end of a hold must take any back: see [`doubtful`](Self::doubtful).
     pub fn is_doubtful(&self) -> bool {
         !self.doubtful.is_empty()
     }
@@ -237,8 +237,8 @@ impl Acquisition {
         all
     }
 
-    /// Whether the store may know any of its requests. It knows none if it has refused them all: then taking them back
-    /// is a precaution, and need not be repeated.
+    /// Whether the store may have any of its requests. It has none if it has refused them all: then
+    /// taking them back is a precaution, and need not be repeated.
     pub fn may_be_known(&self) -> bool {
         self.order.is_some() || self.is_in_doubt() || self.has_other_requests()
     }

@@ -1,7 +1,7 @@
 //! The copies of a request that were sent.
 
-/// How many copies of a request were sent, and how many of them are unanswered. While there are any, the request
-/// may still be carried out, whatever the answered ones said.
+/// How many copies of a request were sent, and how many of them are unanswered. While any copy is
+/// unanswered, the request may still be carried out, whatever the replies to the others were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Copies {
     unanswered: u32,
@@ -22,7 +22,7 @@ impl Copies {
         self.replied = true;
     }
 
-    /// A copy surely never reached the store.
+    /// A copy certainly never reached the store.
     pub fn refused(&mut self) {
         debug_assert!(self.unanswered > 0, "no copy was under way");
         self.unanswered -= 1;

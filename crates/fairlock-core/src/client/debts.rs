@@ -6,20 +6,21 @@ use std::collections::VecDeque;
 
 /// `Leave`s that were refused, the oldest first.
 ///
-/// A place counts as alive while any heartbeat of its client for that lock arrives. So it is owed until one is
-/// answered; without heartbeats nobody vouches for it, and it ends by itself.
+/// A place counts as alive while any heartbeat of its client for that lock arrives. So its `Leave`
+/// is owed until one is answered; without heartbeats nothing keeps the place alive, and it ends by
+/// itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Debts {
     owed: VecDeque<(LockName, Op)>,
 }
 
 impl Debts {
-    /// Most requests owed: more than a client has waiters, and some 200 bytes each. One that is missing costs those
-    /// behind it the time after which it counts as dead.
+    /// Most requests owed: more than a client has waiters, and some 200 bytes each. A request that
+    /// is dropped costs the waiters behind it the time after which it counts as dead.
     pub const MAX: usize = 16_384;
 
-    /// How many are taken back after each that was: a lock's debts are paid in a few round trips, but as long as the
-    /// store refuses, only one is tried at a time.
+    /// How many are taken back after each success: a lock's debts are paid in a few round trips,
+    /// but as long as the store refuses, only one is tried at a time.
     pub const AFTER_ONE: usize = 2;
 
     /// The store has refused `leave`, or was not reached for so long that it is not repeated any more.
@@ -30,7 +31,8 @@ impl Debts {
         self.owed.push_back((name, leave));
     }
 
-    /// The oldest of a lock, at most so many. They are owed no more, unless they are refused again.
+    /// The oldest of a lock, at most that many. They are no longer owed, unless they are refused
+    /// again.
     pub fn take(&mut self, name: &LockName, count: usize) -> Vec<Op> {
         let next = |_| {
             let at = self.owed.iter().position(|(of, _)| of == name)?;

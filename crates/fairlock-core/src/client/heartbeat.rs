@@ -59,21 +59,21 @@ struct Round {
     everyone: bool,
     /// The call under way asks about the oldest alone.
     oldest_alone: bool,
-    /// Whom the call under way asks about.
+    /// The waiters that the call under way asks about.
     asked: Vec<RequestId>,
-    /// Whom the next calls ask about. A snapshot instead of positions: grants remove waiters
-    /// meanwhile, so the nth is soon a different one.
+    /// The waiters that the next calls ask about. A snapshot instead of positions: grants remove
+    /// waiters meanwhile, so the nth is soon a different one.
     next: VecDeque<RequestId>,
     /// Who returns to its place.
     missing: VecDeque<RequestId>,
-    /// What the first reply says of the lock.
+    /// The state of the lock in the first reply.
     outlook: Option<Outlook>,
     /// The oldest waiter was told to subscribe. One in a heartbeat: however fast the oldest change,
     /// the next one, which is paced, comes first.
     listened: bool,
 }
 
-/// What decides when the next heartbeat comes.
+/// The facts that decide when the next heartbeat comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Outlook {
     /// When the server expects a change.
@@ -113,10 +113,10 @@ pub enum Step {
     Rest,
 }
 
-/// What the reply to a waiter that returned to its place means.
+/// The meaning of the reply to a waiter that returned to its place.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub enum Returned<T> {
-    /// It is in its place, or has the lock, which ends its wait if that is not over already.
+    /// It is in its place, or has the lock, which ends its wait unless the wait is already over.
     InPlace(Option<Granted<T>>),
     /// The next heartbeat tries again.
     NotYet,
@@ -127,7 +127,7 @@ pub enum Returned<T> {
 pub struct Failed<T> {
     /// The waits that are over because of it.
     pub over: Vec<(OwnerId, T)>,
-    /// More are over: the same input tells them.
+    /// More waits are over: the same input returns them.
     pub more: bool,
     /// When the next heartbeat is due.
     pub wait: Duration,

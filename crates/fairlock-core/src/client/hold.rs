@@ -12,9 +12,9 @@ const RETRY_MS: u64 = 500;
 /// shorter than this needs no renewal at all.
 const CONFIRM_AFTER_MS: u64 = 100;
 
-/// How often a hold is kept up that is not renewed, and for as long as it has this much left: the
-/// lease of Redisson's watchdog. A reader's renewal there gives the whole lock no more than that,
-/// whatever others hold.
+/// The interval at which a hold that is not renewed is kept up, while it has this much left: the
+/// lease of Redisson's watchdog. A reader's renewal in Redisson gives the whole lock no more than
+/// that, whatever others hold.
 const KEPT_UP_EVERY_MS: u64 = 10_000;
 const CUT_TO_MS: u64 = 30_000;
 
@@ -38,11 +38,11 @@ pub enum Loss {
     Unreachable,
     /// Its longest hold is over.
     MaxHold,
-    /// It was taken away by force, according to a message and to the store.
+    /// It was taken away by force, according to a message and the store.
     Forced,
     /// Somebody else has the lock.
     Replaced,
-    /// The store does not know the hold, and nobody else has the lock.
+    /// The store does not have the hold, and nobody else has the lock.
     DataLost,
     /// Its program gave no sign of life in time.
     Untouched,
@@ -57,7 +57,7 @@ pub struct Change {
     pub number: u64,
 }
 
-/// What the watchdog sees when it looks at a hold that is not lost.
+/// The watchdog's view of a hold that is not lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Look {
     /// When its validity ends, and it is looked at again, however and whenever a renewal ends.
@@ -66,15 +66,15 @@ pub struct Look {
     pub renew: bool,
 }
 
-/// What a client knows of one hold, from its grant to its end.
+/// A client's record of one hold, from its grant to its end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hold {
     lease: Lease,
     valid_until_ns: u64,
     standing: Standing,
-    /// Whether the store was told of the whole lease, and the connection has lasted since.
+    /// Whether the store has the whole lease, and the connection has lasted since.
     whole_lease: bool,
-    /// A message says that it was taken away by force.
+    /// According to a message, it was taken away by force.
     forced: bool,
     /// The number of guards, including those that were detached.
     count: u32,
@@ -87,7 +87,7 @@ pub struct Hold {
     left_until_ns: Option<u64>,
     /// A writer's hold is being, or was, made a reader's.
     reads: bool,
-    /// Who held the lock when the store said that this hold is gone.
+    /// Who held the lock when the store reported that this hold is gone.
     taken_by: Option<OwnerId>,
 }
 
@@ -110,7 +110,7 @@ impl Hold {
         }
     }
 
-    /// What is left of an explicit lease is repeated in the store now and then.
+    /// The remaining time of an explicit lease is repeated in the store now and then.
     fn is_kept_up(&self, now_ns: u64) -> bool {
         self.lease.may_be_cut
             && self.lease.end_ns.is_some_and(|end| end.saturating_sub(now_ns) > ns(CUT_TO_MS))
@@ -156,12 +156,12 @@ impl Hold {
         self.renewals > 0
     }
 
-    /// Who held the lock when the store said that this hold is gone, if anybody did.
+    /// Who held the lock when the store reported that this hold is gone, if anybody did.
     pub fn taken_by(&self) -> Option<&OwnerId> {
         self.taken_by.as_ref()
     }
 
-    /// It is `now_ns`. Returns whether the hold still protects.
+    /// The time is `now_ns`. Returns whether the hold still protects.
     pub fn time(&mut self, now_ns: u64) -> Standing {
         self.input(0, |hold| {
             hold.pass(now_ns);
@@ -169,8 +169,8 @@ impl Hold {
         })
     }
 
-    /// The watchdog begins to watch it; `whole` says whether the store was told of the whole lease.
-    /// Returns when to look at it.
+    /// The watchdog begins to watch it; `whole` is whether the store has the whole lease. Returns
+    /// when to look at it.
     pub fn watched(&mut self, now_ns: u64, whole: bool) -> u64 {
         self.input(0, |hold| {
             hold.whole_lease = whole;
@@ -242,7 +242,7 @@ impl Hold {
         })
     }
 
-    /// The store says that it is gone. `holder` has the lock instead, if anybody does.
+    /// According to the store, it is gone. `holder` has the lock instead, if anybody does.
     pub fn gone(&mut self, now_ns: u64, holder: Option<OwnerId>) {
         self.input(0, |hold| {
             // The clock first: a hold that had run out before was not lost because of the store.
@@ -267,8 +267,8 @@ impl Hold {
         });
     }
 
-    /// What was renewed until now ends with an explicit lease of so many milliseconds, which begins
-    /// now. The store has to be told.
+    /// A hold that was renewed until now gets an explicit lease of this many milliseconds, which
+    /// begins now. The store must be told.
     pub fn lease_begins(&mut self, now_ns: u64, ms: u64) {
         self.input(0, |hold| {
             let end_ns = Some(now_ns.saturating_add(ns(ms)));
@@ -296,7 +296,8 @@ impl Hold {
         self.input(0, |hold| hold.whole_lease = false);
     }
 
-    /// A message says that it was taken away by force: the store is asked, and its answer counts.
+    /// According to a message, it was taken away by force: the store must be asked, and only its
+    /// answer counts.
     pub fn reported_taken(&mut self) {
         self.input(0, |hold| {
             hold.forced = true;
@@ -315,8 +316,8 @@ impl Hold {
         })
     }
 
-    /// Begins to make a writer's hold a reader's, which it is for its client from here on. `None`, without effect, if
-    /// it has other guards, which write, or has ended or is being left.
+    /// Begins to turn a writer's hold into a reader's; for its client it is one from here on.
+    /// `None`, without effect, if it has other guards, which write, or has ended or is being left.
     pub fn begin_reading(&mut self) -> Option<Change> {
         self.input(0, |hold| {
             if hold.count != 1 || hold.detached > 0 || hold.is_being_left() || hold.reads {

@@ -33,7 +33,7 @@ impl RecentReleases {
     /// after 2 to 4 s without an announcement, and replication seldom lags as much.
     pub const KEPT: Duration = Duration::from_secs(10);
 
-    /// Most releases kept: each costs some 200 bytes, and one that is missing costs a lease.
+    /// Most releases kept: each takes some 200 bytes, and one that is dropped costs a lease.
     pub const KEPT_MAX: usize = 4_096;
 
     /// Notes `op`, which released a lock or left a request: the store has answered it, or cannot be
@@ -58,13 +58,13 @@ impl RecentReleases {
         });
     }
 
-    /// Whether there is anything that another server might need to be told.
+    /// Whether there is anything to repeat on another server.
     pub fn is_any(&self, now: Duration) -> bool {
         self.given.back().is_some_and(|given| !given.is_old(now))
     }
 
-    /// The connection of the locks that are `meant` is made. Returns what its server must be told,
-    /// the oldest first.
+    /// The connection of the locks that are `meant` is made. Returns the releases to repeat on its
+    /// server, the oldest first.
     pub fn connected(&mut self, meant: impl Fn(&LockName) -> bool) -> Vec<(LockName, Op)> {
         let given = self.given.iter_mut().filter(|given| meant(&given.name));
         let told = given.map(|given| {

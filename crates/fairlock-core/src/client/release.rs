@@ -4,7 +4,7 @@ use super::hold::{Change, Hold};
 use super::replies::Counted;
 use crate::id::OwnerId;
 
-/// What is known of a release when it is over, apart from the store's answer.
+/// The facts about a finished release, apart from the store's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Released {
     /// The change that was sent.
@@ -26,12 +26,12 @@ pub enum Outcome {
     StillHeld(u32),
     /// The hold was gone before.
     Lost,
-    /// Nobody knows.
+    /// The outcome is unknown.
     Unknown,
 }
 
 impl Released {
-    /// How the release ended; `said` is the store's answer, if there was one in time.
+    /// How the release ended; `said` is the store's answer, if one came in time.
     ///
     /// # Errors
     /// Who holds the lock instead, if the hold is gone: see [`Hold::released_when_gone`].
@@ -49,8 +49,8 @@ impl Released {
 }
 
 impl Hold {
-    /// A release was sent, and the store says that the hold is gone. It is lost if that is not the
-    /// release's own doing.
+    /// A release was sent, and according to the store the hold is gone. It counts as lost unless
+    /// the release itself ended it.
     pub fn released_when_gone(
         &mut self,
         now_ns: u64,

@@ -1,4 +1,4 @@
-//! What a reply means to whoever sent the operation.
+//! The meaning of a reply to the sender of the operation.
 
 use super::Acquisition;
 use crate::id::OwnerId;
@@ -50,7 +50,7 @@ pub enum Refused {
 }
 
 impl Acquisition {
-    /// What a reply to the present request says.
+    /// Reads a reply to the present request.
     ///
     /// # Errors
     /// If nothing was done.
@@ -77,7 +77,7 @@ impl Acquisition {
 /// The reply to [`Op::Renew`](crate::Op::Renew).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Renewed {
-    /// The hold has the TTL that was asked for.
+    /// The hold has the requested TTL.
     Whole,
     /// The hold is gone.
     Gone {
@@ -87,7 +87,7 @@ pub enum Renewed {
 }
 
 impl Renewed {
-    /// What a reply to a renewal says.
+    /// Reads a reply to a renewal.
     ///
     /// # Errors
     /// [`Mismatch`].
@@ -106,9 +106,9 @@ impl Renewed {
 pub enum Counted {
     /// The last guard was released.
     Released,
-    /// The hold goes on with this count.
+    /// The hold continues with this count.
     StillHeld(u32),
-    /// The store knows of a later change already.
+    /// The store already has a later change.
     Stale,
     /// The hold is gone.
     Gone {
@@ -118,7 +118,7 @@ pub enum Counted {
 }
 
 impl Counted {
-    /// What a reply to a change says.
+    /// Reads a reply to a change.
     ///
     /// # Errors
     /// [`Mismatch`].

@@ -1,12 +1,12 @@
-//! Several locks at once: in which order a client takes them, and what follows when one of them is
-//! not free, or is lost before the last has come.
+//! Several locks at once: the order in which a client takes them, and the steps that follow when
+//! one of them is not free, or is lost before the last is granted.
 //!
-//! Members are taken in one order that follows from their names alone, each of them held while the
-//! next is waited for. So nobody waits for a member while holding one behind it, and no circle of
-//! clients can wait for each other, whatever the order in which their callers name the members. This
-//! lasts for as long as what is held stays held: if anything is lost, everything is given back and
-//! begun again. Members that the store can take in one step are first asked for in one step, which
-//! takes all or none and never waits.
+//! Members are taken in one order that follows from their names alone, and the earlier ones are
+//! held while the client waits for the next. So nobody waits for a member while holding one behind
+//! it, and no circle of clients can wait for each other, whatever the order in which their callers
+//! name the members. This is true only while every held member stays held: if one is lost, the
+//! client gives all back and begins again. Members that the store can take in one step are first
+//! requested in one step, which takes all or none and never waits.
 
 use crate::id::LockName;
 use crate::slot::slot;
@@ -18,16 +18,16 @@ pub const TOGETHER_MAX: usize = 32;
 /// Why locks cannot be taken together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotTogether {
-    /// There are none.
+    /// There are no locks.
     None,
-    /// There are so many.
+    /// There are this many, which is too many.
     TooMany(usize),
     /// These are one lock, or share a queue, as `x` and `{x}` do.
     OneQueue(LockName, LockName),
 }
 
-/// In which order these locks are taken: indices into `names`, by the slot of a Redis Cluster and
-/// then by name, on every store.
+/// The order in which these locks are taken: indices into `names`, by the slot of a Redis Cluster
+/// and then by name, on every store.
 ///
 /// # Errors
 /// They cannot be taken together.
@@ -47,7 +47,7 @@ pub fn order_of(names: &[LockName]) -> Result<Vec<usize>, NotTogether> {
     Ok(order)
 }
 
-/// What names a lock's queue: Redisson puts a name in braces unless it has one.
+/// The name of a lock's queue: Redisson puts a lock's name in braces unless it has one.
 fn queue_of(name: &LockName) -> &[u8] {
     let bytes = name.as_bytes();
     let inner = bytes.strip_prefix(b"{").and_then(|rest| rest.strip_suffix(b"}"));
@@ -59,30 +59,30 @@ fn queue_of(name: &LockName) -> &[u8] {
 pub enum Take {
     /// Take all of these in one step, or none: [`Together::group`].
     Group(Range<usize>),
-    /// Take this one, waiting for it if the course waits at all: [`Together::one`].
+    /// Take this one, waiting for it if the acquisition waits at all: [`Together::one`].
     One(usize),
     /// All are held.
     Held,
-    /// Give back what is held: one is not free.
+    /// Give back the held ones: one is not free.
     Nothing,
 }
 
-/// The course of one acquisition of several locks.
+/// One acquisition of several locks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Together {
     /// The ends of the groups that the store can take in one step.
     ends: Vec<usize>,
     waits: bool,
-    /// The first so many are held.
+    /// The number of members held, from the first on.
     held: usize,
-    /// The first so many were asked for in one step.
+    /// The number of members that were requested in one step, from the first on.
     asked: usize,
     refused: bool,
 }
 
 impl Together {
-    /// `groups` names what the store takes in one step, for each member in order. Without `waits`,
-    /// it ends when one is not free.
+    /// `groups` names, for each member in order, the step in which the store takes it. Without
+    /// `waits`, the acquisition ends when one is not free.
     pub fn new(groups: &[u16], waits: bool) -> Self {
         let ends = groups.chunk_by(|a, b| a == b).scan(0, |end, group| {
             *end += group.len();
@@ -91,7 +91,7 @@ impl Together {
         Self { ends: ends.collect(), waits, held: 0, asked: 0, refused: false }
     }
 
-    /// What to do now.
+    /// The next thing to do.
     pub fn next(&self) -> Take {
         if self.refused {
             return Take::Nothing;
@@ -106,7 +106,7 @@ impl Together {
         }
     }
 
-    /// The group was asked for in one step.
+    /// The group was requested in one step.
     pub fn group(&mut self, taken: bool) {
         if let Take::Group(group) = self.next() {
             self.asked = group.end;
@@ -116,7 +116,7 @@ impl Together {
         }
     }
 
-    /// The one was asked for.
+    /// The single member was requested.
     pub fn one(&mut self, taken: bool) {
         if let Take::One(_) = self.next() {
             self.held += usize::from(taken);
@@ -124,12 +124,12 @@ impl Together {
         }
     }
 
-    /// Something was lost, and all that was held has been given back.
+    /// A member was lost, and all held members have been given back.
     pub fn again(&mut self) {
         (self.held, self.asked) = (0, 0);
     }
 
-    /// Whether a member that is not free is waited for.
+    /// Whether the acquisition waits for a member that is not free.
     pub fn waits(&self) -> bool {
         self.waits
     }

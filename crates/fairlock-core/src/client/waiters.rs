@@ -1,4 +1,4 @@
-//! The waiters of a client: which request belongs to which of them, and how their waits end.
+//! The waiters of a client: the requests of each of them, and how their waits end.
 
 use super::Acquisition;
 use super::heartbeat::{Outlook, Queue};
@@ -43,7 +43,7 @@ pub struct Granted<T> {
     pub grant: Grant,
     /// Of which kind of lock.
     pub kind: Kind,
-    /// What of it.
+    /// Which share of it.
     pub share: Share,
     /// Whom to tell.
     pub caller: T,
@@ -54,7 +54,7 @@ pub struct Granted<T> {
 /// A waiter has left.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Left<T> {
-    /// What is known of its requests.
+    /// The state of its requests.
     pub acquisition: Acquisition,
     /// Its caller, unless the wait was over.
     pub caller: Option<T>,
@@ -62,7 +62,7 @@ pub struct Left<T> {
     pub look: Option<LockName>,
 }
 
-/// What follows from the store's reply that a waiter is in the queue.
+/// The effect of the store's reply that a waiter is in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Queued {
     /// It is the first waiter on its lock, whose heartbeats begin.
@@ -82,7 +82,7 @@ pub enum Lasts {
     Unknown,
 }
 
-/// What follows from a grant in a message.
+/// The effect of a grant in a message.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub enum Message<T> {
     /// The waiter has the lock.
@@ -112,7 +112,7 @@ impl<T> Waiters<T> {
         waiter
     }
 
-    /// The store says that the waiter is in the queue. Heartbeats come every `period`.
+    /// According to the store, the waiter is in the queue. Heartbeats come every `period`.
     pub fn queued(
         &mut self,
         waiter: RequestId,
@@ -183,7 +183,7 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// The lock that a request of somebody who waits is for.
+    /// The lock for which the waiter with `request` waits.
     pub fn name_of(&self, request: RequestId) -> Option<&LockName> {
         let waiter = self.find(request)?;
         self.waiters.get(&waiter).map(|entry| &entry.name)
@@ -205,7 +205,7 @@ impl<T> Waiters<T> {
     }
 
     /// Gives a waiter that was dropped from the queue a new request, with which it returns to its
-    /// place, unless its last one may do so yet. Returns what to send, or `None` if its wait is
+    /// place, unless its last one may still do so. Returns what to send, or `None` if its wait is
     /// over.
     pub fn return_to_place(
         &mut self,
@@ -226,7 +226,7 @@ impl<T> Waiters<T> {
         Some(sent)
     }
 
-    /// What a waiter asks for.
+    /// The share that a waiter wants.
     pub fn share(&self, waiter: RequestId) -> Share {
         self.waiters.get(&waiter).map_or(Share::Whole, |entry| entry.acquisition.share())
     }

@@ -1,5 +1,6 @@
-//! Foreign waiters of a lock with shares. They stand in no line and find the lock only when it is free, which it never is
-//! while ours hand it on. So the lock is left free for them for a moment, about once a second.
+//! Foreign waiters of a lock with shares. They do not stand in line, and find the lock only when it
+//! is free, which it never is while ours hand it on. So the lock is left free for them for a
+//! moment, about once a second.
 
 use crate::id::OwnerId;
 use crate::op::{Channel, Effect, Kind, Payload};
@@ -19,8 +20,9 @@ impl LockState {
     }
 
     /// Leaves the free lock to guests instead of granting it to the head, if there are any and their turn has come: the
-    /// last token was minted in an earlier second. So a lock that is handed on often asks for them once in a second, and
-    /// keeps no note of that. Where tokens are ahead of the clock there is no turn.
+    /// last token was minted in an earlier second. So a lock that is handed on often checks for
+    /// guests once in a second, and needs no note of that. While tokens are ahead of the clock
+    /// there is no turn.
     pub(super) fn lets_guests_in(&mut self, head: &OwnerId, cx: &mut Cx<'_>) -> bool {
         let shares = self.shared();
         if shares.kind() != Kind::ReadWrite || !shares.holds().is_empty() {

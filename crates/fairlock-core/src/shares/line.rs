@@ -1,5 +1,5 @@
-//! The line of those who wait for a share, in order of arrival. It is the order of the waiters' numbers: no foreign
-//! client stands in it, so there is no list.
+//! The line of waiters for a share, in order of arrival. It is the order of the waiters' numbers:
+//! no foreign client stands in it, so there is no list.
 
 use crate::holds::Shares;
 use crate::id::OwnerId;

@@ -1,4 +1,4 @@
-//! What an inspection shows of a lock with shares.
+//! The inspection of a lock with shares.
 
 use crate::holds::SharedHold;
 use crate::id::OwnerId;

@@ -1,5 +1,6 @@
-//! Serves the line from its head, for as long as what the head wants fits beside what is held. Nobody is served before
-//! a living waiter that came earlier, so a request for much starves nobody, and is not starved.
+//! Serves the line from its head, for as long as what the head wants fits beside what is held.
+//! Nobody is served before a living waiter that came earlier, so no request starves, however much
+//! it wants.
 
 use crate::holds::SharedHold;
 use crate::id::OwnerId;
@@ -91,9 +92,9 @@ impl LockState {
         self.shared().fits(share)
     }
 
-    /// Ends the holds of clients that are known to be gone; if it is done for the sake of one who wants `share`, those
-    /// that may help. Who wants everything is not helped before all others are gone, so a crowd of living readers is
-    /// not asked about with every operation.
+    /// Ends the holds of clients that are known to be gone; on behalf of a waiter for `share`, only
+    /// those that may help it. A waiter that wants everything is not helped before all others are
+    /// gone, so the operations do not ask about each of a crowd of living readers.
     pub(super) fn end_gone_shares(&mut self, share: Option<Share>, cx: &Cx<'_>) {
         if !cx.world.proves_death() {
             return;
@@ -151,15 +152,15 @@ impl LockState {
         token
     }
 
-    /// Ends a hold. The next token is larger than its own, whatever became of the token's key.
+    /// Ends a hold. The next token is larger than its own, even if the token's key was lost.
     pub(super) fn end_share(&mut self, owner: &OwnerId, cx: &Cx<'_>) {
         if let Some(hold) = self.shared().remove(owner) {
             self.raise_token(hold.token, false, cx);
         }
     }
 
-    /// Ends the holds whose leases are over, some of them in each call. Whoever calls this serves the line, if there is
-    /// one: nothing else reminds of a lease that has ended.
+    /// Ends the holds whose leases are over, some of them in each call. The caller must serve the
+    /// line, if there is one: nothing else reminds of a lease that has ended.
     pub(super) fn end_leases(&mut self, cx: &mut Cx<'_>) {
         for _ in 0..crate::rules::LOOKED_AT_MAX {
             let Some(owner) = self.shared().first_over(cx.now_ms) else { return };

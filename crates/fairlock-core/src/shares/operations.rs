@@ -66,8 +66,9 @@ impl LockState {
         Some(Ok((Answer { now_ms, more, removed, other_limit, body }, cx.effects)))
     }
 
-    /// Ends what clients that are gone hold or wait for, before the name is used for another kind: it would be refused as
-    /// long as they seem to use it. Nobody is served, because whoever lives makes the call a refusal, which changes nothing.
+    /// Ends the holds and waits of clients that are gone, before the name is used for another kind:
+    /// the operation would be refused as long as they seem to use it. Nobody is served, because any
+    /// living client makes the call a refusal, which changes nothing.
     fn forget_gone(&mut self, cx: &Cx<'_>) {
         if !cx.world.proves_death() {
             return;
@@ -87,7 +88,8 @@ impl LockState {
         }
     }
 
-    /// Ends the leases that are over without serving anybody, for whoever forgets locks that nobody uses.
+    /// Ends the leases that are over without serving anybody, for callers that forget locks that
+    /// nobody uses.
     pub(crate) fn end_leases_unseen(&mut self, now_ms: u64) {
         let Some(shares) = self.shares.as_mut().filter(|_| self.by_order.is_empty()) else {
             // Somebody waits for the end of a lease, and is to be served then.
@@ -376,7 +378,8 @@ impl LockState {
         }
     }
 
-    /// The caller has no such hold. Whoever has all of the lock has it instead; others would not have been in its way.
+    /// The caller has no such hold. A holder of the whole lock has it instead; others would not
+    /// have been in its way.
     fn no_share(&mut self, cx: &Cx<'_>) -> Body {
         let shares = self.shared();
         let first = shares.holds().iter().next().filter(|_| shares.is_whole());

@@ -1,4 +1,4 @@
-//! Heartbeats of those who wait for shares that need not be written.
+//! Heartbeats of waiters for shares that need not be written.
 
 use crate::id::{ClientId, OwnerId};
 use crate::liveness::is_over;
@@ -7,8 +7,8 @@ use crate::rules::{Rules, World};
 use crate::state::LockState;
 
 impl LockState {
-    /// [`quiet_beat`](Self::quiet_beat) of a lock with shares: what the head wants does not fit, nobody who holds a
-    /// share is known to be gone, and nobody's lease is over.
+    /// [`quiet_beat`](Self::quiet_beat) of a lock with shares: the head's share does not fit, no
+    /// holder is known to be gone, and no lease is over.
     pub(crate) fn quiet_beat_for_shares(
         &self,
         now_us: u64,

@@ -88,7 +88,7 @@ enum Now {
 pub(super) struct Polling {
     /// When it asked last.
     asked_ns: u64,
-    /// The store has said that the lock is taken.
+    /// According to the store, the lock is taken.
     pub(super) replied: bool,
     /// It asks once, because its time is up.
     pub(super) once: bool,
@@ -263,8 +263,8 @@ impl<E> Acquiring<E> {
         self.begin(Work::Pause { least: pause, most: pause })
     }
 
-    /// A lock without a queue is taken: it may be free after `ttl_ms`, or when a message says so,
-    /// and it is looked at after `longest` anyway. Without `longest`, its holder notifies nobody.
+    /// A lock without a queue is taken: it may be free after `ttl_ms`, or at a message, and the
+    /// waiter looks after `longest` in any case. Without `longest`, its holder notifies nobody.
     fn look_again(&mut self, at: At, ttl_ms: Option<u64>, longest: Option<Duration>) -> Step<E> {
         self.polling.replied = true;
         let longest = longest.map_or_else(
@@ -429,8 +429,8 @@ impl<E> Acquiring<E> {
         self.begin(pause)
     }
 
-    /// The wait is over. A store that never answered, or refused each copy, has not said that the lock
-    /// is taken, so that is an error.
+    /// The wait is over. If the store never answered, or refused each copy, it is not certain that
+    /// the lock is taken, so that is an error.
     pub(super) fn silent(&mut self, at: At) -> Step<E> {
         let in_doubt = self.copies.in_doubt();
         let refusal = self.refusal.take();

@@ -28,7 +28,7 @@ pub(super) struct Confirming<E> {
     until_ns: u64,
     retry: Retry,
     pausing: bool,
-    /// What the last call said.
+    /// The error of the last call.
     last: Option<E>,
 }
 
@@ -54,7 +54,7 @@ impl<E> Acquiring<E> {
         Step::Leave { unsubscribe, held_until_ns }
     }
 
-    /// It has left the waiters of a fair lock, which know this of its requests. `over` says that
+    /// It has left the waiters of a fair lock, which return the state of its requests. With `over`,
     /// they have handed out how the wait ends, which is, or will be, passed in.
     pub fn left_queue(&mut self, at: At, acquisition: Acquisition, over: bool) -> Step<E> {
         self.input(|it| {
@@ -102,7 +102,7 @@ impl<E> Acquiring<E> {
         })
     }
 
-    /// It has left the line of those who wait for a lock without a queue.
+    /// It has left the line of the waiters for a lock without a queue.
     pub fn left_line(&mut self, at: At) -> Step<E> {
         self.input(|it| match std::mem::replace(&mut it.phase, Phase::Done) {
             Phase::Leaving(end) if !it.has_queue() => it.out_of_line(at, end),
@@ -155,14 +155,14 @@ impl<E> Acquiring<E> {
         self.confirm_again()
     }
 
-    /// How much of its time a grant needs to be handed out as it is. One that a heartbeat tells of
-    /// may have been made long ago, and have little left from the beginning.
+    /// How much time a grant must have left to be handed out as it is. A grant in the reply to a
+    /// heartbeat may be old, and have little left from the beginning.
     fn enough_ms(&self, grant: &Grant) -> u64 {
         let Wanted { period_ms, lease_ms, .. } = self.wanted;
         grant.ttl_ms.max(period_ms.min(lease_ms)) / 3
     }
 
-    /// As `take`, of a store that answers at once: no time has passed.
+    /// As `take`, for a store that answers at once: no time has passed.
     pub(super) fn take_at_once(&mut self, grant: &Grant, base_ns: u64) -> Step<E> {
         self.acquisition.granted(grant.request);
         let (acquisition, token) = (self.acquisition.clone(), grant.token);
@@ -204,9 +204,9 @@ impl<E> Acquiring<E> {
         self.begin(Work::Confirm { token, ttl_ms })
     }
 
-    /// The store has answered the renewal of this number, which was sent at `sent_ns`; `missing`
-    /// says that too few replicas have it. Their acknowledgement says more than the grant, because
-    /// another server may have become the primary since.
+    /// The store has answered the renewal of this number, which was sent at `sent_ns`; `missing`:
+    /// too few replicas have it. Their acknowledgement proves more than the grant, because another
+    /// server may have become the primary since.
     pub fn confirmed(
         &mut self,
         at: At,
@@ -367,7 +367,7 @@ impl<E> Acquiring<E> {
     }
 
     /// The next attempt, here or elsewhere, must not find a waiter in the queue whose caller was
-    /// told "no". A server that does not answer is not waited for.
+    /// told "no". There is no wait for a server that does not answer.
     pub(super) fn give_up_and_wait(&mut self, at: At) -> Step<E> {
         let wait = !self.acquisition.is_in_doubt();
         self.grace_ns = wait.then(|| at.after(ANSWER_GRACE));

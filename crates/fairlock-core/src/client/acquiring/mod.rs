@@ -7,28 +7,28 @@
 //! It is carried out after the mutex is released, if the value stands behind one.
 //!
 //! - [`Step::Begin`] begins work that takes time: a call of the store, a pause, a subscription. The
-//!   work has a number, and whatever ends it passes that number in. `Begin`, [`Step::Leave`] and
-//!   [`Step::Done`] end the interest in the work before: its future may be dropped, and what it
-//!   says later is ignored. [`Step::Wait`] does not.
+//!   work has a number, which the input that ends it passes back. After `Begin`, [`Step::Leave`]
+//!   and [`Step::Done`] the earlier work no longer matters: its future may be dropped, and its
+//!   later results are ignored. After [`Step::Wait`] it still matters.
 //! - All other steps are done at once, by the same thread, which then gives the input that the step
-//!   names. So the common course is `start`, one call, `answered`, [`Step::Done`].
+//!   names. So the common sequence is `start`, one call, `answered`, [`Step::Done`].
 //! - No task is needed for a store that answers at once: [`Work::Send`] with `at_once` is carried
 //!   out by `call_now` in the caller's thread, and `answered` says `Done` if the lock was free. The
 //!   caller passes these inputs in itself. Only if another `Begin` follows does the shell need
 //!   somewhere to wait: the caller's own future, or the client's thread.
-//! - After each input, [`Acquiring::deadline_ns`] says when [`Acquiring::time`] is due. It is a
-//!   wanted state, not an output: the latest one counts.
+//! - After each input, [`Acquiring::deadline_ns`] is when [`Acquiring::time`] is due. It is a
+//!   state, not an output: the latest value counts.
 //! - [`Acquiring::gone`] and [`Acquiring::closed`] come at any time and any number of times. A
 //!   caller that goes away after `Done` has the hold of [`Outcome::Held`] released like a dropped
 //!   guard's.
 //! - Between [`Step::Enter`] and [`Step::Leave`] the requests of a fair lock are known to
 //!   [`Waiters`](super::Waiters), which gives them requests to return with; `left_queue` hands them
-//!   back. What `Waiters` hands to this waiter's caller is passed in with `granted`, or
-//!   `wait_failed`, by whichever thread had it, also while the other one is leaving.
-//! - A shell freshens the time limit of each copy: [`Acquiring::op`] takes it.
-//! - Metrics are the shell's: a grant in a reply is seen in the body that is passed in, any other
-//!   one when [`Waiters`](super::Waiters) hands it out.
-//! - Jitter is the shell's: a pause is a range of times, from which it chooses one.
+//!   back. The result that `Waiters` hands to this waiter's caller is passed in with `granted`, or
+//!   `wait_failed`, by the thread that got it, even while the other one is leaving.
+//! - The shell renews the time limit of each copy: [`Acquiring::op`] takes it.
+//! - Metrics are up to the shell: it sees a grant in a reply in the body that it passes in, and any
+//!   other grant when [`Waiters`](super::Waiters) hands it out.
+//! - Jitter is up to the shell: a pause is a range of times, from which it chooses one.
 //!
 //! Times are nanoseconds of any monotonic clock of the caller's choice.
 
@@ -78,7 +78,7 @@ enum End<E> {
     Error(Reason<E>),
 }
 
-/// What follows when requests were taken back.
+/// The step after requests were taken back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Next<E> {
     Round,
@@ -90,7 +90,7 @@ enum Phase<E> {
     New,
     /// A copy that asks whether the lock is free.
     AtOnce,
-    /// It was not; what follows needs a request of its own.
+    /// It was not; the next step needs a request of its own.
     DrawingFirst,
     /// Entering the waiters of a fair lock, or waiting for the turn to ask for one without a queue.
     Entering,
@@ -99,11 +99,11 @@ enum Phase<E> {
     Listening,
     /// Until a lock without a queue may be free.
     Resting,
-    /// The store says that it is in the queue, and the waiters are being told.
+    /// According to the store it is in the queue, which the waiters are about to record.
     Queueing,
     Queued,
     Leaving(End<E>),
-    /// The wait is over, and another thread is about to say how.
+    /// The wait is over, and another thread is about to report how.
     Handed,
     Confirming(Box<Confirming<E>>),
     GivingBack(Reason<E>),
@@ -124,9 +124,9 @@ pub struct Acquiring<E> {
     number: u32,
     /// The store has answered a copy of any request.
     answered: bool,
-    /// Why the wait is to end, and until when it lasts all the same.
+    /// Why the wait is to end, and until when it still lasts.
     stop: Option<Stop>,
-    /// Until when an answer, or the end of what is given back, is awaited.
+    /// Until when it waits for an answer, or for the end of a give-back.
     grace_ns: Option<u64>,
     gone: bool,
     closed: bool,
@@ -136,9 +136,9 @@ pub struct Acquiring<E> {
     early: Option<(Grant, u64)>,
     /// The waiters know its place, and whether its request is in doubt.
     in_queue: bool,
-    /// Another thread has said that the wait failed.
+    /// Another thread has reported that the wait failed.
     told: bool,
-    /// The last error says that the store was not reached, or did nothing.
+    /// According to the last error, the store was not reached, or did nothing.
     unreached: bool,
     /// The last error after which the same request was sent again.
     refusal: Option<E>,
@@ -176,7 +176,7 @@ impl<E> Acquiring<E> {
         }
     }
 
-    /// What is known of its requests, for [`Step::Enter`].
+    /// The state of its requests, for [`Step::Enter`].
     pub fn acquisition(&self) -> &Acquisition {
         &self.acquisition
     }
@@ -195,8 +195,8 @@ impl<E> Acquiring<E> {
         Op::asks(self.op(sure, not_after_ms), self.wanted.share)
     }
 
-    /// Whether the store has answered any request of it: what others of the same owner, who wait
-    /// for its outcome, go by.
+    /// Whether the store has answered any request of it. Requests of the same owner that wait for
+    /// its outcome rely on this.
     pub fn was_answered(&self) -> bool {
         self.answered
     }
@@ -221,7 +221,7 @@ impl<E> Acquiring<E> {
         })
     }
 
-    /// The waiters know of it, after [`Step::Enter`].
+    /// It is among the waiters, after [`Step::Enter`].
     pub fn entered(&mut self, at: At) -> Step<E> {
         self.input(|it| match it.phase {
             Phase::Entering if it.has_queue() => it.ask(at),
@@ -280,7 +280,7 @@ impl<E> Acquiring<E> {
         })
     }
 
-    /// The waiters were told what [`Step::Queued`] says.
+    /// The waiters have recorded [`Step::Queued`].
     pub fn noted(&mut self, at: At) -> Step<E> {
         self.input(|it| match it.phase {
             Phase::Queueing if it.early.is_some() || it.is_stopped() => it.leave(at, End::Nothing),
@@ -370,8 +370,8 @@ impl<E> Acquiring<E> {
         if why == Stop::Late && !answered { SILENCE_GRACE } else { ANSWER_GRACE }
     }
 
-    /// Whether the end of the caller's time, or the caller's going, still changes the course. A
-    /// grant that only needs a renewal gets it all the same.
+    /// Whether the end of the caller's time, or the caller's going, still makes a difference. A
+    /// grant that only needs a renewal gets it in any case.
     fn waits(&self) -> bool {
         use Phase::{Asking, Entering, Listening, Queued, Queueing, Resting};
         matches!(self.phase, Entering | Asking(_) | Listening | Resting | Queueing | Queued)
@@ -421,7 +421,7 @@ impl<E> Acquiring<E> {
         })
     }
 
-    /// Does what an input asks for, and checks K13 and K14.
+    /// Carries out an input, and checks K13 and K14.
     fn input(&mut self, change: impl FnOnce(&mut Self) -> Step<E>) -> Step<E> {
         let was_done = matches!(self.phase, Phase::Done);
         let step = change(self);
@@ -451,7 +451,7 @@ impl At {
         self.ns.saturating_add(ns(ms))
     }
 
-    /// What is left until `end_ns`.
+    /// The time left until `end_ns`.
     fn left(self, end_ns: u64) -> Duration {
         Duration::from_nanos(end_ns.saturating_sub(self.ns))
     }

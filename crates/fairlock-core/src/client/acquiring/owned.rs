@@ -19,18 +19,18 @@ pub enum Progress {
     Answered,
 }
 
-/// What became of the attempt to enter the owner's hold.
+/// The outcome of the attempt to enter the owner's hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry<E> {
     /// It is one more guard of that hold.
     Entered,
     /// There is no hold that can be entered, or its loss was noticed only now.
     NoHold,
-    /// It was refused, or nobody knows.
+    /// It was refused, or the outcome is unknown.
     Failed(E),
 }
 
-/// What is to be done after an input.
+/// The next action after an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum OwnedStep<E> {
@@ -38,15 +38,15 @@ pub enum OwnedStep<E> {
     Wait,
     /// Enter the owner's hold, then say [`entry`](Owned::entry).
     Enter,
-    /// Stand in line for the turn to ask, then say [`turn`](Owned::turn). With `now`, only if it is
-    /// nobody else's: otherwise say [`busy`](Owned::busy).
+    /// Stand in line for the turn to ask, then say [`turn`](Owned::turn). With `now`, only if
+    /// nobody else has the turn: otherwise say [`busy`](Owned::busy).
     Turn {
         /// It does not wait.
         now: bool,
     },
     /// It may ask the store.
     Ask,
-    /// It has ended; what is under way is no longer wanted, and an entry that succeeds later is
+    /// It has ended; the work under way is no longer wanted, and an entry that succeeds later is
     /// taken back.
     Done(OwnedEnd<E>),
 }
@@ -60,7 +60,7 @@ pub enum OwnedEnd<E> {
     None,
     /// The hold could not be entered.
     Failed(E),
-    /// The store said nothing to the request that it waited for, so it has not said that the lock
+    /// The store did not answer the request that it waited for, so it is not certain that the lock
     /// is taken.
     Silent,
 }
@@ -188,8 +188,8 @@ impl Owned {
         }
     }
 
-    /// A store that has not answered has not said that the lock is taken: it gets some more time,
-    /// and after that its silence is an error.
+    /// Without an answer of the store it is not certain that the lock is taken: the store gets some
+    /// more time, and after that its silence is an error.
     fn late<E>(&mut self, at: At) -> OwnedStep<E> {
         if self.grace_ns.is_some() {
             return self.over(OwnedEnd::Silent);

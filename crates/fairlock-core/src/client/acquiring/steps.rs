@@ -1,4 +1,4 @@
-//! What an acquisition is told, and what it says.
+//! The inputs and outputs of an acquisition.
 
 use crate::client::{Acquisition, Hold, Outlook, Refused};
 use crate::op::{Kind, Mode, Op};
@@ -6,12 +6,12 @@ use crate::rules::Token;
 use crate::share::Share;
 use std::time::Duration;
 
-/// What is wanted.
+/// The parameters of an acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Wanted {
     /// The lock's kind.
     pub kind: Kind,
-    /// What is asked for, of a lock that several may hold.
+    /// The share, for a lock that several may hold.
     pub share: Share,
     /// Whether it waits.
     pub mode: Mode,
@@ -33,7 +33,7 @@ pub struct Wanted {
     pub at_once: bool,
     /// How long an unreachable store is tried, in milliseconds.
     pub store_timeout_ms: u64,
-    /// How often a waiter looks whatever it hears, in milliseconds.
+    /// How often a waiter looks even without a message, in milliseconds.
     pub period_ms: u64,
 }
 
@@ -55,28 +55,28 @@ pub struct Failure<E> {
     pub doubt: bool,
     /// Whether the same operation may succeed a moment later.
     pub passing: bool,
-    /// What the error says.
+    /// The meaning of the error.
     pub kind: FailureKind,
 }
 
-/// What the error of a call says.
+/// The meaning of a call's error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailureKind {
     /// The store was not reached.
     Unavailable,
-    /// A login, or a TLS handshake, was refused. It is tried again where the next password or
-    /// certificate may be a different one, but in the end this is what the caller is told.
+    /// A login, or a TLS handshake, was refused. It is tried again if the next password or
+    /// certificate may be a different one, but in the end this is the error for the caller.
     Denied,
     /// Anything else.
     Other,
 }
 
-/// What is to be done after an input.
+/// The next action after an input.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each hold")]
 pub enum Step<E> {
-    /// Nothing new: the work under way goes on.
+    /// Nothing new: the work under way continues.
     Wait,
     /// Begin this work, which has this number.
     Begin(u32, Work),
@@ -87,12 +87,12 @@ pub enum Step<E> {
     /// [`turn`](super::Acquiring::turn). The line is left with [`Step::Leave`], whether or not it
     /// was this one's turn.
     Turn,
-    /// Tell the waiters that the store says that it is in the queue, then say
+    /// Record among the waiters that it is in the queue according to the store, then say
     /// [`noted`](super::Acquiring::noted).
     Queued {
         /// Its order number.
         order: u64,
-        /// What decides when the next heartbeat comes.
+        /// The facts that decide when the next heartbeat comes.
         outlook: Outlook,
         /// How many wait, itself included.
         length: u64,
@@ -114,7 +114,7 @@ pub enum Step<E> {
     /// and say [`taken_back`](super::Acquiring::taken_back): at once, or with `wait` when the last
     /// one is over. It may end before that.
     TakeBack {
-        /// What to send.
+        /// The operations to send.
         ops: Vec<Op>,
         /// Somebody waits for it.
         wait: bool,
@@ -129,7 +129,7 @@ pub enum Step<E> {
     Done(Outcome<E>),
 }
 
-/// What takes time.
+/// Work that takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Work {
     /// Send a copy of [`op`](super::Acquiring::op): `answered` or `failed`.
@@ -196,21 +196,21 @@ pub struct Held {
 /// Why an acquisition failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason<E> {
-    /// The store says so.
+    /// The error of the store.
     Store(E),
     /// The store was not reached in time.
     Unreachable {
-        /// What the last call said.
+        /// The error of the last call.
         last: E,
         /// A copy may have been carried out.
         in_doubt: bool,
     },
-    /// The store never answered. So it has not said that the lock is taken.
+    /// The store never answered, so it is not certain that the lock is taken.
     Silent {
         /// A copy may have been carried out.
         in_doubt: bool,
     },
-    /// The server called every copy too late.
+    /// The server refused every copy as too late.
     TooLate,
     /// The store did nothing for the request.
     Refused(Refused),
@@ -218,7 +218,7 @@ pub enum Reason<E> {
     Waiting(E),
     /// The lease was over before the lock could be used, this often.
     LeaseTooShort(u32),
-    /// Nobody could ask in time whether replicas have the hold, and what the last call said.
+    /// It could not be confirmed in time that replicas have the hold. The error of the last call.
     NotAsked(Option<E>),
     /// The hold was gone before replicas had it.
     GoneBeforeReplicas,
