@@ -95,7 +95,7 @@ pub(crate) async fn renewal(
 
 /// The answer to a renewal, and when that was sent. Where replicas must confirm, a renewal that too
 /// few of them have counts as unanswered: it has no effect on a replica that becomes the primary
-/// without it. If the hold is gone, it does not matter what replicas have.
+/// without it. If the hold is gone, the replicas do not matter.
 pub(crate) fn renewed(confirmed: Confirmed) -> Result<(Renewed, Moment), Error> {
     let (reply, missing) = (confirmed.reply, confirmed.missing);
     match (Renewed::of(reply.answer.body).map_err(|Mismatch| Error::mismatch())?, missing) {

@@ -178,17 +178,17 @@ impl Context {
         lock(&self.recent_releases).connection_lost(now, |name| scope.has(name));
     }
 
-    /// Whether the server that is connected next might have to be told of a release.
+    /// Whether there is a release to repeat on the next server.
     pub(crate) fn has_recent_releases(&self) -> bool {
         lock(&self.recent_releases).is_any(Moment::now().since_boot())
     }
 
-    /// What the server that these locks are connected to now must be told.
+    /// The releases to repeat on the server to which these locks are connected now.
     pub(crate) fn releases_to_repeat(&self, scope: &Scope) -> Vec<(LockName, Op)> {
         lock(&self.recent_releases).connected(|name| scope.has(name))
     }
 
-    /// What the client owes: requests that the store has refused to take back.
+    /// The client's debts: requests that the store has refused to take back.
     pub(crate) fn debts(&self) -> MutexGuard<'_, Debts> {
         lock(&self.debts)
     }
@@ -207,7 +207,7 @@ impl Context {
         Moment::now().plus(self.config.store_timeout)
     }
 
-    /// What is left of locks although nobody has or wants one.
+    /// Leftovers of locks that nobody has or wants.
     #[cfg(feature = "_testkit")]
     #[cfg(test)]
     pub(crate) fn leftovers(&self) -> Vec<String> {
@@ -224,7 +224,7 @@ impl Context {
         there.map(|(count, what)| format!("{count} {what}")).collect()
     }
 
-    /// Replaces what one check has found during this connection.
+    /// Replaces the findings of one check during this connection.
     pub(crate) fn note_found(&self, check: Check, found: Option<Warning>) {
         let is_new = {
             let mut warnings = lock(&self.warnings);
@@ -238,7 +238,7 @@ impl Context {
         }
     }
 
-    /// Notes what the reply to `op` says besides its body.
+    /// Notes everything in the reply to `op` besides its body.
     pub(crate) fn note_reply(self: &Arc<Self>, name: &LockName, op: &Op, reply: &Reply) {
         self.note_time(reply);
         if reply.answer.more {

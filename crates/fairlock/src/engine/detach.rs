@@ -13,8 +13,8 @@ use fairlock_core::client::Renewed;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Renews the hold until `end`. Without `end`, renews it for its whole lease, or for what is left
-/// until its own end.
+/// Renews the hold until `end`. Without `end`, renews it for its whole lease, or until its own end
+/// if that comes first.
 pub(crate) async fn renew_once(
     context: &Arc<Context>,
     hold: &Arc<Hold>,
@@ -43,7 +43,7 @@ pub(crate) async fn begin_lease(
     renewed
 }
 
-/// Has the store confirm that it is held: nobody tells every holder when it loses its lock.
+/// Has the store confirm that it is held: not every holder is notified when it loses its lock.
 pub(crate) async fn confirm(context: &Arc<Context>, hold: &Arc<Hold>) -> Result<(), Error> {
     renew_until(context, hold, None, hold.valid_until().min(context.store_deadline())).await
 }

@@ -67,7 +67,8 @@ impl Context {
         }
     }
 
-    /// Looks at the lock that `request` waits for as soon as it is left to foreign waiters no more.
+    /// Looks at the lock for which `request` waits as soon as it is no longer left to foreign
+    /// waiters.
     #[cfg(feature = "redis")]
     fn look_after_guests(self: &Arc<Self>, request: RequestId) {
         let Some(name) = self.waiters.fair(|fair| fair.name_of(request).cloned()) else {

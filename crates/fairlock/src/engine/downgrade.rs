@@ -1,4 +1,4 @@
-//! A writer reads from now on.
+//! Turns a writer into a reader.
 
 use crate::base::error::Error;
 use crate::engine::context::Context;
@@ -8,7 +8,7 @@ use fairlock_core::Op;
 use fairlock_core::client::{Counted, Mismatch};
 use std::sync::Arc;
 
-/// Tells the store of it, which lets others in who wait to read.
+/// Sends the change to the store, which lets in readers that wait.
 pub(crate) async fn downgrade(
     context: &Arc<Context>,
     hold: &Arc<Hold>,

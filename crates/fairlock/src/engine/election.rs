@@ -1,5 +1,5 @@
-//! What the leader of an election announces, and what keeps it announced: a store may lose it, and a server that takes over
-//! may lack it. Nothing of it decides who leads.
+//! Makes and keeps up the announcement of an election's leader: a store may lose it, and a server
+//! that takes over may lack it. None of this decides who leads.
 
 use crate::base::clock::Moment;
 use crate::base::error::Error;
@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long an announcement outlives the last word of its leader, or its lease if that is longer. It counts only as long as
-/// the lease lasts, so this only bounds what a dead leader leaves behind.
+/// How long an announcement outlives the leader's last call, or its lease if that is longer. It
+/// counts only as long as the lease lasts, so this only bounds the leftovers of a dead leader.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// How often it is repeated: so soon it is back where a store has lost it.
+/// How often it is repeated: it is back that soon after a store has lost it.
 const KEPT_EVERY: Duration = Duration::from_secs(20);
 
 /// How long a term lasts without a sign of life.
@@ -52,7 +52,7 @@ impl Patience {
     }
 }
 
-/// Tells the store what the hold announces now.
+/// Sends the present announcement of the hold to the store.
 ///
 /// # Errors
 /// [`Lost`](crate::ErrorKind::Lost), or the store's.

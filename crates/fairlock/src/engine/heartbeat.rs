@@ -22,8 +22,9 @@ const EXACT_APART: Duration = Duration::from_millis(50);
 /// microseconds, and after several deaths in a row somebody waits for it.
 const EXACT_DELAY: Duration = Duration::from_millis(5);
 
-/// For how long the channel of Redisson's read-write lock is listened to after nothing foreign was seen there any more. A
-/// subscription of ours looks like a waiter of Redisson's, to whom the lock is left free now and then.
+/// How long the client keeps listening to the channel of Redisson's read-write lock after the last
+/// foreign client was seen there. Our subscription looks like a waiter of Redisson, for which the
+/// lock is left free now and then.
 const LISTENED: Duration = Duration::from_secs(10);
 
 /// Where messages of Java's are listened to.

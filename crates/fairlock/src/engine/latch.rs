@@ -1,4 +1,4 @@
-//! Latches: carries out operations on them, and looks at those that are waited for.
+//! Latches: carries out operations on them, and looks at those for which somebody waits.
 
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
@@ -11,7 +11,8 @@ use crate::store::{Confirmed, Topic};
 use fairlock_core::{Body, LatchOp, LatchSeen, LockName, Op};
 use std::sync::Arc;
 
-/// How many copies the store may refuse as late, although there is time left. Each tells its clock.
+/// How many copies the store may refuse as late, although there is time left. Each refusal shows
+/// the store's clock.
 const LATE_MAX: u32 = 3;
 
 /// Carries out an operation: sends it until it is answered, at most for the store timeout. No copy of
@@ -51,7 +52,7 @@ pub(crate) async fn carry_out(
     Err(Error::new(kind, message).on(name))
 }
 
-/// Sends copies until one is answered, and has replicas confirm what changes the latch.
+/// Sends copies until one is answered, and has replicas confirm a change of the latch.
 async fn send_copies(
     context: &Arc<Context>,
     name: &LockName,

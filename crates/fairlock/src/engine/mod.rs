@@ -1,4 +1,4 @@
-//! What a client does: it acquires, renews, releases and replays, on its background thread.
+//! The work of a client: acquisitions, renewals, releases and replays, on its background thread.
 
 pub(crate) mod acquire;
 pub(crate) mod confirm;

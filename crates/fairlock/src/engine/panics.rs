@@ -1,6 +1,6 @@
 //! A panic in the client's background work, in our code or in code that observes the client, closes
-//! it. Otherwise a waiter whose heartbeats ended that way would wait for ever, and a hold would be
-//! renewed no more without a word.
+//! it. Otherwise a waiter whose heartbeats ended that way would wait for ever, and the renewals of
+//! a hold would end silently.
 
 use crate::engine::context::Context;
 use crate::store::Scope;
@@ -28,13 +28,13 @@ impl Context {
         })
     }
 
-    /// Does the first step of a clean-up that goes on in the background: what it sends first leaves
-    /// from this thread, and does not wait until the other one has woken up. Where many are under
-    /// way that one is awake, sends them together, and is not to wait for this one. Work that
-    /// panics here panics again where it goes on, which is where that is dealt with.
+    /// Does the first step of a clean-up that continues in the background: its first call leaves
+    /// from this thread, without waiting for the other one to wake up. If many are under way, the
+    /// background thread is awake, sends them together, and must not wait for this thread. Work
+    /// that panics here panics again in the background, where the panic is handled.
     ///
-    /// For whoever awaits the outcome, not for drops: these happen where no runtime can be entered,
-    /// and their callers wait for nothing.
+    /// For callers that await the outcome, not for drops: these happen where no runtime can be
+    /// entered, and their callers wait for nothing.
     pub(crate) fn first_step<W: Future>(&self, work: Pin<&mut W>) -> Poll<W::Output> {
         // In the destructor of a thread-local that outlives tokio's.
         let is_ending = Handle::try_current().is_err_and(|it| it.is_thread_local_destroyed());
@@ -170,7 +170,7 @@ mod tests {
         timeout(SOON, over).await.expect("it is not renewed");
     }
 
-    /// The watchdog goes on, so that guards are told of their end.
+    /// The watchdog continues, so that guards learn of their end.
     #[tokio::test]
     async fn a_panic_while_a_hold_is_looked_at_ends_no_task() {
         let client = client().await;

@@ -13,7 +13,7 @@ pub(crate) fn too_deep(hold: &Hold) -> Error {
     Error::misuse(message).on(&hold.name).by(hold.owner())
 }
 
-/// Tells the store of one more guard.
+/// Reports one more guard to the store.
 pub(crate) async fn enter(
     context: &Arc<Context>,
     hold: &Arc<Hold>,

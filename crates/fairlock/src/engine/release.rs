@@ -3,8 +3,8 @@
 //!
 //! A release is repeated until the store answers, the lease is over, or `store_timeout` has passed;
 //! without an answer it is repeated once more on the next connection. Taking back a request is
-//! repeated for as long as a copy of the request could still have an effect. What the store refuses
-//! is a debt, and tried again when the store answers about the lock.
+//! repeated for as long as a copy of the request could still have an effect. A refused operation is
+//! a debt, and tried again when the store answers about the lock.
 
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
@@ -23,7 +23,7 @@ use fairlock_core::{Kind, LockName, Op, has_queue};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
-/// The outcome of a release that the store need not be told: of a simple lock it knows only whether
+/// The outcome of a release that need not be sent: for a simple lock the store only knows whether
 /// there is a hold.
 pub(crate) fn release_here(hold: &Hold, change: Change) -> Option<Release> {
     if change.count == 0 || !hold.is_counted_here() {
@@ -39,7 +39,7 @@ fn told(hold: &Hold, outcome: Release) -> Release {
     outcome
 }
 
-/// The operation that tells the store of `change`.
+/// The operation that reports `change` to the store.
 pub(crate) fn release_op(hold: &Hold, change: Change) -> Op {
     Op::Release {
         kind: hold.kind(),
@@ -50,7 +50,7 @@ pub(crate) fn release_op(hold: &Hold, change: Change) -> Op {
     }
 }
 
-/// Releases at once if the store answers at once, or need not be told.
+/// Releases at once if the store answers at once, or nothing need be sent.
 pub(crate) fn release_now(context: &Context, hold: &Hold, change: Change) -> Option<Release> {
     if let Some(outcome) = release_here(hold, change) {
         return Some(outcome);
@@ -62,8 +62,8 @@ pub(crate) fn release_now(context: &Context, hold: &Hold, change: Change) -> Opt
     Some(told(hold, hold.released(sent, said)))
 }
 
-/// Releases in the background, from any thread, inside a runtime or not; `reporter` is told of a
-/// failure.
+/// Releases in the background, from any thread, inside a runtime or not; a failure goes to
+/// `reporter`.
 pub(crate) fn release_later(
     context: &Arc<Context>,
     hold: Arc<Hold>,
@@ -138,8 +138,8 @@ fn note_denial(context: &Context, error: &Error) {
     }
 }
 
-/// Whether the replicas that must confirm know of a release, so that the hold does not come back
-/// when one of them becomes the primary.
+/// Whether the required replicas have a release, so that the hold does not come back when one of
+/// them becomes the primary.
 async fn replicas_know(context: &Arc<Context>, hold: &Hold, op: &Op) -> bool {
     if !context.store.is_replicated() {
         return true;
@@ -172,12 +172,12 @@ pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<
     })
 }
 
-/// Makes sure that nothing is left of a hold that was given back by `op`; `said` is the store's
+/// Ensures that nothing is left of a hold that was given back by `op`; `said` is the store's
 /// answer.
 ///
-/// A server that took over without the last writes may know a fair hold by its request alone: the
-/// request still waits there, or was granted once more, under a token unknown here. So the next
-/// server is told of the request, and so is this one if it has answered that the hold is gone.
+/// A server that took over without the last writes may have a fair hold only as its request: the
+/// request still waits there, or was granted once more, under a token unknown here. So the request
+/// is taken back on the next server, and on this one if it has answered that the hold is gone.
 fn settle(context: &Arc<Context>, hold: &Hold, op: &Op, said: Option<&Counted>) {
     let released = matches!(said, Some(Counted::Released));
     match (has_queue(hold.kind()), said) {
@@ -189,8 +189,8 @@ fn settle(context: &Arc<Context>, hold: &Hold, op: &Op, said: Option<&Counted>) 
     }
 }
 
-/// Takes back the request of a hold that the server says is gone. The server may still know the
-/// request: see [`settle`].
+/// Takes back the request of a hold that is gone according to the server. The server may still have
+/// the request: see [`settle`].
 pub(crate) fn leave_request(context: &Arc<Context>, hold: &Hold) {
     if has_queue(hold.kind()) && context.store.may_fail_over() {
         take_back(context, &hold.name, hold.acquisition.leave(false), None, true);
@@ -255,9 +255,9 @@ pub(crate) fn take_back(
     })
 }
 
-/// Takes back so many of the requests of a lock that the store has refused to take back: it has
-/// just answered about that lock. A new connection needs no call of its own, because the heartbeats
-/// that follow it come here.
+/// Takes back some of the requests of a lock that the store has refused to take back: it has just
+/// answered about that lock. A new connection needs no call of its own, because the heartbeats that
+/// follow it come here.
 pub(crate) fn pay_debts(context: &Arc<Context>, name: &LockName, count: usize) {
     let owed = context.debts().take(name, count);
     for leave in owed {

@@ -1,8 +1,8 @@
 //! The background thread of a client, with a small runtime of its own.
 //!
-//! Why a thread: renewals must go on while the application's tasks block their runtime, a guard may
-//! be dropped outside any runtime, and a future may be dropped on any thread. Why one per client:
-//! it ends with the client.
+//! Why a thread: renewals must continue while the application's tasks block their runtime, a guard
+//! may be dropped outside any runtime, and a future may be dropped on any thread. Why one per
+//! client: it ends with the client.
 
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};

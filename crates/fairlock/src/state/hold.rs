@@ -1,5 +1,5 @@
-//! One hold of a lock, as its guards, its renewals and its release share it. What is known of it,
-//! and what follows, is [`fairlock_core::client::Hold`].
+//! One hold of a lock, as its guards, its renewals and its release share it. Its state and rules
+//! are [`fairlock_core::client::Hold`].
 
 use crate::base::clock::{Moment, lock};
 use crate::base::error::{Error, ErrorKind};
@@ -18,13 +18,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// What a leader announces: the number of the change, from 1, and the value.
+/// A leader's announcement: the number of the change, from 1, and the value.
 type Said = (u64, Vec<u8>);
 
 pub(crate) struct Hold {
     pub(crate) id: u64,
     pub(crate) name: LockName,
-    /// Who holds it, and by which requests the store may know that.
+    /// Who holds it, and the requests under which the store may have the hold.
     pub(crate) acquisition: Acquisition,
     pub(crate) token: Token,
     /// The process in which it can be held, as opposed to a forked child. `None` if that does not
@@ -35,7 +35,7 @@ pub(crate) struct Hold {
     /// Notified when the last renewal under way is over.
     unasked: Notify,
     known: Mutex<Known>,
-    /// What its leader announces, with the number of that change.
+    /// Its leader's announcement, with the number of that change.
     said: Mutex<Option<Box<Said>>>,
     pub(crate) story: observe::Story,
     standing: Standing,
@@ -77,7 +77,7 @@ impl Hold {
         self.acquisition.owner()
     }
 
-    /// What metrics and events show of it.
+    /// The view of metrics and events.
     pub(crate) fn told(&self) -> observe::Hold<'_> {
         observe::Hold {
             name: &self.name,
@@ -103,7 +103,7 @@ impl Hold {
         Op::Renew { kind: self.kind(), owner: self.owner().clone(), token: self.token, ttl_ms }
     }
 
-    /// Whether the store knows of one guard only, because the others are counted in this process.
+    /// Whether the store counts only one guard, because the others are counted in this process.
     pub(crate) fn is_counted_here(&self) -> bool {
         is_string(self.kind())
     }
@@ -155,7 +155,7 @@ impl Hold {
         self.valid_until().left()
     }
 
-    /// The present state, by the clock as well as by what the store has said.
+    /// The present state, by the clock as well as by the store's answers.
     pub(crate) fn state(&self) -> GuardState {
         // Checked first: in a forked child, the copy of a mutex may be locked for ever.
         if self.is_forked_child() {
@@ -177,8 +177,8 @@ impl Hold {
         if self.state() == GuardState::Lost { self.standing.reason() } else { None }
     }
 
-    /// The watchdog begins to watch it; `whole` says whether the store was told of the whole lease.
-    /// Returns when to look at it.
+    /// The watchdog begins to watch it; `whole` is whether the store has the whole lease. Returns
+    /// when to look at it.
     pub(crate) fn watched(&self, now: Moment, whole: bool) -> Moment {
         Moment::at_nanos(self.input(|known| known.watched(now.nanos(), whole)))
     }
@@ -271,8 +271,8 @@ impl Hold {
         error.held_by(lock(&self.known).taken_by().cloned())
     }
 
-    /// Loses the hold, which the server says is gone. `holder` has the lock instead, if anybody
-    /// does. One that was released is gone because of that: what its release hears decides.
+    /// Loses the hold, which is gone according to the server. `holder` has the lock instead, if
+    /// anybody does. A hold that was released is gone because of the release, whose answer decides.
     pub(crate) fn lose_to(&self, holder: Option<OwnerId>) {
         self.input(|known| {
             if !known.has_ended() {
@@ -298,21 +298,21 @@ impl Hold {
         self.input(|known| known.lose(reason));
     }
 
-    /// What was renewed until now ends with an explicit lease, which begins now.
+    /// A hold that was renewed until now gets an explicit lease, which begins now.
     pub(crate) fn lease_begins(&self, lease: Duration) {
         let ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         self.input(|known| known.lease_begins(Moment::now().nanos(), ms));
     }
 
-    /// Announces this from now on, instead of what it did. The numbers go on however often, and by however many of its
-    /// guards, the hold leads: a value under a number that was used before is told to nobody.
+    /// Replaces the announcement. The numbers continue however often, and by however many of its
+    /// guards, the hold leads: a value under a number that was used before would not be published.
     pub(crate) fn announces(&self, value: Vec<u8>) {
         let mut said = lock(&self.said);
         let last = said.as_ref().map_or(0, |said| said.0);
         *said = Some(Box::new((last + 1, value)));
     }
 
-    /// What is announced, and the number of the change, from 1.
+    /// The announced value, and the number of the change, from 1.
     pub(crate) fn announced(&self) -> Option<(u64, Vec<u8>)> {
         lock(&self.said).as_deref().cloned()
     }
@@ -330,7 +330,7 @@ impl Hold {
         self.input(Known::must_be_confirmed);
     }
 
-    /// A message says that it was taken away by force.
+    /// According to a message, it was taken away by force.
     pub(crate) fn reported_taken(&self) {
         self.input(Known::reported_taken);
     }
@@ -345,11 +345,10 @@ impl Hold {
         self.input(Known::enter)
     }
 
-    /// Adds a guard with this share, which has to be a part of what is held: who writes may also
-    /// read.
+    /// Adds a guard with this share, which must be a part of the held one: a writer may also read.
     ///
     /// # Errors
-    /// What is held, if it is not.
+    /// The held share, if it is not.
     pub(crate) fn enter_for(&self, wanted: Share) -> Result<Option<Change>, Share> {
         let acquired = self.acquisition.share();
         self.input(|known| {

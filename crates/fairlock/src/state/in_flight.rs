@@ -88,17 +88,17 @@ impl Drop for AtEnd {
     }
 }
 
-/// If this is the main thread, makes its end wait for what this client then has under way. If the
-/// thread is ending already, waits now.
+/// If this is the main thread, makes its end wait for the releases that this client then has under
+/// way. If the thread is ending already, waits now.
 pub(crate) fn wait_at_end(client: &Arc<InFlight>) {
     if is_main_thread() {
         wait_at_end_of_thread(client);
     }
 }
 
-/// Notes that the last handle of a client was dropped on this thread. The drop does not wait, but
-/// what was released just before it must not be lost if the program ends the next moment, so the
-/// end of this thread waits.
+/// Notes that the last handle of a client was dropped on this thread. The drop does not wait, but a
+/// release just before it must not be lost if the program ends the next moment, so the end of this
+/// thread waits.
 pub(crate) fn ended_here(client: &Arc<InFlight>) {
     /// Whether destructors of thread-locals run at the end of a thread, including the main thread.
     const END_IS_SEEN: bool = cfg!(any(

@@ -20,7 +20,7 @@ pub(crate) struct Latches(Mutex<BTreeMap<LockName, Arc<Watched>>>);
 /// A latch that is waited for.
 pub(crate) struct Watched {
     pub(crate) name: LockName,
-    /// Something was said about the latch, or somebody new waits for it.
+    /// There was a message about the latch, or somebody new waits for it.
     pub(crate) kick: Notify,
     state: Mutex<State>,
 }
@@ -31,7 +31,7 @@ struct State {
     looks: u64,
     /// How many waiters have come. Never the same twice: one whose wait is over may be dropped later.
     numbers: u64,
-    /// Since the last look, a message said that the latch was counted down to 0.
+    /// Since the last look, there was a message that the latch was counted down to 0.
     counted_down: bool,
     /// In the order in which they came.
     waiters: Vec<Waiter>,
@@ -40,7 +40,7 @@ struct State {
 struct Waiter {
     /// Distinguishes it from the others of this latch.
     number: u64,
-    /// Looks that had begun when it came say nothing to it.
+    /// Looks that had begun when it came do not count for it.
     after_look: u64,
     /// The generation that it waits for; unknown before its first look.
     waits_for: Option<u64>,
@@ -155,7 +155,7 @@ impl Watched {
         }
     }
 
-    /// What the look has shown: those whose latch is over are told.
+    /// The result of the look: waiters whose latch is over are woken.
     pub(crate) fn seen(&self, look: Look, seen: &LatchSeen) -> Next {
         let mut state = lock(&self.state);
         let mut next = Next::Later;
@@ -196,7 +196,7 @@ impl Watched {
         self.tell(error, |waiter| waiter.after_look < look.number);
     }
 
-    /// All who wait get the error.
+    /// All waiters get the error.
     pub(crate) fn failed(&self, error: &Error) {
         self.tell(error, |_| true);
     }

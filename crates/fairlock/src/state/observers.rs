@@ -1,4 +1,4 @@
-//! Who observes the holder of a lock, to be told when something may have changed.
+//! The observers of locks' holders, to be woken when something may have changed.
 
 use crate::base::clock::lock;
 use crate::store::Scope;

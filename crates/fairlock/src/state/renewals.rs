@@ -34,7 +34,7 @@ impl Drop for SlotInUse<'_> {
 }
 
 impl Watchdog {
-    /// Starts to watch a hold. `full` says whether it has its whole lease already.
+    /// Starts to watch a hold. `full` is whether it already has its whole lease.
     pub(crate) fn watch(&self, hold: &Arc<Hold>, full: bool) {
         let now = Moment::now();
         let at = hold.watched(now, full);
@@ -83,8 +83,8 @@ impl Watchdog {
         self.look_now(&holds);
     }
 
-    /// Checks a hold that a message says was taken away by force: the store is asked at once, and
-    /// its answer counts. Returns whether there is such a hold.
+    /// Checks a hold that was taken away by force according to a message: the store is asked at
+    /// once, and only its answer counts. Returns whether there is such a hold.
     pub(crate) fn check_hold(&self, owner: &OwnerId, token: Token) -> bool {
         let holds = self.holds_that(|hold| hold.token == token && hold.owner() == owner);
         holds.iter().for_each(|hold| hold.reported_taken());

@@ -1,4 +1,4 @@
-//! What the requests of one explicit owner for one lock share.
+//! The state that the requests of one explicit owner for one lock share.
 
 use crate::base::clock::lock;
 use crate::state::hold::Hold;
@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// What the requests of explicit owners share: one seat for each owner and lock with a request
-/// under way or a hold, and no others.
+/// The state that requests of explicit owners share: one seat for each owner and lock with a
+/// request under way or a hold, and no others.
 #[derive(Default)]
 pub(crate) struct Owners {
     seats: Mutex<HashMap<(LockName, OwnerId), Weak<Seat>>>,

@@ -1,4 +1,4 @@
-//! How a turn learns what becomes of its request.
+//! How a turn learns of the progress of its request.
 
 use crate::base::clock::lock;
 use crate::base::error::{Error, ErrorKind};

@@ -1,5 +1,5 @@
-//! Whether a guard protects: what is known of its hold, in atomics, and a notification of changes.
-//! Most holds are over before anybody listens, so creating and dropping one costs nothing.
+//! Whether a guard protects: the state of its hold, in atomics, and a notification of changes. Most
+//! holds are over before anybody listens, so creating and dropping one costs nothing.
 
 use crate::base::lost_reason::LostReason;
 use fairlock_core::client::{Hold, Standing as Known};
@@ -40,7 +40,7 @@ impl GuardState {
     }
 }
 
-/// Lock-free, so that a guard is asked without a wait. Written while the hold's mutex is held.
+/// Lock-free, so that reading a guard's state never waits. Written while the hold's mutex is held.
 pub(crate) struct Standing {
     known: AtomicU8,
     valid_until_ns: AtomicU64,
@@ -69,7 +69,7 @@ impl Standing {
         LostReason::of_code(self.known.load(Ordering::Acquire).checked_sub(LOST)?)
     }
 
-    /// Shows what is known of the hold, whose mutex is held. Returns its state if that is new:
+    /// Shows the state of the hold, whose mutex is held. Returns its state if that is new:
     /// [`tell`](Self::tell) is called as soon as the mutex is free.
     pub(crate) fn show(&self, hold: &Hold) -> Option<GuardState> {
         let known = match hold.standing() {

@@ -1,7 +1,7 @@
 //! The waiters of this client, and how they learn how their waits end.
 //!
-//! Each fair lock with waiters has one heartbeat task. [`client::Waiters`] decides what a reply or a
-//! message means; here its decisions are passed on, after the mutex is released.
+//! Each fair lock with waiters has one heartbeat task. [`client::Waiters`] decides what a reply or
+//! a message means; this module passes its decisions on, after the mutex is released.
 
 use crate::base::clock::{Moment, lock};
 use crate::base::error::Error;
@@ -60,8 +60,8 @@ struct State {
 struct Line {
     queue: Arc<PlainQueue>,
     waiters: usize,
-    /// What was handed down: a subscription to the lock's topic, and until when the lease of the
-    /// waiter lasts that was granted last.
+    /// What was handed down: a subscription to the lock's topic, and the end of the lease of the
+    /// last waiter that was granted the lock.
     held_until_ns: Option<u64>,
 }
 
@@ -81,7 +81,7 @@ impl Waiters {
         (self.fair(|fair| fair.enter(name, acquisition, caller)), outcome)
     }
 
-    /// Notes that the waiter is in the queue, as the server says. A heartbeat that this returns
+    /// Notes that the waiter is in the queue according to the server. A heartbeat that this returns
     /// begins now.
     #[must_use]
     pub(crate) fn queued(
@@ -108,8 +108,8 @@ impl Waiters {
         begins
     }
 
-    /// Removes a waiter. Returns what is known of its requests, and whether its wait was over: then
-    /// the outcome has been sent, or is being sent by another thread.
+    /// Removes a waiter. Returns the state of its requests, and whether its wait was over: then the
+    /// outcome has been sent, or is being sent by another thread.
     ///
     /// # Panics
     /// If it has left already.
@@ -193,7 +193,7 @@ impl Waiters {
         Arc::clone(&line.queue)
     }
 
-    /// What the last one whose turn it was has handed down, with its subscription.
+    /// What the last waiter that had the turn has handed down, with its subscription.
     pub(crate) fn inherit_plain(&self, name: &LockName) -> Option<u64> {
         lock(&self.state).plain.get_mut(name)?.held_until_ns.take()
     }

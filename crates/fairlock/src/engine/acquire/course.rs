@@ -1,5 +1,4 @@
-//! The course of one acquisition on the client's thread, and what becomes of it when its caller goes
-//! away.
+//! One acquisition on the client's thread, and what happens to it when its caller goes away.
 
 use super::drive::{Course, Driver};
 use super::{Delivery, Request, errors, owned};
@@ -29,7 +28,7 @@ pub(crate) enum Begun {
     Sent(Requested),
 }
 
-/// What is asked for, and whether anybody still waits for it.
+/// The request, and whether anybody still waits for its result.
 pub(super) struct Asking {
     pub(super) context: Arc<Context>,
     pub(super) wanted: Request,
@@ -41,7 +40,7 @@ impl Asking {
         Self { context: Arc::clone(context), wanted, is_gone: AtomicBool::new(false) }
     }
 
-    /// Resolves when nobody waits for the result any more. Whoever says so polls it next.
+    /// Resolves when nobody waits for the result any more. Whoever reports that polls it next.
     pub(super) async fn gone(&self) {
         poll_fn(|_| if self.is_gone() { Poll::Ready(()) } else { Poll::Pending }).await;
     }
@@ -103,7 +102,7 @@ fn at_once(context: &Context, wanted: &Request, machine: &mut Acquiring<Error>) 
     }
 }
 
-/// How an acquisition goes on.
+/// How an acquisition continues.
 pub(super) enum First {
     Asks(Box<Course>),
     Owned(Arc<Seat>),
@@ -132,8 +131,8 @@ async fn run(asking: &Asking, first: First) -> Answered {
     result.map_err(|error| error.on(&wanted.name))
 }
 
-/// Asks on the client's thread, which goes on whether or not the caller polls, until there is a
-/// result, or nothing is left of it after the caller has gone.
+/// Asks on the client's thread, which continues whether or not the caller polls, until there is a
+/// result, or until nothing is left of the request after the caller has gone.
 #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep its arguments twice")]
 pub(super) fn ask(
     asking: Asking,

@@ -1,4 +1,4 @@
-//! Carries out what [`Acquiring`] says, and passes in what comes of it.
+//! Carries out the steps of [`Acquiring`], and passes in their results.
 
 use super::course::Asking;
 use super::errors::{self, failure};
@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio::task::JoinHandle;
 
-/// An acquisition that has had an input, and what is done for it.
+/// An acquisition that has had an input, and the work for it.
 pub(super) struct Course {
     machine: Acquiring<Error>,
     /// The step that its last input led to, until it is carried out.
@@ -38,7 +38,7 @@ pub(super) struct Course {
     told: Option<(RequestId, oneshot::Receiver<Told>)>,
     /// Its place among the waiters of a lock without a queue, and its turn to ask.
     line: Option<(Arc<PlainQueue>, Option<OwnedMutexGuard<()>>)>,
-    /// It was told that its caller has gone, and that the client was shut down.
+    /// Whether it has the inputs that its caller has gone, and that the client was shut down.
     knows_gone: bool,
     knows_closed: bool,
     /// The answer to its first copy, which is sent together with those of others.
@@ -79,7 +79,7 @@ pub(super) struct Driver<'a> {
     course: Box<Course>,
 }
 
-/// What takes time.
+/// Work that takes time.
 enum Doing {
     Nothing,
     Call(Op),
@@ -94,7 +94,7 @@ enum Doing {
     GiveBack(JoinHandle<()>),
 }
 
-/// What came of it.
+/// Its result.
 enum Done {
     Reply(Result<Reply, StoreError>),
     Rested,
@@ -352,7 +352,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The waiters of a fair lock say how the wait of a request ends.
+    /// The waiters of a fair lock report how the wait of a request ends.
     fn told(&mut self, waiter: RequestId, told: Option<Told>) -> Step<Error> {
         self.course.told = None;
         let at = self.now();

@@ -1,4 +1,4 @@
-//! What the caller of an acquisition is told when it fails.
+//! The errors of failed acquisitions, for their callers.
 
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::send::unreachable_in_time;
@@ -64,7 +64,7 @@ pub(super) fn unnamed(reason: Reason<Error>) -> Error {
     Error::new(kind, message)
 }
 
-/// The error of a wait during which the store said nothing.
+/// The error of a wait during which the store did not answer.
 pub(crate) fn silence(in_doubt: bool) -> Error {
     let kind = if in_doubt { ErrorKind::Unknown } else { ErrorKind::Unavailable };
     let message = "the store did not answer while this waited, so nobody knows whether the lock is \

@@ -1,6 +1,6 @@
-//! Acquisitions. [`Acquiring`](fairlock_core::client::acquiring::Acquiring) decides what is done;
-//! here it is done, in a task on the client's thread. A store that answers at once grants a free lock
-//! before that, in the caller's thread.
+//! Acquisitions. [`Acquiring`](fairlock_core::client::acquiring::Acquiring) decides the steps; this
+//! module carries them out, in a task on the client's thread. A store that answers at once grants a
+//! free lock before that, in the caller's thread.
 
 mod course;
 mod delivery;

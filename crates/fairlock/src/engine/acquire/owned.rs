@@ -1,5 +1,5 @@
-//! Carries out what [`Owned`] says: an explicit owner's request enters the owner's hold, or asks the
-//! store when no other request of the owner does.
+//! Carries out the steps of [`Owned`]: an explicit owner's request enters the owner's hold, or asks
+//! the store when no other request of the owner does.
 
 use super::course::Asking;
 use super::drive::{Course, Driver, until};
@@ -22,13 +22,13 @@ enum Way<'a> {
     Asks(MutexGuard<'a, ()>),
 }
 
-/// What takes time.
+/// Work that takes time.
 enum Doing {
     Enter,
     Turn { now: bool },
 }
 
-/// What came of it.
+/// Its result.
 enum Done<'a> {
     Entry(Entry<Error>, Option<Delivery>),
     /// `None` if it is another request's turn.
@@ -172,7 +172,7 @@ fn already_held() -> Error {
     Error::new(ErrorKind::AlreadyHeld, message)
 }
 
-/// Who reads must not wait to write: it would wait for itself.
+/// A reader must not wait to write: it would wait for itself.
 #[cold]
 fn other_share(has: Share) -> Error {
     Error::misuse(match has {

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(crate) struct Request {
     pub(crate) name: LockName,
     pub(crate) kind: Kind,
-    /// What is asked for, of a lock that several may hold.
+    /// The share, for a lock that several may hold.
     pub(crate) share: Share,
     /// The explicit lease, if any.
     pub(crate) lease: Option<Duration>,
@@ -30,7 +30,7 @@ pub(crate) struct Request {
     /// Notifies the turn that waits for it, if one does.
     pub(crate) reporter: Option<Arc<TurnReporter>>,
     pub(crate) asked: observe::Asked,
-    /// How long it sleeps at most between two looks at a lock without a queue, if it says so.
+    /// How long it sleeps at most between two looks at a lock without a queue, if set.
     pub(crate) poll: Option<Duration>,
     /// It must not enter a hold that its owner has.
     pub(crate) non_reentrant: bool,
@@ -50,12 +50,12 @@ impl Request {
             && self.max_hold.is_none_or(|most| most > context.config.watchdog_lease)
     }
 
-    /// What is asked for, as metrics and events name it.
+    /// The kind of the request, as metrics and events name it.
     pub(crate) fn what(&self) -> observe::What {
         observe::What(self.kind, self.share)
     }
 
-    /// What metrics and events show of it.
+    /// The view of metrics and events.
     pub(crate) fn told(&self) -> observe::Request<'_> {
         observe::Request {
             name: &self.name,
@@ -65,7 +65,7 @@ impl Request {
         }
     }
 
-    /// What is asked for.
+    /// The parameters of the acquisition.
     pub(super) fn wanted(&self, context: &Context) -> Wanted {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let period = context.beat_every(&self.name);
