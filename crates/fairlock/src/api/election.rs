@@ -257,7 +257,7 @@ pub struct Term {
     office: Office,
 }
 
-/// What a term is besides its guard.
+/// The parts of a term besides its guard.
 pub(crate) struct Office {
     hold: Arc<Hold>,
     patience: Arc<Patience>,

@@ -75,7 +75,7 @@ pub(crate) enum Way {
     Heartbeat,
 }
 
-/// What is asked for, or held: a kind of lock, and which share of it.
+/// The thing that is requested or held: a kind of lock, and which share of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct What(pub(crate) Kind, pub(crate) Share);
 
@@ -90,7 +90,7 @@ impl What {
     }
 }
 
-/// What is reported about a request for a lock.
+/// The facts about a request for a lock that are reported.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) name: &'a LockName,
@@ -100,7 +100,7 @@ pub(crate) struct Request<'a> {
     pub(crate) asked: &'a Asked,
 }
 
-/// What is reported about a hold.
+/// The facts about a hold that are reported.
 #[derive(Clone, Copy)]
 pub(crate) struct Hold<'a> {
     pub(crate) name: &'a LockName,
@@ -157,7 +157,7 @@ impl Waiting<'_> {
         work
     }
 
-    /// The driver knows the result. `cancelled` says that nobody waits for it any more.
+    /// The driver has the result. `cancelled`: nobody waits for it any more.
     pub(crate) fn ended<T>(
         &self,
         request: &Request<'_>,
@@ -241,7 +241,7 @@ pub(crate) fn returned_to_place(name: &LockName, owner: &OwnerId) {
     event!(DEBUG, lock = %name, owner = %owner, "returned to its place");
 }
 
-/// What is recorded of one hold, from the grant to the release or the loss.
+/// The record of one hold, from the grant to the release or the loss.
 #[derive(Default)]
 pub(crate) struct Story(
     #[cfg(any(feature = "metrics", feature = "tracing"))] OnceLock<Mutex<Chapter>>,
@@ -331,8 +331,8 @@ pub(crate) fn let_go(story: &Story) {
     story.end();
 }
 
-/// A release was answered, or was not. `good` says that the lock was given back, or that other
-/// guards have it.
+/// A release was answered, or was not. `good`: the lock was given back, or that other guards have
+/// it.
 pub(crate) fn released(hold: &Hold<'_>, outcome: &'static str, good: bool) {
     count!(RELEASES, kind = hold.kind.label(), outcome = outcome);
     #[cfg(feature = "tracing")]
@@ -378,7 +378,8 @@ pub(crate) fn suspect(hold: &Hold<'_>) {
     );
 }
 
-/// A hold is lost: its validity has run out (`expired`), or the store says that somebody took it.
+/// A hold is lost: its validity has run out (`expired`), or according to the store somebody took
+/// it.
 pub(crate) fn lost(hold: &Hold<'_>, expired: bool) {
     let cause = if expired { "expired" } else { "taken" };
     count!(LOST, kind = hold.kind.label(), cause = cause);

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 
-/// What is wrong with the mode of an open file; links have been followed by then.
+/// The problem with the mode of an open file; links have been followed by then.
 pub(crate) fn of(file: &File) -> Option<String> {
     // If the metadata cannot be read, nothing is reported.
     let metadata = file.metadata().ok()?;

@@ -1,4 +1,4 @@
-//! What users can set, and what a client reports about itself and its server.
+//! The settings, and the reports of a client about itself and its server.
 
 pub(crate) mod client_info;
 pub(crate) mod config;

@@ -13,8 +13,8 @@ pub enum Check {
     /// leaves a lock half taken, so this is checked before any script runs. Default: refuse.
     Rights,
     /// When its memory is full, the server deletes keys that have a TTL (`maxmemory-policy`),
-    /// including locks, so two clients could hold one lock. Tokens rise all the same. Default:
-    /// warn, because some hosted servers are configured like that and never get full.
+    /// including locks, so two clients could hold one lock. Tokens still rise. Default: warn,
+    /// because some hosted servers are configured like that and never get full.
     Eviction,
     /// The server is older than Redis 6.2 and does not know all commands. Default: refuse.
     Version,
@@ -124,7 +124,7 @@ impl Warning {
     }
 }
 
-/// What was found and what to do about it, for people, without secrets.
+/// The problem and what to do about it, for people, without secrets.
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)

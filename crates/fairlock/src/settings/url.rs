@@ -1,4 +1,4 @@
-//! Store URLs. Parsing is strict: what is not understood is refused, never ignored.
+//! Store URLs. Parsing is strict: unknown parts are refused, never ignored.
 
 use crate::base::error::Error;
 use crate::settings::config::{Address, Config, DATABASE_MAX, SentinelPlace, ShardedPubSub};

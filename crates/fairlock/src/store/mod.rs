@@ -129,7 +129,7 @@ pub(crate) enum Event {
     /// A hand-over to a waiter of this client. `clock` belongs to the server that reports it, if
     /// the store has several.
     Granted { grant: Grant, at_ms: u64, arrived: Moment, clock: Option<Arc<ServerClock>> },
-    /// A message says that this hold of this client was taken away by force.
+    /// According to a message, this hold of this client was taken away by force.
     Forced { owner: OwnerId, token: Token },
     /// The lock that this request waits for is left to foreign waiters for
     /// [`GUEST_MS`](fairlock_core::GUEST_MS). Only a server has such.
@@ -137,7 +137,7 @@ pub(crate) enum Event {
     LeftToGuests { request: fairlock_core::RequestId },
     /// A message on a topic: look again.
     Wake(Topic),
-    /// A message says that a latch of this name was counted down to 0.
+    /// According to a message, a latch of this name was counted down to 0.
     CountedDown(LockName),
     /// A message of an unknown form, or on an unknown channel.
     Invalid,
@@ -185,7 +185,8 @@ pub(crate) struct Page {
 pub(crate) enum Taken {
     /// The answer to each.
     All(Vec<Reply>),
-    /// Nothing was done. The first that is not plainly free, if the store has named one.
+    /// Nothing was done. Contains the first lock that is not plainly free, if the store has named
+    /// one.
     None(Option<usize>),
 }
 

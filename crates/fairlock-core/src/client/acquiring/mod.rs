@@ -1,5 +1,5 @@
-//! The course of one acquisition, of any kind and on any store, from the first copy of its request
-//! to a hold, a "no" or an error.
+//! One acquisition, of any kind and on any store, from the first copy of its request to a hold, a
+//! "no" or an error.
 //!
 //! # How a shell drives it
 //!

@@ -1,5 +1,5 @@
-//! Whose death a client watches for, and who else has to look at a lock, after an operation of this
-//! client.
+//! Which deaths a client watches for, and which others must look at a lock, after an operation of
+//! this client.
 
 use super::file::HostFile;
 use super::liveness::{self, Kernel, Sign};

@@ -38,7 +38,7 @@ const TOLD_MAX: usize = 64;
 /// How many listeners of one lock a release examines: some may be dead.
 const LISTENERS_MAX: usize = 1_000;
 
-/// From now on, `client` is told when the lock `name`, which has no queue, is free.
+/// From now on, `client` is woken when the lock `name`, which has no queue, is free.
 pub(super) fn listen(folder: &Folder, name: &LockName, client: ClientId) {
     // If this fails, the client still looks at its heartbeats.
     let _ = folder.touch_in(&listeners(name), &client.to_string());

@@ -1,14 +1,17 @@
-//! The head of a line for shares: whose death it watches for, and when it is told to look again.
+//! The head of a line for shares: which deaths it watches for, and when its client is woken to look
+//! again.
 //!
 //! Several may be in its way. Invariant: the client of the first waiter watches the clients of all holds
 //! (of [`WATCHED_MAX`] clients, if there are more), except its own and holds that last without their
-//! client. While it is first, holds only end: nobody is served before it. So this can only break when
-//! another waiter becomes the first, and whoever lets that happen tells its client.
+//! client. While it is first, holds only end: nobody is served before it. So this can only break
+//! when another waiter becomes the first, and the client that causes that wakes the client of the
+//! new head.
 //!
-//! It may be killed before it tells anybody. Of those whom it has served, the first in line is told last,
-//! so that it is among those who do not know. But it looks: it watches that process, or has just been told
-//! that it is the first, or watches the waiter before it, who is dead as well. Invariant: a client whose
-//! look finds that it was served tells all others who may not know ([`untold`]).
+//! That client may be killed before it notifies anybody. Of the waiters that it has served, it
+//! notifies the first in line last, so if anybody is left without a notification, the first one is.
+//! But the first one looks: it watches the killed process, or has just been woken as the first, or
+//! watches the waiter before it, which is dead as well. Invariant: a client whose look finds that
+//! it was served notifies all others that may have been left out ([`untold`]).
 
 use super::liveness::{self, Sign};
 use super::store::Inner;
@@ -46,7 +49,7 @@ impl LineBefore {
         }
     }
 
-    /// The client that has to look whom it must watch now: its waiter has become the first, or it could
+    /// The client that must look again whom to watch: its waiter has become the first, or it could
     /// not watch all holders and some have left.
     pub(super) fn to_tell(&self, after: &LockState) -> Option<ClientId> {
         let shares = after.shares()?;
@@ -70,7 +73,7 @@ impl LineBefore {
     }
 }
 
-/// Whether the reply to a heartbeat says that its client was served.
+/// Whether the reply to a heartbeat shows that its client was served.
 pub(super) fn finds_grant(body: &Body) -> bool {
     let Body::Fates { fates, .. } = body else { return false };
     fates.iter().any(|fate| matches!(fate, Fate::Granted(_)))

@@ -1,6 +1,6 @@
-//! What is kept of latches besides their counts, which are in the rows of locks, where they keep locks
-//! of the same name away. In a table of its own, which is made when the first latch needs it: files
-//! without latches stay as they are, and older versions can use the file.
+//! The records of latches besides their counts, which are in the rows of locks, so that nobody
+//! takes a lock of the same name. They have a table of their own, which is made when the first
+//! latch needs it: files without latches stay as they are, and older versions can use the file.
 
 use super::codec::{Damaged, Reader, Writer, checksum};
 use super::fault;

@@ -9,7 +9,7 @@
 //! - `boot`: host time, which all processes of the host share;
 //! - `schema`: the tables, and files of other versions or other programs;
 //! - `codec`: a lock's state as bytes; `parts`: its shares, which have rows of their own;
-//!   `latches`: what is kept of latches;
+//!   `latches`: the records of latches;
 //! - `opening`: from a path to a file of the right version in the right boot;
 //! - `file`: the transactions; `rows`: a lock's rows in one of them; `turns`: whose turn it is to
 //!   write, among the clients of a process; `line`: the same among processes; `patience`: tries again;
@@ -22,8 +22,8 @@
 //! - `hand`: a client's thread that may block;
 //! - `folder`: what clients keep beside the file; `liveness`: which of them are alive; `watch`: who
 //!   learns of whose death; `wake_up`: messages between clients; `deadlines`: when heartbeats are
-//!   due; `around`, `early` and `heads`: who has to look at a lock after an operation; `cleanup`: removes
-//!   what dead clients left; `graves`: which locks still name them.
+//!   due; `around`, `early` and `heads`: who must look at a lock after an operation; `cleanup`:
+//!   removes the leftovers of dead clients; `graves`: which locks still name them.
 
 mod around;
 mod boot;

@@ -1,9 +1,9 @@
-//! Whether the file, or what belongs to it, is a mount of its own.
+//! Whether the file, or one of those beside it, is a mount of its own.
 //!
 //! A container may be given the file alone (`-v /host/locks.db:/locks.db`, a `subPath`). That is
-//! the same file, but what is found beside it by name is not: the log, its index, the files that
-//! show who is alive. Each side would have its own, and its own holders. Only the mounts reveal
-//! this.
+//! the same file, but the files that are found beside it by name are not: the log, its index, the
+//! files that show who is alive. Each side would have its own, and its own holders. Only the mounts
+//! reveal this.
 
 use super::place;
 use crate::base::error::Error;

@@ -1,14 +1,15 @@
-//! The holds of a lock with shares and what its waiters want, as rows of their own.
+//! The holds of a lock with shares, and the shares that its waiters want, as rows of their own.
 //!
 //! An operation changes few of them, so a thousand readers of one lock are not written again at each
 //! step: each owner that holds a share, or waits for one, has a row in the table `share`. The lock's
 //! own row has the rest, and a mark in place of its hold: the kind, and how many rows there are. The
-//! mark is a hash and a string at once. To a program that does not know shares the lock is thus always
-//! of another kind, so it refuses every operation on the name and changes nothing.
+//! mark is a hash and a string at once. To a program without shares the lock is thus always of
+//! another kind, so it refuses every operation on the name and changes nothing.
 //!
 //! Invariant: as many rows as the mark says belong to the lock, each written when the lock's row had
-//! the number `change` that it repeats. So a process that knows the rows of an earlier `change` reads
-//! only later ones; if it knows more then than the mark says, some were removed, and it reads all.
+//! the number `change` that it repeats. So a process that has the rows of an earlier `change` reads
+//! only later ones; if it then has more than the mark's number, some were removed, and it reads
+//! all.
 //!
 //! ```text
 //! byte 0        the form's number, FORM
@@ -47,7 +48,7 @@ const TABLE: &str = "
         PRIMARY KEY (name, owner)
     ) STRICT, WITHOUT ROWID";
 
-/// What the row of one owner says.
+/// The content of one owner's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// It waits for a share.

@@ -53,7 +53,7 @@ pub(super) const CURRENT: Schema = Schema {
     steps: &[],
 };
 
-/// What a file was found to be.
+/// The result of looking at a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// Nothing is in it yet.

@@ -6,14 +6,14 @@
 //! `FILE-users` while it has the file open, and `FILE-users` records which file, log and index they
 //! have. Invariant: all who hold the lock have the same three files.
 //!
-//! - The first user, which gets the lock exclusively, takes what the names lead to and records it.
+//! - The first user, which gets the lock exclusively, records the files that the names lead to.
 //! - For a later user, the names must lead to the recorded files, before it opens anything and
 //!   afterwards. Otherwise it is refused.
 //! - Before each operation a user checks that the names still lead there (`views`), and fails if
 //!   they do not.
-//! - The last user, if it leaves properly, records that nothing is left. If log and index are
-//!   still there, processes of an older version have them open, which record nothing. The last one
-//!   of those removes them, and the next one has others, so what is recorded would be wrong.
+//! - The last user, if it leaves properly, records that nothing is left. If log and index still
+//!   exist, processes of an older version have them open, which record nothing. The last of these
+//!   removes them, and the next user has others, so a record would be wrong.
 //!
 //! Users enter and leave one at a time, through the gate: the kernel's lock on the clients' folder.
 

@@ -22,7 +22,7 @@ const READ_BYTES: usize = 64 * BYTES;
 /// `fair`, and the number of the format.
 const MARK: [u8; 5] = *b"fair\x01";
 
-/// What one client tells another.
+/// The messages between clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// You hold the lock.

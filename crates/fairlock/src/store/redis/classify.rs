@@ -1,4 +1,4 @@
-//! What a failed call means: refused, passing, or in doubt. One match decides.
+//! The meaning of a failed call: refused, passing, or in doubt. One match decides.
 
 use super::wire::CallError;
 use crate::base::error::{Error, ErrorKind};

@@ -1,4 +1,4 @@
-//! What a server is asked when a connection to it is made, in one round trip. The answers are
+//! The questions to a server when a connection to it is made, in one round trip. The answers are
 //! judged before any lock is touched.
 
 use super::classify::{classify, is_permission};
@@ -16,7 +16,7 @@ use crate::store::StoreError;
 /// The oldest server that knows all commands of the scripts: `SET ... PXAT`.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// What is asked, and how to react to the answers.
+/// The questions, and the reactions to the answers.
 pub(crate) struct Handshake {
     name: String,
     reactions: Reactions,

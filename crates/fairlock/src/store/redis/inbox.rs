@@ -124,7 +124,7 @@ impl Inbox {
         &self.channel
     }
 
-    /// Replaces the connection, which leads to the wrong server.
+    /// Replaces the connection, which goes to the wrong server.
     pub(super) fn make_anew(&self) {
         if let Some(line) = &*self.current.borrow() {
             line.broken.notify_one();
@@ -138,7 +138,7 @@ impl Inbox {
         lock(&self.topics).len()
     }
 
-    /// The command connection is lost: checks this one. A machine that is gone says nothing, and
+    /// The command connection is lost: checks this one. A machine that is gone sends nothing, and
     /// until the next ping, waiters would be taken for dead when their turn comes.
     pub(crate) fn doubt(&self) {
         self.doubted.notify_one();

@@ -188,7 +188,7 @@ impl Keys {
         self.with_ours("fairlock_replicated").concat()
     }
 
-    /// The holder's announcement, and the channel on which it is told.
+    /// The holder's announcement, and the channel on which it is published.
     pub(crate) fn leader(&self) -> Vec<u8> {
         self.with_ours(LEADER).concat()
     }

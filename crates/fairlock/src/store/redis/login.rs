@@ -10,7 +10,7 @@ use crate::store::StoreError;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What a connection begins with.
+/// The beginning of a connection.
 #[derive(Clone)]
 pub(crate) struct Logon {
     /// User and password.
@@ -32,7 +32,7 @@ pub(crate) struct Login {
     last: Mutex<Option<Secret>>,
     /// How to react to a file that others can read.
     on_exposed: Reaction,
-    /// What was wrong with the last one, if it was used anyway.
+    /// The problem with the last one, if it was used anyway.
     warning: Mutex<Option<Warning>>,
 }
 
@@ -97,7 +97,7 @@ impl Login {
         Ok(())
     }
 
-    /// What was wrong with the last login, if it was used anyway.
+    /// The problem with the last login, if it was used anyway.
     pub(crate) fn warning(&self) -> Option<Warning> {
         lock(&self.warning).clone()
     }

@@ -197,7 +197,7 @@ impl Place {
 /// Announcements that the master has moved, for one connection.
 pub(crate) struct Moves {
     news: News,
-    /// The server that the connection leads to; `None` while there is none.
+    /// The server of the connection; `None` while there is none.
     at: Option<Target>,
 }
 
@@ -211,7 +211,7 @@ enum News {
 }
 
 impl Moves {
-    /// The server to which the connection leads.
+    /// The server of the connection.
     pub(crate) fn at(&self) -> Option<Target> {
         self.at.clone()
     }

@@ -119,7 +119,7 @@ fn inspection<'a>(r: &mut Reader<'a, impl Iterator<Item = &'a [u8]>>) -> Option<
     Some(Inspection { holder, ttl_ms, token, queue_len, queue, shares: None })
 }
 
-/// Who leads, and what it has announced.
+/// The leader and its announcement.
 fn leadership<'a>(r: &mut Reader<'a, impl Iterator<Item = &'a [u8]>>) -> Option<Leadership> {
     let (ttl_ms, token) = (r.maybe_count()?, r.maybe_count()?.and_then(Token::new));
     let (change, since_ms) = (r.maybe_count()?, r.maybe_count()?);
@@ -198,7 +198,7 @@ fn share_of(word: &[u8]) -> Option<Share> {
     parts.next().is_none().then_some(share)
 }
 
-/// A reply: words, and what may be any bytes.
+/// A reply: words, and values of any bytes.
 struct Reader<'a, W: Iterator<Item = &'a [u8]>> {
     words: W,
     rest: std::vec::IntoIter<Value>,

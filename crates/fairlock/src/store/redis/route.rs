@@ -1,9 +1,9 @@
 //! Which address of a server's name is used: the same one by all connections of a client.
 //!
-//! A name may lead to a master and its replicas (a headless service), or to two servers that do not
-//! know each other (`localhost`, with one behind `::1` and one behind `127.0.0.1`). An inbox on
-//! another server than the commands makes every waiter look dead, and clients that choose at random
-//! hold one lock twice. So the addresses are tried one after the other, in the same order by all
+//! A name may resolve to a master and its replicas (a headless service), or to two unrelated
+//! servers (`localhost`, with one behind `::1` and one behind `127.0.0.1`). An inbox on another
+//! server than the commands makes every waiter look dead, and clients that choose at random hold
+//! one lock twice. So the addresses are tried one after the other, in the same order by all
 //! clients; the command connection chooses, and the others follow.
 
 use super::aside::Aside;

@@ -102,17 +102,18 @@ pub(super) fn decode_scan(reply: Value) -> Option<(u64, Vec<Vec<u8>>)> {
     Some((cursor, keys.into_iter().map(bytes).collect::<Option<_>>()?))
 }
 
-/// What a first look at the keys of a family shows.
+/// The result of a first look at the keys of a family.
 struct Seen<'a> {
     /// How many stand in their queue.
     queue: usize,
     /// Whether somebody waits for a share of one of them.
     has_lines: bool,
-    /// The names that the user may look at, and what is stored there.
+    /// The names that the user may read, and the values there.
     names: Vec<(&'a LockName, String)>,
 }
 
-/// What is asked about a name where shares may be in use: its mode, and who waits for a share as which kind.
+/// The questions about a name where shares may be in use: its mode, and who waits for a share as
+/// which kind.
 #[derive(Default)]
 struct Shares {
     mode: Option<Vec<u8>>,
@@ -169,7 +170,8 @@ fn read<'a>(
     Ok(Some(Seen { queue, has_lines, names }))
 }
 
-/// A number; `None` if the user may not know it. Where somebody stores something else, inspecting the lock shows that.
+/// A number; `None` if the user may not read it. If something else is stored there, inspecting the
+/// lock shows that.
 fn count(answer: Value, command: &'static str) -> Result<Option<usize>, Failed> {
     match allowed(answer)? {
         Some(Value::Int(length)) => Ok(Some(usize::try_from(length).unwrap_or(0))),
@@ -318,7 +320,7 @@ mod tests {
         assert_eq!(listed("list", "none", 1), [(x(), false, None)]);
     }
 
-    /// A mode tells the kind of what is held; lines of other kinds beside it are named.
+    /// A mode shows the kind of the held lock; lines of other kinds beside it are named.
     #[test]
     fn shares_are_told_by_the_mode_and_by_their_lines() {
         let seen = |found: &str, queue, mode: Option<&str>, [readers, takers]: [usize; 2]| {

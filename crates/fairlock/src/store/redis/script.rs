@@ -126,8 +126,8 @@ static SIMPLE_RELEASE: Script = script!(
 );
 static SIMPLE_RENEW: Script = script!(simple_own simple_renew simple simple_other);
 
-/// A script of the kinds that several may hold at once: what all know, what the operation does, and, where it serves the
-/// line, what it does after that.
+/// A script of the kinds that several may hold at once: the common part, the operation, and, if it
+/// serves the line, the part after that.
 macro_rules! share_script {
     ($($slices:ident)*) => {
         script!(settings share_keys share_kept rare {

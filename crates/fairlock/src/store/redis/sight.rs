@@ -1,9 +1,9 @@
 //! Whether the server that keeps the locks sees this client's inbox.
 //!
-//! A server takes a waiter for dead if its inbox has no subscriber. Something in between may lead
-//! the two connections of a client to different servers: a service with a master and its replicas
-//! behind one address. So the command connection's server is asked, and no identity is compared:
-//! its scripts ask the same, it needs no other permission, and the answer is true whatever stands
+//! A server takes a waiter for dead if its inbox has no subscriber. A proxy may route the two
+//! connections of a client to different servers: a service with a master and its replicas behind
+//! one address. So the client asks the command connection's server, and compares no identities: the
+//! scripts ask the same question, it needs no other permission, and the answer is right whatever is
 //! in between.
 
 use super::inbox::Inbox;

@@ -1,11 +1,11 @@
-//! A stream with a listener, which sees what is read from the stream and may end it.
+//! A stream with a listener, which sees all bytes that are read and may end the stream.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Sees what is read from a stream.
+/// Sees all bytes that are read from a stream.
 pub(super) trait Listener {
     /// Called with the bytes of each read, none at the end of the stream, or with the error. The
     /// reader gets what this returns.

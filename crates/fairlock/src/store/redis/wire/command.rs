@@ -133,7 +133,7 @@ impl Pipeline {
     }
 }
 
-/// What a command can have as an argument.
+/// The types that can be an argument of a command.
 pub(crate) trait Argument {
     fn add_to(&self, cmd: &mut Cmd);
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub(crate) enum CallError {
     /// The connection failed, or the reply did not come in time.
     Io(Arc<io::Error>),
-    /// What the server sent is not RESP.
+    /// The server sent something that is not RESP.
     Parse(&'static str),
     /// The reply has another form than the command's.
     Unexpected(&'static str),
