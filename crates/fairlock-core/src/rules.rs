@@ -55,8 +55,9 @@ pub const MENDED_HOLD_MS: u64 = 30_000;
 /// never less than D.
 pub const HEAD_SCORE_MS: u64 = 30_000;
 
-/// Longest queue that is searched to tell entries of ours that lost their records from foreign
-/// ones, which decides about TTLs. In a longer queue, entries without a record count as foreign.
+/// Longest queue that is searched to distinguish foreign entries from ours that lost their records,
+/// because TTLs depend on the difference. In a longer queue, entries without a record count as
+/// foreign.
 pub const WALKED_MAX: usize = 1_024;
 
 /// How long the lock stays free for a Java head that has no subscriber, in milliseconds. Java

@@ -81,8 +81,8 @@ pub struct SnapshotRecord {
     pub watch: Option<Watch>,
     /// No grants to ours before this time: after a loss of state the others gather first.
     pub gather: Option<u64>,
-    /// Until when the free lock is left, or was last left, to foreign waiters, which do not stand
-    /// in line.
+    /// The end of the time for which the free lock is, or was last, left to foreign waiters, which
+    /// do not stand in line.
     pub guest: Option<u64>,
     /// When a waiter of ours was last removed as dead.
     pub removed: Option<u64>,

@@ -156,8 +156,8 @@ impl<H: Clone> Renewals<H> {
         missed
     }
 
-    /// The connection of all lanes is another one. Calls on the old one may keep their slots until
-    /// they time out, and no longer count.
+    /// All lanes have a new connection. Calls on the old one may keep their slots until they time
+    /// out, and no longer count.
     pub fn reconnected(&mut self) {
         self.era += 1;
         self.lanes.values_mut().for_each(|lane| lane.slots = 0);

@@ -26,8 +26,8 @@
 //!   back. The result that `Waiters` hands to this waiter's caller is passed in with `granted`, or
 //!   `wait_failed`, by the thread that got it, even while the other one is leaving.
 //! - The shell renews the time limit of each copy: [`Acquiring::op`] takes it.
-//! - Metrics are up to the shell: it sees a grant in a reply in the body that it passes in, and any
-//!   other grant when [`Waiters`](super::Waiters) hands it out.
+//! - Metrics are up to the shell: it finds the grant of a reply in the body that it passes in, and
+//!   gets any other grant from [`Waiters`](super::Waiters).
 //! - Jitter is up to the shell: a pause is a range of times, from which it chooses one.
 //!
 //! Times are nanoseconds of any monotonic clock of the caller's choice.

@@ -36,10 +36,10 @@ pub enum Entry<E> {
 pub enum OwnedStep<E> {
     /// Nothing new.
     Wait,
-    /// Enter the owner's hold, then say [`entry`](Owned::entry).
+    /// Enter the owner's hold, then call [`entry`](Owned::entry).
     Enter,
-    /// Stand in line for the turn to ask, then say [`turn`](Owned::turn). With `now`, only if
-    /// nobody else has the turn: otherwise say [`busy`](Owned::busy).
+    /// Stand in line for the turn to ask, then call [`turn`](Owned::turn). With `now`, only if
+    /// nobody else has the turn: otherwise call [`busy`](Owned::busy).
     Turn {
         /// It does not wait.
         now: bool,

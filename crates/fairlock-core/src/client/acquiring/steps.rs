@@ -80,14 +80,14 @@ pub enum Step<E> {
     Wait,
     /// Begin this work, which has this number.
     Begin(u32, Work),
-    /// Enter the waiters of a fair lock with a copy of the acquisition, then say
+    /// Enter the waiters of a fair lock with a copy of the acquisition, then call
     /// [`entered`](super::Acquiring::entered).
     Enter,
-    /// Stand in line behind other waiters of this client on a lock without a queue, then say
+    /// Stand in line behind other waiters of this client on a lock without a queue, then call
     /// [`turn`](super::Acquiring::turn). The line is left with [`Step::Leave`], whether or not it
     /// was this one's turn.
     Turn,
-    /// Record among the waiters that it is in the queue according to the store, then say
+    /// Record among the waiters that it is in the queue according to the store, then call
     /// [`noted`](super::Acquiring::noted).
     Queued {
         /// Its order number.
@@ -101,8 +101,8 @@ pub enum Step<E> {
         /// A copy of its request is unanswered.
         in_doubt: bool,
     },
-    /// Leave the waiters, then say [`left_queue`](super::Acquiring::left_queue); of a lock without
-    /// a queue, pass the turn on, then say [`left_line`](super::Acquiring::left_line).
+    /// Leave the waiters, then call [`left_queue`](super::Acquiring::left_queue); of a lock without
+    /// a queue, pass the turn on, then call [`left_line`](super::Acquiring::left_line).
     Leave {
         /// Unsubscribe from the lock's topic, unless the next in line gets the subscription.
         unsubscribe: bool,
@@ -111,7 +111,7 @@ pub enum Step<E> {
         held_until_ns: Option<u64>,
     },
     /// Have these operations sent until they are answered, in the background, beginning at once,
-    /// and say [`taken_back`](super::Acquiring::taken_back): at once, or with `wait` when the last
+    /// and call [`taken_back`](super::Acquiring::taken_back): at once, or with `wait` when the last
     /// one is over. It may end before that.
     TakeBack {
         /// The operations to send.
@@ -119,10 +119,10 @@ pub enum Step<E> {
         /// Somebody waits for it.
         wait: bool,
     },
-    /// Draw a request id, then say [`drawn`](super::Acquiring::drawn).
+    /// Draw a request id, then call [`drawn`](super::Acquiring::drawn).
     Draw,
     /// Give this hold back in the background, with all requests that led to it, beginning at once,
-    /// and say [`given_back`](super::Acquiring::given_back) when that is over. It may end before
+    /// and call [`given_back`](super::Acquiring::given_back) when that is over. It may end before
     /// that.
     GiveBack(Box<Held>),
     /// It has ended.

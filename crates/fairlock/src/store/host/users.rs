@@ -1,8 +1,8 @@
 //! Who uses the file, and which files they have open: `FILE-users`.
 //!
 //! SQLite finds its log (`-wal`) and the log's index (`-shm`) by name. A process that opens the
-//! store after one of them was removed gets a new one, and does not see what the earlier users
-//! write, nor do they see its writes: two holders. So every user holds the kernel's shared lock on
+//! store after one of them was removed gets a new one, and neither it nor the earlier users see the
+//! others' writes, so there could be two holders. So every user holds the kernel's shared lock on
 //! `FILE-users` while it has the file open, and `FILE-users` records which file, log and index they
 //! have. Invariant: all who hold the lock have the same three files.
 //!
