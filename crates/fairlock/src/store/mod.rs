@@ -131,8 +131,8 @@ pub(crate) enum Event {
     Granted { grant: Grant, at_ms: u64, arrived: Moment, clock: Option<Arc<ServerClock>> },
     /// According to a message, this hold of this client was taken away by force.
     Forced { owner: OwnerId, token: Token },
-    /// The lock that this request waits for is left to foreign waiters for
-    /// [`GUEST_MS`](fairlock_core::GUEST_MS). Only a server has such.
+    /// The lock for which this request waits is left to foreign waiters for
+    /// [`GUEST_MS`](fairlock_core::GUEST_MS). Only a server reports this.
     #[cfg(feature = "redis")]
     LeftToGuests { request: fairlock_core::RequestId },
     /// A message on a topic: look again.

@@ -24,7 +24,7 @@
 //! - Between [`Step::Enter`] and [`Step::Leave`] the requests of a fair lock are known to
 //!   [`Waiters`](super::Waiters), which gives them requests to return with; `left_queue` hands them
 //!   back. The result that `Waiters` hands to this waiter's caller is passed in with `granted`, or
-//!   `wait_failed`, by the thread that got it, even while the other one is leaving.
+//!   `wait_failed`, by the thread that got it, even while another thread carries out the `Leave`.
 //! - The shell renews the time limit of each copy: [`Acquiring::op`] takes it.
 //! - Metrics are up to the shell: it finds the grant of a reply in the body that it passes in, and
 //!   gets any other grant from [`Waiters`](super::Waiters).
