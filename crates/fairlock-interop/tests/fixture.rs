@@ -154,11 +154,20 @@ impl Fixture {
     ) -> impl Future<Output = ()> {
         let owners: Vec<_> = owners.iter().map(|owner| owner.as_ref().to_owned()).collect();
         let location = std::panic::Location::caller();
+        // Both at one moment: Java may remove somebody in between.
+        let look =
+            "return {redis.call('LRANGE', KEYS[1], 0, -1), redis.call('ZRANGE', KEYS[2], 0, -1)}";
+        let owners_of = |key: &fairlock_testkit::resp::Value| -> Vec<_> {
+            key.array().iter().map(|owner| owner.text().to_owned()).collect()
+        };
         async move {
-            until(&format!("the queue of {location}"), || self.queue(lock) == owners).await;
-            let mut in_list = self.queue(lock);
-            let mut in_set: Vec<_> =
-                self.scores(lock).into_iter().map(|(owner, _)| owner).collect();
+            let (mut in_list, mut in_set) = (Vec::new(), Vec::new());
+            until(&format!("the queue of {location}"), || {
+                let both = self.call(&["EVAL", look, "2", &queue_key(lock), &timeout_key(lock)]);
+                (in_list, in_set) = (owners_of(&both.array()[0]), owners_of(&both.array()[1]));
+                in_list == owners
+            })
+            .await;
             in_list.sort();
             in_set.sort();
             assert_eq!(in_list, in_set, "list and scores have the same members ({location})");

@@ -54,11 +54,12 @@ impl Lease {
         self.end_ns.map_or(moment_ns, |end| moment_ns.min(end))
     }
 
-    /// When a guard whose TTL is counted from `base_ns` stops being valid. A TTL beyond the end
-    /// counts as one until the end: a renewal with that TTL may follow, and end the hold then.
+    /// When a guard whose TTL is counted from `base_ns` stops being valid, never after the end. A TTL
+    /// beyond the end counts as one until the end: a renewal with that TTL may follow, and end the
+    /// hold then.
     pub(super) fn relied_on(self, base_ns: u64, ttl_ms: u64) -> u64 {
         let left_ms = self.end_ns.map_or(u64::MAX, |end| end.saturating_sub(base_ns) / 1_000_000);
-        valid_until_ns(base_ns, ttl_ms.min(left_ms))
+        self.capped(valid_until_ns(base_ns, ttl_ms.min(left_ms)))
     }
 
     /// Whether a hold that is valid until `valid_until_ns` has used up its lease: the last renewal

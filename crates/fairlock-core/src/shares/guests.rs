@@ -14,8 +14,14 @@ impl LockState {
     /// Until when the lock is left to guests, if it is just now.
     pub(super) fn left_to_guests(&self, now_ms: u64) -> Option<u64> {
         let is_free = self.shares.as_ref().is_none_or(|shares| shares.holds().is_empty());
-        // An end further ahead than it is ever set means that the clock was set back.
-        let runs = |until: &u64| now_ms < *until && *until <= now_ms + GUEST_MS;
+        let last_ms = self.keys.token.map(|last| last / 1_000);
+        // An end further ahead than it is ever set means that the clock was set back; and a grant since it was set means
+        // that the line was lost meanwhile, and that somebody came who found nobody before him.
+        let runs = |until: &u64| {
+            now_ms < *until
+                && *until <= now_ms + GUEST_MS
+                && last_ms.is_none_or(|last| last + GUEST_MS < *until)
+        };
         self.keys.record.guest.filter(|until| is_free && runs(until))
     }
 

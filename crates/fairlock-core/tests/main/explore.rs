@@ -478,7 +478,7 @@ fn what_follows_is_done_later() {
 
 #[test]
 fn connections_are_lost() {
-    nothing_wrong(&cuts(), 213_906);
+    nothing_wrong(&cuts(), 213_893);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::api::detached::Detached;
 use crate::api::session::Session;
 use crate::base::clock::Moment;
+use crate::base::concurrent::all;
 use crate::base::error::Error;
 use crate::base::lost_reason::LostReason;
 use crate::engine::{detach, downgrade, reenter, release};
@@ -308,6 +309,12 @@ impl Guard {
         outcome.await.map_err(|error| self.about(error))
     }
 
+    /// As [`release`](Self::release), in the task that polls it.
+    async fn release_here(mut self) -> Result<Release, Error> {
+        let change = self.end();
+        Ok(release::release(self.session.context(), &self.hold, change).await)
+    }
+
     /// Marks this guard as released; the hold is not renewed on its behalf any more.
     fn end(&mut self) -> Change {
         self.done = true;
@@ -319,6 +326,25 @@ impl Guard {
         }
         change
     }
+}
+
+/// Releases all of these, which are of one client, at once: [`Guard::release`] for each, in one task.
+pub(crate) async fn release_all(guards: Vec<Guard>) -> Vec<Result<Release, Error>> {
+    let Some(first) = guards.first() else { return Vec::new() };
+    let (session, name) = (first.session.clone(), first.name().clone());
+    let context = session.context();
+    if context.is_forked_child() || context.store.is_synchronous() {
+        return all(guards.into_iter().map(Guard::release)).await;
+    }
+    coop::consume_budget().await;
+    let in_flight = InFlightCleanup::new(&context.in_flight);
+    // If a metric panics, those that have not begun are dropped, and released like any guard.
+    let released = session.begun_here(async move {
+        let outcomes = all(guards.into_iter().map(Guard::release_here)).await;
+        drop(in_flight);
+        outcomes
+    });
+    released.await.unwrap_or_else(|error| vec![Err(error.on(&name))])
 }
 
 impl Drop for Guard {

@@ -406,7 +406,8 @@ impl Lock {
         let begun = acquire::begin_together(first.session.context(), wanted);
         let (requested, mut busy) = begun.map_err(|error| first.about(error))?;
         let (mut guards, mut failed) = (Vec::with_capacity(locks.len()), None);
-        for (lock, requested) in locks.iter().zip(requested) {
+        // The last first: when it is answered, the others are, so that this is woken up once.
+        for (lock, requested) in locks.iter().zip(requested).rev() {
             match requested.await {
                 Ok(Ok(held)) => {
                     let hold = held.and_then(Delivery::accept);
@@ -416,6 +417,7 @@ impl Lock {
                 Err(_) => failed = Some(lock.about(Error::closed())),
             }
         }
+        guards.reverse();
         // Those that were taken all the same are released when they are dropped.
         match failed {
             Some(error) => Err(error),

@@ -1,16 +1,15 @@
 //! The guard of several locks, and work under them.
 
-use crate::api::guard::Guard;
+use crate::api::guard::{self, Guard};
 use crate::api::scoped::{Done, Held};
+use crate::base::concurrent::first;
 use crate::base::error::Error;
 use crate::base::lost_reason::LostReason;
 use crate::state::outcome::Release;
 use crate::state::standing::GuardState;
 use fairlock_core::Token as FencingToken;
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
-use std::task::Poll;
+use std::pin::pin;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -96,7 +95,7 @@ impl MultiGuard {
     /// # Cancel safety
     /// As [`Guard::release`], for each of them: the releases continue in the background.
     pub async fn release(self) -> Result<Release, Error> {
-        let outcomes = all(self.guards.into_iter().map(Guard::release)).await;
+        let outcomes = guard::release_all(self.guards).await;
         let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
         let worst = |outcome: &Release| match outcome {
             Release::Released => 0,
@@ -193,45 +192,6 @@ where
         // Lost stays lost, so that there is an error.
         Err(lost) => Err(lost.err().unwrap_or_else(Error::closed)),
     }
-}
-
-type Polled<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// All outcomes, when the last one is there. All begin at once.
-pub(crate) async fn all<'a, T>(
-    futures: impl Iterator<Item = impl Future<Output = T> + Send + 'a>,
-) -> Vec<T> {
-    let mut under_way: Vec<Result<T, Polled<'a, T>>> =
-        futures.map(|future| Err(Box::pin(future) as Polled<'a, T>)).collect();
-    poll_fn(|context| {
-        let mut ready = true;
-        for it in &mut under_way {
-            if let Err(future) = it {
-                match future.as_mut().poll(context) {
-                    Poll::Ready(outcome) => *it = Ok(outcome),
-                    Poll::Pending => ready = false,
-                }
-            }
-        }
-        if ready { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    under_way.into_iter().filter_map(Result::ok).collect()
-}
-
-/// The first outcome; none of nothing.
-async fn first<'a, T>(futures: impl Iterator<Item = impl Future<Output = T> + Send + 'a>) -> T {
-    let mut under_way: Vec<Polled<'a, T>> =
-        futures.map(|future| Box::pin(future) as Polled<'a, T>).collect();
-    poll_fn(|context| {
-        for future in &mut under_way {
-            if let Poll::Ready(outcome) = future.as_mut().poll(context) {
-                return Poll::Ready(outcome);
-            }
-        }
-        Poll::Pending
-    })
-    .await
 }
 
 /// Resolves when one of them is lost.

@@ -1,12 +1,13 @@
 //! Several locks at once.
 
-use crate::api::guard::Guard;
+use crate::api::guard::{self, Guard};
 use crate::api::lock::{Glance, Lock};
 use crate::api::member::Member;
 use crate::api::multi_guard::{self, MultiGuard, MultiHeld};
 use crate::api::scoped::Done;
 use crate::api::session::Session;
 use crate::base::clock::Moment;
+use crate::base::concurrent::all;
 use crate::base::error::Error;
 use crate::engine::acquire::errors;
 use crate::engine::detach;
@@ -123,10 +124,10 @@ impl MultiLock {
             same.map(|same| members.by_ref().take(same.len()).cloned().collect()).collect();
         if groups.len() > 1 {
             let looks = groups.iter().map(|group| async move {
-                let looks = multi_guard::all(group.iter().map(Lock::glance)).await;
+                let looks = all(group.iter().map(Lock::glance)).await;
                 looks.into_iter().all(|seen| seen == Glance::Free)
             });
-            let free = multi_guard::all(looks).await;
+            let free = all(looks).await;
             let mut seen: Vec<_> = free.into_iter().zip(groups).collect();
             seen.sort_by_key(|(is_free, _)| *is_free);
             groups = seen.into_iter().map(|(_, group)| group).collect();
@@ -386,7 +387,7 @@ impl MultiLock {
                 }
             })
         });
-        let outcomes = multi_guard::all(renewed).await;
+        let outcomes = all(renewed).await;
         if held.iter().any(|guard| guard.state() == GuardState::Lost) {
             return Ok(false);
         }
@@ -402,7 +403,7 @@ fn grace(until: Option<Moment>) -> Option<Moment> {
 
 async fn give_back(held: Vec<Guard>) {
     // Whatever cannot be released now ends with its lease.
-    multi_guard::all(held.into_iter().map(Guard::release)).await;
+    guard::release_all(held).await;
 }
 
 fn refused(why: NotTogether) -> Error {

@@ -46,7 +46,9 @@ async fn fails_over(url: &str, mut how: impl FnMut(&str), rounds: &[(&str, bool)
     campaign.all_see_the_last_state(&looks, 2 * AGREED).await;
     let (terms, late) = campaign.judge();
     println!("measured: {terms} terms, {late} late writes refused, 0 violations");
-    assert!(terms > rounds.len(), "too little happened: {terms} terms");
+    // The first leader's, and that of the one who followed the dead. Whether a failover ends a term depends on whether it
+    // outlasts the lease.
+    assert!(terms >= 2, "too little happened: {terms} terms");
 }
 
 /// What happens, and whether the leader is frozen meanwhile.

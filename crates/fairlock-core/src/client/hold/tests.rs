@@ -226,6 +226,15 @@ fn what_is_detached_is_not_renewed() {
     assert!(!hold.has_ended());
 }
 
+/// The answer to a renewal that was sent after the end gave the hold a moment beyond it, though it was lost by then.
+#[test]
+fn a_renewal_sent_after_the_end_gives_nothing() {
+    let mut hold = hold(Lease { end_ns: Some(5 * SECOND), ..LEASE });
+    assert_eq!(hold.renewed(7 * SECOND, 6 * SECOND, 30_000), None);
+    assert_eq!(hold.valid_until_ns(), 5 * SECOND);
+    assert_eq!(hold.standing(), Standing::Lost(Loss::Expired));
+}
+
 #[test]
 fn what_has_ended_stays_so() {
     let mut hold = hold(LEASE);

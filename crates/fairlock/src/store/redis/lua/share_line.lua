@@ -53,9 +53,11 @@ local function fits(share)
   return used + n - limit <= 0
 end
 
--- Whether the lock is left to Java's waiters just now. Further ahead than it was ever set: the clock was set back.
+-- Whether the lock is left to Java's waiters just now. Further ahead than it was ever set: the clock was set back. A
+-- token since then: the line was lost, and somebody came who found nobody before him.
 local function left_to_guests()
   return guest and not mode and now < guest and guest <= now + GUEST
+    and not (last_token and last_token - (guest - GUEST) * 1000 >= 0)
 end
 
 -- Gives a share; it is written with all others of this call. Those who read at the same time have one token. Java's

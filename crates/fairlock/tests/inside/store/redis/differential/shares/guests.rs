@@ -129,6 +129,26 @@ fn b23_any_heartbeat_serves_the_line_when_nobody_came() {
     });
 }
 
+/// The line was lost while the lock was left to Java's waiters, and a reader came, who found nobody before him. When he
+/// released, the short way handed the lock to the next one, and the long way left it to Java's waiters still (seed
+/// 104515679615858 of the random histories).
+#[test]
+fn a_grant_ends_the_time_of_javas_waiters() {
+    each(|rw| {
+        rw.fixture.guests(true);
+        let token = rw.gets(0, Whole);
+        rw.waits(1, Whole);
+        rw.pass(1_000);
+        rw.release(0, token);
+        assert_eq!(rw.invited(), [request(1, 1)]);
+        rw.number(&["DEL", "fairlock_rw_order:{job}"]);
+        let token = rw.gets(2, Read);
+        rw.waits(3, Whole);
+        rw.release(2, token);
+        assert_eq!(rw.told(), [request(3, 1)]);
+    });
+}
+
 /// A subscription that nobody needs any more: the lock is free for 30 ms of each second.
 #[test]
 fn b24_a_leaked_subscription_costs_three_percent() {
