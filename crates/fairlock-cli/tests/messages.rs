@@ -241,6 +241,7 @@ fn usage(transcript: &mut Transcript) {
         &["status", "--exit-code"],
         &["list", "--held", "--waiting"],
         &["list", "--rate", "0"],
+        &["list", "job[1-3]*"],
         &["top", "--interval", "1ms"],
         &["top"],
         &["unlock", "x"],

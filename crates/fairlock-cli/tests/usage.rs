@@ -101,6 +101,12 @@ const TABLE: &[Row] = &[
     (&["list", "--url", "memory:", "--rate", "0"], 64, "0 is not in 1..=1000000"),
     (&["list", "--url", "memory:", "--rate", "1000001"], 64, "1000001 is not in"),
     (&["list", "--url", "memory:", ""], 64, "name"),
+    (&["list", "--url", "memory:", "job:*", "--json"], 0, ""),
+    (
+        &["list", "--url", "memory:", "job:*:log"],
+        64,
+        "job:*:log: of patterns there is only 'PREFIX*'",
+    ),
     (&["top", "--url", "memory:"], 64, "`fairlock list` prints once"),
     (&["top", "--url", "memory:", "--interval", "199ms"], 64, "between 200ms and 1h"),
     (&["top", "--url", "memory:", "--max", "1001"], 64, "1001 is not in 1..=1000"),
