@@ -10,7 +10,7 @@ use crate::commands::run::args::Run;
 use crate::commands::run::elect::Elect;
 #[cfg(feature = "top")]
 use crate::commands::top;
-use crate::commands::{bench, demo, latch, leader, list, status, unlock, wait};
+use crate::commands::{bench, demo, latch, leader, list, status, unlock, wait, watch};
 use crate::process::{exec, guardian, terminal};
 
 /// Locks for commands and services: first come, first served, with fencing tokens.
@@ -64,7 +64,9 @@ pub(crate) enum Command {
     Status(status::Args),
     /// Show which locks there are, who holds them, and how many wait.
     List(list::Args),
-    /// Watch the locks, their holders and their queues.
+    /// Print a line for each change of a lock.
+    Watch(watch::Args),
+    /// Show the locks, their holders and their queues, live.
     #[cfg(feature = "top")]
     Top(top::Args),
     /// Take a lock away from whoever holds it.

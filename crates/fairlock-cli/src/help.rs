@@ -141,7 +141,7 @@ fn tip(error: ErrorKind, tips: &str, typed: &[&str]) -> String {
     let way = match typed.first() {
         _ if word.starts_with("--") => return String::new(),
         Some(&"run") => "--name=",
-        Some(&("status" | "list" | "unlock" | "wait" | "latch")) => "-- ",
+        Some(&("status" | "list" | "unlock" | "wait" | "watch" | "latch")) => "-- ",
         _ => return String::new(),
     };
     format!("; a lock's name that begins with `-` is given as `{way}{word}`")

@@ -20,6 +20,7 @@ const COMMANDS: &[&str] = &[
     "latch",
     "bench",
     "demo",
+    "watch",
     "completions",
     "man",
 ];

@@ -28,6 +28,7 @@
 //! - `elect`: elections, and who sees them;
 //! - `messages`: every error and notice, in one file for people to read;
 //! - `waits`: `fairlock wait`, which takes nothing;
+//! - `watches`: `fairlock watch`, a line for each change;
 //! - `documents`: the commands in the documents, run as written;
 //! - `recipes`: crontab lines, units and containers of docs/recipes.md, run as written;
 //! - `secrets`: passwords get in, and never out;
@@ -68,3 +69,4 @@ mod topologies;
 mod upgrade;
 mod usage;
 mod waits;
+mod watches;

@@ -249,6 +249,8 @@ fn usage(transcript: &mut Transcript) {
         &["wait", "x", "--wait-for", "soon"],
         &["wait", "x", ""],
         &["wait", "-x"],
+        &["watch"],
+        &["watch", "x", "--interval", "1ms"],
         &["latch", "x"],
         &["latch", "x", "--set", "0"],
         &["latch", "x", "--set", "1", "--down"],

@@ -11,3 +11,4 @@ pub(crate) mod status;
 pub(crate) mod top;
 pub(crate) mod unlock;
 pub(crate) mod wait;
+pub(crate) mod watch;
