@@ -8,7 +8,7 @@ use fairlock_testkit::tempdir::TempDir;
 
 use crate::fixture::{fairlock, finish};
 
-const COMMANDS: &[&str] = &[
+pub(crate) const COMMANDS: &[&str] = &[
     "run",
     "elect",
     "leader",

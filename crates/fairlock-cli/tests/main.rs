@@ -32,6 +32,7 @@
 //! - `documents`: the commands in the documents, run as written;
 //! - `recipes`: crontab lines, units and containers of docs/recipes.md, run as written;
 //! - `secrets`: passwords get in, and never out;
+//! - `schemas`: every JSON output against its schema;
 //! - `upgrade`: a former version and this one in the same queue.
 
 mod bench;
@@ -59,6 +60,7 @@ mod process;
 mod queue;
 mod recipes;
 mod rights;
+mod schemas;
 mod secrets;
 mod several;
 mod shares;
