@@ -110,6 +110,10 @@ const TABLE: &[Row] = &[
     (&["watch", "--url", "memory:"], 64, "NAME"),
     (&["watch", "--url", "memory:", ""], 64, "name"),
     (&["watch", "--url", "memory:", "--interval", "199ms", "x"], 64, "between 200ms and 1h"),
+    // What the completions ask: silent, whatever is wrong.
+    (&["__names", "fairlock status --url memory: "], 0, ""),
+    (&["__names", "fairlock status --url redis://127.0.0.1:1 "], 0, ""),
+    (&["__names", "fairlock status --url junk "], 0, ""),
     (&["top", "--url", "memory:"], 64, "`fairlock list` prints once"),
     (&["top", "--url", "memory:", "--interval", "199ms"], 64, "between 200ms and 1h"),
     (&["top", "--url", "memory:", "--max", "1001"], 64, "1001 is not in 1..=1000"),

@@ -5,6 +5,7 @@ pub(crate) mod demo;
 pub(crate) mod latch;
 pub(crate) mod leader;
 pub(crate) mod list;
+pub(crate) mod names;
 pub(crate) mod run;
 pub(crate) mod status;
 #[cfg(feature = "top")]
