@@ -10,7 +10,7 @@ use crate::commands::run::args::Run;
 use crate::commands::run::elect::Elect;
 #[cfg(feature = "top")]
 use crate::commands::top;
-use crate::commands::{bench, demo, latch, leader, list, status, unlock, wait};
+use crate::commands::{bench, demo, latch, leader, list, names, status, unlock, wait, watch};
 use crate::process::{exec, guardian, terminal};
 
 /// Locks for commands and services: first come, first served, with fencing tokens.
@@ -64,7 +64,9 @@ pub(crate) enum Command {
     Status(status::Args),
     /// Show which locks there are, who holds them, and how many wait.
     List(list::Args),
-    /// Watch the locks, their holders and their queues.
+    /// Print a line for each change of a lock.
+    Watch(watch::Args),
+    /// Show the locks, their holders and their queues, live.
     #[cfg(feature = "top")]
     Top(top::Args),
     /// Take a lock away from whoever holds it.
@@ -84,8 +86,8 @@ pub(crate) enum Command {
     Man(Man),
 }
 
-/// What this program asks of itself in another process. Not a part of the command line: completions
-/// and manual pages know nothing of it.
+/// What this program, or a completion script of its, asks of it in another process. Not a part of the command line:
+/// completions and manual pages do not show it.
 #[derive(Debug, Parser)]
 #[command(name = "fairlock", disable_help_subcommand = true)]
 pub(crate) enum Errand {
@@ -98,6 +100,9 @@ pub(crate) enum Errand {
     /// Kills the command's group if fairlock dies: see `process/guardian.rs`.
     #[command(name = "__guardian")]
     Guardian(guardian::Args),
+    /// Names of locks, for the completions of shells: see `commands/names.rs`.
+    #[command(name = "__names")]
+    Names(names::Args),
 }
 
 impl Errand {

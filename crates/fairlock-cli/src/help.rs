@@ -3,6 +3,7 @@
 //! A section of text below the options (`after_help`) starts with a line that ends in a colon, followed by
 //! indented lines. This is how it becomes a section of a manual page.
 
+pub(crate) mod completions;
 mod flock;
 mod habits;
 
@@ -11,7 +12,6 @@ use std::io;
 
 use clap::CommandFactory as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap_complete::Shell;
 use roff::{Roff, roman};
 
 use crate::args::{self, Cli};
@@ -28,35 +28,6 @@ const TEMPLATE: &str = "\
 {usage-heading} {usage}
 
 {before-help}{all-args}{after-help}";
-
-/// Behind `--` another command line starts: a command with its own arguments. The generated function would offer our
-/// options there, and no files.
-const BASH_COMMANDS: &str = r#"
-_fairlock_or_command() {
-    local at
-    for ((at = 1; at < COMP_CWORD; at++)); do
-        if [[ ${COMP_WORDS[at]} == -- && (${COMP_WORDS[1]} == run || ${COMP_WORDS[1]} == elect) ]]; then
-            if declare -F _comp_command_offset >/dev/null; then
-                _comp_command_offset $((at + 1))
-            elif declare -F _command_offset >/dev/null; then
-                _command_offset $((at + 1))
-            elif ((COMP_CWORD == at + 1)); then
-                COMPREPLY=($(compgen -c -- "$2") $(compgen -f -- "$2"))
-            else
-                COMPREPLY=($(compgen -f -- "$2"))
-            fi
-            return
-        fi
-    done
-    _fairlock "$@"
-}
-
-if [[ "${BASH_VERSINFO[0]}" -eq 4 && "${BASH_VERSINFO[1]}" -ge 4 || "${BASH_VERSINFO[0]}" -gt 4 ]]; then
-    complete -F _fairlock_or_command -o nosort -o bashdefault -o default fairlock
-else
-    complete -F _fairlock_or_command -o bashdefault -o default fairlock
-fi
-"#;
 
 /// Greatest width of help, in characters.
 const WIDTH_MAX: usize = 100;
@@ -141,7 +112,7 @@ fn tip(error: ErrorKind, tips: &str, typed: &[&str]) -> String {
     let way = match typed.first() {
         _ if word.starts_with("--") => return String::new(),
         Some(&"run") => "--name=",
-        Some(&("status" | "list" | "unlock" | "wait" | "latch")) => "-- ",
+        Some(&("status" | "list" | "unlock" | "wait" | "watch" | "latch")) => "-- ",
         _ => return String::new(),
     };
     format!("; a lock's name that begins with `-` is given as `{way}{word}`")
@@ -176,16 +147,6 @@ fn is_heading(line: &str) -> bool {
     line.starts_with(|c: char| c.is_ascii_uppercase())
         && (line.ends_with(':') || words == "Usage")
         && words.len() < line.len()
-}
-
-/// `fairlock completions SHELL`.
-pub(crate) fn completions(args: &args::Completions) -> Result<Code, Failure> {
-    let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut command(), "fairlock", &mut text);
-    if args.shell == Shell::Bash {
-        text.extend_from_slice(BASH_COMMANDS.as_bytes());
-    }
-    output::write(&text)
 }
 
 /// `fairlock man [COMMAND]`: one page.

@@ -36,7 +36,7 @@ use crate::args::{Cli, Command, Errand};
 use crate::base::exit::{Code, Failure};
 #[cfg(feature = "top")]
 use crate::commands::top;
-use crate::commands::{bench, demo, latch, leader, list, run, status, unlock, wait};
+use crate::commands::{bench, demo, latch, leader, list, names, run, status, unlock, wait, watch};
 use crate::process::{exec, guardian, signal, terminal};
 
 fn main() -> ExitCode {
@@ -61,20 +61,22 @@ fn dispatch(command: Command) -> Result<Code, Failure> {
         Command::Top(args) => block_on(top::top(args)),
         Command::Unlock(args) => block_on(unlock::unlock(args)),
         Command::Wait(args) => block_on(wait::wait(args)),
+        Command::Watch(args) => block_on(watch::watch(args)),
         Command::Latch(args) => block_on(latch::latch(args)),
         Command::Bench(args) => block_on(bench::bench(args)),
         Command::Demo => block_on(demo::demo()),
-        Command::Completions(args) => help::completions(&args),
+        Command::Completions(args) => help::completions::completions(&args),
         Command::Man(args) => help::man(&args),
     }
 }
 
-/// Runs an errand without a runtime: another process of ours waits for it.
+/// Runs an errand. Those of `process` without a runtime: another process of ours waits for them.
 fn run_errand(errand: Errand) -> Result<Code, Failure> {
     match errand {
         Errand::Exec(args) => Err(exec::exec(&args)),
         Errand::Foreground(args) => terminal::foreground(&args),
         Errand::Guardian(args) => guardian::guard(&args),
+        Errand::Names(args) => block_on(names::names(help::command(), args)),
     }
 }
 

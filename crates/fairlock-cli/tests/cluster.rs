@@ -46,6 +46,7 @@ fn run_status_list_and_unlock() {
         .collect();
     listed.sort_unstable();
     assert_eq!(listed, ["c", "job-1", "job-2", "nightly"]);
+    assert_eq!(json(&["list", "--json", "--url", &url, "job-*"]).len(), 2);
 
     finish(fairlock(["unlock", "--url", &url, "job-2", "--force"])).expect(0, "");
     eventually("it is free", || status("job-2")["holder"] == Value::Null);

@@ -11,7 +11,10 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use fairlock_testkit::processes::Owned;
+use fairlock_testkit::schema::Schema;
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::schemas;
 
 pub(crate) use fairlock_testkit::processes::{children, is_alive, state};
 /// Waits for a condition, with a bound far beyond what is needed.
@@ -146,14 +149,17 @@ impl Outcome {
 pub(crate) struct Running {
     child: Owned,
     stdout: Option<BufReader<ChildStdout>>,
+    /// What it writes to stdout is JSON, and has this schema.
+    form: Option<Schema>,
 }
 
 impl Running {
     #[track_caller]
     pub(crate) fn start(mut command: Command) -> Self {
+        let form = schemas::of(&command);
         let mut child = Owned::spawn(&mut command).expect("the program starts");
         let stdout = child.stdout.take().map(BufReader::new);
-        Self { child, stdout }
+        Self { child, stdout, form }
     }
 
     /// The same, with the write end of its stdin.
@@ -180,6 +186,7 @@ impl Running {
         let mut line = String::new();
         let read = self.stdout.as_mut().expect("not yet waited for").read_line(&mut line);
         assert!(read.expect("stdout is readable") > 0, "no more lines");
+        schemas::check(self.form.as_ref(), &line);
         line.trim_end().to_owned()
     }
 
@@ -203,6 +210,7 @@ impl Running {
         };
         if let Some(mut stdout) = self.stdout.take() {
             stdout.read_to_string(&mut outcome.stdout).expect("UTF-8");
+            schemas::check(self.form.as_ref(), &outcome.stdout);
         }
         if let Some(mut stderr) = self.child.stderr.take() {
             stderr.read_to_string(&mut outcome.stderr).expect("UTF-8");

@@ -2,13 +2,16 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use fairlock_testkit::tempdir::TempDir;
+use fairlock_testkit::terminal::Terminal;
 
-use crate::fixture::{fairlock, finish};
+use crate::fixture::{PROGRAM, alone, fairlock, finish, neutral, run_script};
 
-const COMMANDS: &[&str] = &[
+pub(crate) const COMMANDS: &[&str] = &[
     "run",
     "elect",
     "leader",
@@ -17,6 +20,7 @@ const COMMANDS: &[&str] = &[
     "top",
     "unlock",
     "wait",
+    "watch",
     "latch",
     "bench",
     "demo",
@@ -94,6 +98,61 @@ fn d29_bash_completes_the_command_that_is_run() {
     assert!(ask("fairlock run x -- mkdi", 4).split(' ').any(|word| word == "mkdir"));
     assert_eq!(ask("fairlock run x -- cat backup-of", 5), "backup-of-ours.sh");
     assert_eq!(ask("fairlock run --wai", 2), "--wait");
+}
+
+/// What a shell, on a terminal, makes of a line and of Tab: names of locks, of the store that is named, and behind `--`
+/// the command line of another program.
+fn completes(shell: &str, args: &[&str], load: &str) {
+    if Command::new(shell).arg("--version").output().is_err() {
+        // Not every machine has it.
+        return println!("SKIPPED: {shell} is not installed");
+    }
+    let (dir, url) = (TempDir::new(), alone());
+    for name in ["job:one", "job: with a blank", "other"] {
+        finish(run_script(&url, &[], name, "true")).expect(0, "");
+    }
+    fs::write(dir.path().join("completions"), generated(&["completions", shell])).expect("written");
+    let script = dir.path().join("backup-of-ours.sh");
+    fs::write(&script, "").expect("written");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let program = Path::new(PROGRAM).parent().expect("a folder");
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").expect("a PATH"));
+    let terminal = Terminal::start((24, 200), shell, args, |command| {
+        command.current_dir(dir.path()).env("PATH", &path).env("HOME", dir.path());
+        neutral(command);
+    });
+    let Some(mut terminal) = terminal else { return };
+    terminal.keys(&format!("{load}; echo is''there\n"));
+    terminal.see("isthere");
+    for (typed, completed) in [
+        // The name with a blank is not suggested, so this one is complete.
+        (format!("fairlock status --url {url} job:"), "job:one"),
+        (format!("fairlock run --url={url} --wait 0 oth"), " other"),
+        ("fairlock run x -- ./backup-of".to_owned(), "./backup-of-ours.sh"),
+        ("fairlock run x -- cat backup-of".to_owned(), "cat backup-of-ours.sh"),
+        ("fairlock run x -- unsha".to_owned(), "-- unshare"),
+        ("fairlock unlo".to_owned(), "fairlock unlock"),
+    ] {
+        terminal.keys("\x0c");
+        terminal.keys(&format!("{typed}\t"));
+        terminal.see(completed);
+        terminal.keys("\x15");
+    }
+}
+
+#[test]
+fn bash_completes_names_and_commands() {
+    completes("bash", &["--norc", "--noprofile", "-i"], ". ./completions");
+}
+
+#[test]
+fn zsh_completes_names_and_commands() {
+    completes("zsh", &["-f", "-i"], "autoload -U compinit; compinit -D -u; . ./completions");
+}
+
+#[test]
+fn fish_completes_names_and_commands() {
+    completes("fish", &["--no-config"], "source ./completions");
 }
 
 /// Every page is rendered with the local renderer; groff's warnings are errors.

@@ -10,7 +10,7 @@ use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 use serde_json::Value;
 
-use crate::fixture::{Running, eventually, fairlock, finish, hold_until, run_script};
+use crate::fixture::{Running, alone, eventually, fairlock, finish, hold_until, run_script};
 
 const JAVA: &str = "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51";
 
@@ -112,8 +112,31 @@ fn locks_are_found_and_filtered() {
     // Locks that are named are shown, whether free, unknown, or of another kind.
     assert_eq!(names(&url, &["old", "simple", "never"]), ["never", "old", "simple"]);
     assert_eq!(names(&url, &["--held", "old", "simple", "never"]), ["simple"]);
+    // By what a name begins with: those in use, beside the ones that are named.
+    assert_eq!(names(&url, &["n*"]), ["nightly"]);
+    assert_eq!(names(&url, &["r*", "s*"]), ["report", "simple"]);
+    assert_eq!(names(&url, &["--held", "*"]), ["java", "nightly", "report", "simple"]);
+    assert_eq!(names(&url, &["o*"]), [""; 0]);
+    assert_eq!(names(&url, &["--all", "o*"]), ["old"]);
+    assert_eq!(names(&url, &["old", "nightly", "n*"]), ["nightly", "old"]);
     scene.end();
     assert_eq!(names(&url, &[]), ["java"]);
+}
+
+#[test]
+fn those_of_this_host_are_found_by_what_they_begin_with() {
+    let (url, dir) = (alone(), TempDir::new());
+    let file = dir.path().join("go");
+    let holders = ["job:1", "job:2", "other"].map(|name| {
+        let mut holder = Running::start(run_script(&url, &[], name, &hold_until(&file)));
+        assert_eq!(holder.line(), "holding");
+        holder
+    });
+    assert_eq!(names(&url, &["job:*"]), ["job:1", "job:2"]);
+    std::fs::write(&file, "").expect("the folder is there");
+    for holder in holders {
+        holder.wait().expect(0, "");
+    }
 }
 
 #[test]

@@ -28,9 +28,11 @@
 //! - `elect`: elections, and who sees them;
 //! - `messages`: every error and notice, in one file for people to read;
 //! - `waits`: `fairlock wait`, which takes nothing;
+//! - `watches`: `fairlock watch`, a line for each change;
 //! - `documents`: the commands in the documents, run as written;
 //! - `recipes`: crontab lines, units and containers of docs/recipes.md, run as written;
 //! - `secrets`: passwords get in, and never out;
+//! - `schemas`: every JSON output against its schema;
 //! - `upgrade`: a former version and this one in the same queue.
 
 mod bench;
@@ -58,6 +60,7 @@ mod process;
 mod queue;
 mod recipes;
 mod rights;
+mod schemas;
 mod secrets;
 mod several;
 mod shares;
@@ -68,3 +71,4 @@ mod topologies;
 mod upgrade;
 mod usage;
 mod waits;
+mod watches;

@@ -16,6 +16,7 @@
 //! - [`terminal`]: a pseudo-terminal with a program on it, and what a person would see there;
 //! - [`threads`]: how long each thread of a process ran, and waited for a processor;
 //! - [`wait`]: waiting for a condition;
+//! - [`schema`]: JSON against a JSON Schema;
 //! - [`vectors`]: what an operation does to the keys, as data files;
 //! - [`fuzz`]: inputs made from real ones by random changes;
 //! - [`rng`]: random choices that a seed reproduces;
@@ -36,6 +37,7 @@ pub mod raw;
 pub mod redisson;
 pub mod resp;
 pub mod rng;
+pub mod schema;
 pub mod server;
 pub mod tap;
 pub mod tempdir;

@@ -2,9 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use fairlock::Locks;
+
+use crate::base::duration;
 
 /// The heading of the options that say where the locks are.
 pub(crate) const STORE: &str = "Where the locks are";
@@ -83,6 +86,18 @@ impl Scope {
             Self::Host => "host",
             Self::Fleet => "fleet",
         }
+    }
+}
+
+/// Parses the time between two looks at the same locks.
+pub(crate) fn interval(text: &str) -> Result<Duration, String> {
+    /// People see no more, and the server has other work.
+    const MIN: Duration = Duration::from_millis(200);
+    /// Beyond it `fairlock list` serves as well.
+    const MAX: Duration = Duration::from_secs(3_600);
+    match duration::parse(text)? {
+        interval if (MIN..=MAX).contains(&interval) => Ok(interval),
+        _ => Err("must be between 200ms and 1h".to_owned()),
     }
 }
 

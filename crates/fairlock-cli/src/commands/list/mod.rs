@@ -2,6 +2,7 @@
 //!
 //! The JSON form is a contract (`HELP`): fields are added, never renamed or removed.
 
+mod names;
 mod table;
 
 use std::ffi::OsString;
@@ -15,10 +16,11 @@ use serde_json::{Value, json};
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
 use crate::locks::form;
-use crate::locks::look::{self, Name, Seen, Target};
+use crate::locks::look::{self, Seen, Target};
 use crate::process::signal::Signals;
 use crate::settings::options;
 use crate::store::{self, Store};
+use names::Names;
 use table::Table;
 
 /// Waiters of a lock whose limits are looked at, where it is a semaphore.
@@ -29,6 +31,7 @@ Examples:
   fairlock list                    the locks that are in use
   fairlock list --waiting          those that somebody waits for
   fairlock list nightly orders     these, free or not
+  fairlock list 'job:*'            those in use whose name begins with job:
   fairlock list --json | jq -r 'select(.ttl_ms == null) | .name'
 ";
 
@@ -55,7 +58,8 @@ Exit codes:
 #[derive(clap::Args, Debug)]
 #[command(before_help = EXAMPLES, after_help = HELP)]
 pub(crate) struct Args {
-    /// Show these locks, free or not. Default: look for those in use.
+    /// Show these locks, free or not. 'PREFIX*': look for those in use whose name begins with PREFIX. Default: look for
+    /// all in use.
     #[arg(value_name = "NAME")]
     names: Vec<OsString>,
 
@@ -89,6 +93,7 @@ pub(crate) struct Args {
 
 /// Prints the locks that were asked for.
 pub(crate) async fn list(args: Args) -> Result<Code, Failure> {
+    let names = Names::parse(&args.names)?;
     let store = Store::resolve(&args.store)?.looked_at();
     store.warn(false);
     let mut signals = Signals::install()
@@ -96,18 +101,14 @@ pub(crate) async fn list(args: Args) -> Result<Code, Failure> {
     tokio::select! {
         biased;
         signal = signals.recv() => Err(Failure::signal(signal)),
-        done = run(store, args) => done,
+        done = run(store, args, names) => done,
     }
 }
 
-async fn run(store: Store, args: Args) -> Result<Code, Failure> {
+async fn run(store: Store, args: Args, names: Names) -> Result<Code, Failure> {
     let client = store.connect(false).await?;
-    let filter = Filter::new(&args);
     let mut printer = Printer::new(args.json);
-    let done = match args.names.is_empty() {
-        true => walk(&client, args.rate, &filter, &mut printer).await,
-        false => named(&client, &args.names, &filter, &mut printer).await,
-    };
+    let done = show_all(&client, &args, &names, &mut printer).await;
     store::shutdown(client).await;
     // Rows that were found are printed even after an error.
     let ended = printer.end(done.is_ok());
@@ -116,29 +117,47 @@ async fn run(store: Store, args: Args) -> Result<Code, Failure> {
     Ok(printer.code)
 }
 
-/// Prints the locks named on the command line, in their order.
-async fn named(
+/// Prints the locks that are named in full, and then those that are found.
+async fn show_all(
     client: &Client,
-    names: &[OsString],
-    filter: &Filter,
+    args: &Args,
+    names: &Names,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
-    let kind = filter.kind;
-    let target = |name: &OsString| Target { name: Name::new(name.as_bytes()), kind };
-    printer.table.keep_order();
-    for names in names.chunks(look::AT_ONCE_MAX) {
-        let targets: Vec<_> = names.iter().map(target).collect();
-        if show(client, &targets, &[], filter, printer).await?.is_break() {
-            break;
-        }
+    let is_search = names.is_search();
+    if !is_search {
+        printer.table.keep_order();
+    }
+    let filter = Filter::new(args);
+    if named(client, names, &filter.free_too(), printer).await?.is_continue() && is_search {
+        walk(client, args.rate, names, &filter, printer).await?;
     }
     Ok(())
 }
 
-/// Prints the locks that the store knows.
+/// Prints the locks named on the command line, in their order.
+async fn named(
+    client: &Client,
+    names: &Names,
+    filter: &Filter,
+    printer: &mut Printer,
+) -> Result<ControlFlow<()>, Failure> {
+    let kind = filter.kind;
+    for names in names.full.chunks(look::AT_ONCE_MAX) {
+        let targets: Vec<_> =
+            names.iter().map(|name| Target { name: name.clone(), kind }).collect();
+        if show(client, &targets, &[], filter, printer).await?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// Prints the locks that the store knows and that were asked for.
 async fn walk(
     client: &Client,
     rate: u32,
+    names: &Names,
     filter: &Filter,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
@@ -149,7 +168,10 @@ async fn walk(
         message::report(&format!("looking at {rate} keys of the server a second at most (--rate)"));
     }
     while let Some(page) = locks.next_page().await? {
-        let wanted: Vec<_> = page.into_iter().filter(|entry| filter.may_pass(entry)).collect();
+        let is_wanted = |entry: &LockEntry| {
+            names.are_searched_for(entry.name.as_bytes()) && filter.may_pass(entry)
+        };
+        let wanted: Vec<_> = page.into_iter().filter(is_wanted).collect();
         for entries in wanted.chunks(look::AT_ONCE_MAX) {
             let targets: Vec<_> = entries.iter().map(Target::from).collect();
             if show(client, &targets, entries, filter, printer).await?.is_break() {
@@ -196,7 +218,7 @@ async fn show(
 }
 
 /// Which locks are shown.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Filter {
     held: bool,
     waiting: bool,
@@ -207,8 +229,12 @@ struct Filter {
 impl Filter {
     fn new(args: &Args) -> Self {
         let kind = args.kind.map(Kind::from);
-        let free = args.all || !args.names.is_empty();
-        Self { held: args.held, waiting: args.waiting, free, kind }
+        Self { held: args.held, waiting: args.waiting, free: args.all, kind }
+    }
+
+    /// For locks that are named.
+    fn free_too(self) -> Self {
+        Self { free: true, ..self }
     }
 
     /// Filters before the look at the lock itself, so that most locks need none.

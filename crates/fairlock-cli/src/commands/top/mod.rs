@@ -22,7 +22,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time;
 
 use crate::base::clock;
-use crate::base::duration;
 use crate::base::exit::{Code, Failure};
 use crate::locks::look::Name;
 use crate::process::signal::Signals;
@@ -33,12 +32,6 @@ use feed::{Feed, News};
 use screen::Screen;
 use tracked::Tracked;
 use view::Look;
-
-/// Shortest time between two rounds of looks: people see no more, and the server has other work.
-const INTERVAL_MIN: Duration = Duration::from_millis(200);
-
-/// Longest time; beyond it `fairlock list` serves as well.
-const INTERVAL_MAX: Duration = Duration::from_secs(3_600);
 
 /// Default for the keys searched per second: the search goes on for as long as somebody watches.
 const RATE: u32 = 10_000;
@@ -92,7 +85,7 @@ pub(crate) struct Args {
     names: Vec<OsString>,
 
     /// Time between two looks, 200ms to 1h.
-    #[arg(long, value_name = "DURATION", value_parser = interval, default_value = "1s")]
+    #[arg(long, value_name = "DURATION", value_parser = options::interval, default_value = "1s")]
     interval: Duration,
 
     /// The order of the rows.
@@ -113,13 +106,6 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     store: options::Store,
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    match duration::parse(text)? {
-        interval if (INTERVAL_MIN..=INTERVAL_MAX).contains(&interval) => Ok(interval),
-        _ => Err("must be between 200ms and 1h".to_owned()),
-    }
 }
 
 fn max() -> clap::builder::RangedI64ValueParser<u32> {

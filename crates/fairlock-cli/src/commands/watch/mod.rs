@@ -1,0 +1,163 @@
+//! `fairlock watch`: a line for each change of a lock.
+//!
+//! It looks again and again, as `fairlock top` does, so it changes nothing in the store and works with holders that tell
+//! nobody of their changes. The JSON form (`HELP`) is a contract: fields are added, never renamed or removed.
+
+mod change;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
+
+use fairlock::{Client, Error, LockName};
+use serde_json::Value;
+use tokio::time::{self, MissedTickBehavior};
+
+use crate::base::exit::{Code, Failure};
+use crate::base::output;
+use crate::locks::form;
+use crate::locks::look::{self, Name, Seen, Target};
+use crate::locks::text::in_line;
+use crate::settings::options;
+use crate::store::{self, Store};
+use change::Change;
+
+/// Most locks of one command. To watch more, `fairlock list` is cheaper.
+const NAMES_MAX: usize = 1_000;
+
+const EXAMPLES: &str = "\
+Examples:
+  fairlock watch nightly orders                 until Ctrl-C
+  fairlock watch --json nightly | jq -r .event  for programs
+";
+
+const HELP: &str = "\
+What is shown:
+  The present state of each lock first, then a line whenever a look sees a change: taken, handed
+  over, released, done (by a run with --once-per), the holders of one that several hold, or the
+  number of waiters. A renewal or a re-entry is no change. Of what happens between two looks, the
+  outcome is shown. An error of the store ends it, after it was tried for 30 s.
+
+Cost:
+  Every --interval one call for each lock, and one for each of their clients, as `fairlock top`.
+
+With --json, one object on each line:
+  schema, name, name_hex, kind, at_ms, held, done, holder, holders, holding, used, ttl_ms, token,
+  queue_len
+             as in `fairlock status --json`
+  event      \"present\" (the first look), \"taken\", \"handed_over\", \"released\", \"done\", \"holders\"
+             or \"queue\"; of several at once one of the holders', with the queue_len of now
+
+Exit codes:
+  0 when nobody reads stdout any more; 64, 69, 70 and 77 as of `fairlock status`; 128 + n when
+  signal n ended it";
+
+#[derive(clap::Args, Debug)]
+#[command(before_help = EXAMPLES, after_help = HELP)]
+pub(crate) struct Args {
+    /// The locks' names, any bytes; at most 1000.
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<OsString>,
+
+    /// One JSON object for each change; the fields are described below.
+    #[arg(long)]
+    json: bool,
+
+    /// Time between two looks, 200ms to 1h.
+    #[arg(long, value_name = "DURATION", value_parser = options::interval, default_value = "1s")]
+    interval: Duration,
+
+    #[command(flatten)]
+    store: options::Store,
+}
+
+/// Watches until nobody reads any more. Signals keep their default action: nothing is held here.
+pub(crate) async fn watch(args: Args) -> Result<Code, Failure> {
+    if args.names.len() > NAMES_MAX {
+        return Err(Failure::usage(format!(
+            "at most {NAMES_MAX} locks can be watched by one command; `fairlock list` shows all"
+        )));
+    }
+    let names: Vec<_> = args.names.iter().map(|name| Name::new(name.as_bytes())).collect();
+    for name in &names {
+        LockName::new(name.as_bytes()).map_err(Error::from)?;
+    }
+    // A watcher may be there before the first holder, and before the server.
+    let store = Store::resolve(&args.store)?.silent().waited_for(None);
+    store.warn(false);
+    let client = store.connect(false).await?;
+    let done = tokio::select! {
+        never = follow(&client, names, &args) => never,
+        () = output::reader_is_gone() => Ok(Code::OK),
+    };
+    store::shutdown(client).await;
+    done
+}
+
+async fn follow(client: &Client, names: Vec<Name>, args: &Args) -> Result<Code, Failure> {
+    let mut targets: Vec<_> = names.into_iter().map(|name| Target { name, kind: None }).collect();
+    let mut before: Vec<Option<Seen>> = targets.iter().map(|_| None).collect();
+    let mut ticks = time::interval(args.interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let looked = look::look_all(client, &targets, 0).await;
+        for ((target, before), looked) in targets.iter_mut().zip(&mut before).zip(looked) {
+            let mut now = looked?;
+            // A fair lock without waiters looks like another kind; it keeps the kind that is known.
+            now.kind = now.kind.or(target.kind);
+            target.kind = now.kind;
+            let change = match before {
+                None => Some(Change::Present),
+                Some(before) => Change::between(&before.status, &now.status),
+            };
+            if let Some(change) = change {
+                let line =
+                    if args.json { json(change, &now).to_string() } else { text(change, &now) };
+                match output::line(&line) {
+                    Ok(()) => {}
+                    // Nobody reads any more.
+                    Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(Code::OK),
+                    Err(error) => {
+                        return Err(Failure::new(Code::INTERNAL, format!("stdout: {error}")));
+                    }
+                }
+            }
+            *before = Some(now);
+        }
+    }
+}
+
+fn json(change: Change, seen: &Seen) -> Value {
+    let mut form = form::of(seen.name.as_os_str(), seen.kind, &seen.status);
+    if let Value::Object(fields) = &mut form {
+        // The waiters are not looked at.
+        fields.remove("queue");
+        fields.remove("limits");
+        fields.insert("event".to_owned(), change.word().into());
+    }
+    form
+}
+
+fn text(change: Change, seen: &Seen) -> String {
+    let status = &seen.status;
+    let what = match change {
+        // The state says it.
+        Change::Present | Change::Done => "",
+        Change::Taken => "taken: ",
+        Change::Released => "released: ",
+        Change::HandedOver => "handed over: ",
+        Change::Holders => "other holders: ",
+        Change::Queue => "queue: ",
+    };
+    let state = in_line(seen.kind, status).unwrap_or_else(|| "free".to_owned());
+    let mut text = format!("{}: {what}{state}", seen.name.printable());
+    if let Some(token) = status.token.filter(|_| status.holding > 0) {
+        text.push_str(&format!(", token {token}"));
+    }
+    if status.queue_len > 0 || change == Change::Queue {
+        text.push_str(&format!(", {} waiting", status.queue_len));
+    }
+    text
+}

@@ -1,0 +1,123 @@
+//! `fairlock watch`: a line for each change, and for nothing else.
+
+use std::fs;
+use std::path::PathBuf;
+
+use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::tempdir::TempDir;
+use serde_json::Value;
+
+use crate::fixture::{Running, alone, fairlock, finish, hold_until, run_script};
+
+fn watch(url: &str, args: &[&str]) -> Running {
+    Running::start(fairlock([&["watch", "--interval", "200ms", "--url", url], args].concat()))
+}
+
+/// The event of the next line, its lock, how many hold it, and how many wait.
+fn event(watch: &mut Running) -> (String, String, u64, u64) {
+    let form: Value = serde_json::from_str(&watch.line()).expect("JSON");
+    let text = |field: &str| form[field].as_str().expect("a text").to_owned();
+    let number = |field: &str| form[field].as_u64().expect("a number");
+    (text("event"), text("name"), number("holding"), number("queue_len"))
+}
+
+fn is(event: &str, name: &str, holding: u64, waiting: u64) -> (String, String, u64, u64) {
+    (event.to_owned(), name.to_owned(), holding, waiting)
+}
+
+/// A run that holds a lock until its file is made.
+struct Run {
+    running: Running,
+    file: PathBuf,
+}
+
+impl Run {
+    fn start(url: &str, dir: &TempDir, label: &str, options: &[&str], name: &str) -> Self {
+        let file = dir.path().join(label);
+        let options = [options, &["--label", label]].concat();
+        let running = Running::start(run_script(url, &options, name, &hold_until(&file)));
+        Self { running, file }
+    }
+
+    fn end(self) {
+        fs::write(&self.file, "").expect("the folder is there");
+        self.running.wait().expect(0, "");
+    }
+}
+
+fn each_change_is_a_line(url: &str) {
+    let dir = TempDir::new();
+    let (mut forms, mut texts) = (watch(url, &["--json", "x", "y"]), watch(url, &["x"]));
+    assert_eq!(event(&mut forms), is("present", "x", 0, 0));
+    assert_eq!(event(&mut forms), is("present", "y", 0, 0));
+    assert_eq!(texts.line(), "x: free");
+
+    // Renewed every 100 ms, which is no change.
+    let first = Run::start(url, &dir, "first", &["--ttl", "300ms"], "x");
+    assert_eq!(event(&mut forms), is("taken", "x", 1, 0));
+    let line = texts.line();
+    assert!(line.starts_with("x: taken: held by "), "{line}");
+    assert!(line.contains(", first, for ") && line.contains(", token 1"), "{line}");
+    let second = Run::start(url, &dir, "second", &[], "x");
+    assert_eq!(event(&mut forms), is("queue", "x", 1, 1));
+    let line = texts.line();
+    assert!(line.starts_with("x: queue: held by ") && line.ends_with(", 1 waiting"), "{line}");
+
+    let one = Run::start(url, &dir, "one", &["--shared"], "y");
+    assert_eq!(event(&mut forms), is("taken", "y", 1, 0));
+    let two = Run::start(url, &dir, "two", &["--shared"], "y");
+    assert_eq!(event(&mut forms), is("holders", "y", 2, 0));
+    one.end();
+    assert_eq!(event(&mut forms), is("holders", "y", 1, 0));
+    two.end();
+    assert_eq!(event(&mut forms), is("released", "y", 0, 0));
+
+    first.end();
+    assert_eq!(event(&mut forms), is("handed_over", "x", 1, 0));
+    let line = texts.line();
+    assert!(line.starts_with("x: handed over: held by ") && line.contains(", second, "), "{line}");
+    second.end();
+    assert_eq!(event(&mut forms), is("released", "x", 0, 0));
+    assert_eq!(texts.line(), "x: released: free");
+
+    let once = Run::start(url, &dir, "once", &["--once-per", "1h"], "x");
+    assert_eq!(event(&mut forms), is("taken", "x", 1, 0));
+    texts.line();
+    once.end();
+    assert_eq!(event(&mut forms), is("done", "x", 1, 0));
+    let line = texts.line();
+    assert!(line.starts_with("x: done, next start in 59m"), "{line}");
+}
+
+#[test]
+fn each_change_is_a_line_on_a_server() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    each_change_is_a_line(&server.url());
+}
+
+/// Whoever watches may come before the first holder, who makes the store.
+#[test]
+fn each_change_is_a_line_on_this_host() {
+    each_change_is_a_line(&alone());
+}
+
+#[test]
+fn it_ends_with_its_reader_or_with_an_error() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let url = server.url();
+    let mut unread = watch(&url, &["x"]);
+    unread.line();
+    unread.reads_no_more();
+    // Although nothing changes.
+    unread.wait().expect(0, "");
+
+    server.client().call(&["RPUSH", "z", "a list"]);
+    watch(&url, &["x", "z"]).wait().expect(64, "`z` holds a list");
+
+    let mut lasts = watch(&url, &["x"]);
+    lasts.line();
+    server.kill9();
+    lasts.wait().expect(69, "fairlock: ");
+    let many: Vec<_> = (0..1_001).map(|number| number.to_string()).collect();
+    finish(fairlock([&["watch".to_owned()], &many[..]].concat())).expect(64, "at most 1000 locks");
+}
