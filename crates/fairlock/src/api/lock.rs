@@ -595,9 +595,10 @@ impl Lock {
     }
 
     /// Takes the lock away from its holder and hands it to the next waiter. Returns whether anybody
-    /// held it. A holder that uses fairlock is notified, and asks the store at once. If the message
-    /// is lost, or if Java or an operator's `DEL` takes the lock away, the holder notices at its
-    /// next renewal. Until then only fencing tokens protect the resource. For operators.
+    /// held it. A holder that uses fairlock is notified, and asks the store at once. It notices at its
+    /// next renewal if the message is lost, if Java or an operator's `DEL` takes the lock away, and on
+    /// a Cluster with sharded messages unless its client waits for a lock of that slot. Until then
+    /// only fencing tokens protect the resource. For operators.
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock). Data that clearly is no lock, such as another program's,
