@@ -1,7 +1,7 @@
 //! One hold, as its client sees it: until when it is valid, its guards, and its renewals. Times are
 //! nanoseconds of any monotonic clock of the caller's choice.
 
-use super::lease::{Lease, ns, valid_until_ns};
+use super::lease::{CUT_TO_MS, Lease, ns, valid_until_ns};
 use crate::id::OwnerId;
 use crate::rules::MAX_HOLD_COUNT;
 
@@ -12,11 +12,9 @@ const RETRY_MS: u64 = 500;
 /// shorter than this needs no renewal at all.
 const CONFIRM_AFTER_MS: u64 = 100;
 
-/// The interval at which a hold that is not renewed is kept up, while it has this much left: the
-/// lease of Redisson's watchdog. A reader's renewal in Redisson gives the whole lock no more than
-/// that, whatever others hold.
+/// How often a hold that nothing else renews is kept up, as long as more of it is left than what a
+/// reader of Redisson's leaves the lock.
 const KEPT_UP_EVERY_MS: u64 = 10_000;
-const CUT_TO_MS: u64 = 30_000;
 
 /// Whether a hold still protects. Held and Suspect ones are valid until their validity runs out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -112,8 +110,9 @@ impl Hold {
 
     /// The remaining time of an explicit lease is repeated in the store now and then.
     fn is_kept_up(&self, now_ns: u64) -> bool {
-        self.lease.may_be_cut
-            && self.lease.end_ns.is_some_and(|end| end.saturating_sub(now_ns) > ns(CUT_TO_MS))
+        let is_long = |end: u64| end.saturating_sub(now_ns) > ns(CUT_TO_MS);
+        let is_uncut = self.lease.is_used_up(self.valid_until_ns);
+        self.lease.may_be_cut && self.lease.end_ns.is_some_and(|end| is_long(end) || !is_uncut)
     }
 
     /// How long it is to last.

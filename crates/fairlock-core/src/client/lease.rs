@@ -7,6 +7,10 @@ use std::time::Duration;
 /// milliseconds.
 const LAST_CALL_MS: u64 = 5;
 
+/// What is left of a lock after a reader of Redisson's has renewed: the lease of its watchdog. It gives
+/// the whole lock no more than that, whatever others hold.
+pub(super) const CUT_TO_MS: u64 = 30_000;
+
 pub(super) fn ns(ms: u64) -> u64 {
     ms.saturating_mul(1_000_000)
 }
@@ -35,6 +39,8 @@ pub struct Lease {
     pub ends_by_max_hold: bool,
     /// Others may shorten its life in the store.
     pub may_be_cut: bool,
+    /// Clients of Redisson are known to be among them.
+    pub java_fleet: bool,
 }
 
 impl Lease {
@@ -59,7 +65,13 @@ impl Lease {
     /// hold then.
     pub(super) fn relied_on(self, base_ns: u64, ttl_ms: u64) -> u64 {
         let left_ms = self.end_ns.map_or(u64::MAX, |end| end.saturating_sub(base_ns) / 1_000_000);
-        self.capped(valid_until_ns(base_ns, ttl_ms.min(left_ms)))
+        self.capped(valid_until_ns(base_ns, self.uncut_ms(ttl_ms).min(left_ms)))
+    }
+
+    /// How much of a TTL nobody takes away. Redisson's readers cut the lock whenever they renew, so an
+    /// answer of the store is not relied on for longer than they leave it: the next answer may not come.
+    pub(super) fn uncut_ms(self, ttl_ms: u64) -> u64 {
+        if self.may_be_cut && self.java_fleet { ttl_ms.min(CUT_TO_MS) } else { ttl_ms }
     }
 
     /// Whether a hold that is valid until `valid_until_ns` has used up its lease: the last renewal

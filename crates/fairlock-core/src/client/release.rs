@@ -91,6 +91,7 @@ mod tests {
             end_ns: None,
             ends_by_max_hold: false,
             may_be_cut: false,
+            java_fleet: false,
         };
         let mut hold = Hold::new(lease, VALID_UNTIL_NS);
         for _ in 1..guards {

@@ -90,6 +90,7 @@ fn wanted(how: u16) -> Wanted {
         until_ns: bit(6).then_some(2_000_000_000),
         shared_owner: bit(7),
         may_be_cut: false,
+        java_fleet: false,
         replicas_ms: bit(8).then_some(1_000),
         at_once: bit(9),
         store_timeout_ms: 3_000,

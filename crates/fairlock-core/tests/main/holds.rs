@@ -61,14 +61,15 @@ fn acts() -> impl Strategy<Value = Act> {
 
 fn leases() -> impl Strategy<Value = Lease> {
     let end = prop_oneof![Just(None), (1..60_000_u64).prop_map(|end| Some(START + end * MS))];
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     (300..40_000_u64, end, flags).prop_map(
-        |(ms, end_ns, (renewed, ends_by_max_hold, may_be_cut))| Lease {
+        |(ms, end_ns, (renewed, ends_by_max_hold, may_be_cut, java_fleet))| Lease {
             ms,
             renewed,
             end_ns,
             ends_by_max_hold,
             may_be_cut,
+            java_fleet,
         },
     )
 }

@@ -431,6 +431,7 @@ mod tests {
             end_ns: None,
             ends_by_max_hold: false,
             may_be_cut: false,
+            java_fleet: false,
         };
         let hold = hold(lease, until);
         assert_eq!(hold.state(), GuardState::Held);
@@ -457,6 +458,7 @@ mod tests {
                 end_ns: None,
                 ends_by_max_hold: false,
                 may_be_cut: false,
+                java_fleet: false,
             };
             hold(lease, over)
         };
@@ -483,6 +485,7 @@ mod tests {
             end_ns: Some(end.nanos()),
             ends_by_max_hold: true,
             may_be_cut: false,
+            java_fleet: false,
         };
         assert!((4_000..=5_000).contains(&lease.wanted_ms(Moment::now().nanos())));
         let until = end.plus_ms(1);

@@ -171,7 +171,7 @@ impl<E> Acquiring<E> {
     }
 
     fn hold(&self, grant: &Grant, base_ns: u64) -> Hold {
-        let Wanted { lease_ms: ms, renewed, max_hold, may_be_cut, .. } = self.wanted;
+        let Wanted { lease_ms: ms, renewed, max_hold, may_be_cut, java_fleet, .. } = self.wanted;
         let end = if renewed { max_hold } else { Some(Duration::from_millis(ms)) };
         let base = At { ns: base_ns, connected: true };
         let lease = Lease {
@@ -180,8 +180,9 @@ impl<E> Acquiring<E> {
             end_ns: end.map(|end| base.after(end)),
             ends_by_max_hold: end.is_some() && end == max_hold,
             may_be_cut,
+            java_fleet,
         };
-        Hold::new(lease, valid_until_ns(base_ns, grant.ttl_ms))
+        Hold::new(lease, valid_until_ns(base_ns, lease.uncut_ms(grant.ttl_ms)))
     }
 
     fn held(&mut self, at: At, mut held: Held) -> Step<E> {

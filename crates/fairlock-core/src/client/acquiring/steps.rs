@@ -23,6 +23,8 @@ pub struct Wanted {
     pub max_hold: Option<Duration>,
     /// Whether others may shorten the hold's life in the store.
     pub may_be_cut: bool,
+    /// Whether clients of Redisson are known to be among them.
+    pub java_fleet: bool,
     /// When to give up. A try does not wait, so it has no such time.
     pub until_ns: Option<u64>,
     /// An explicit owner, which other requests may use as well.

@@ -3,8 +3,14 @@
 use super::*;
 
 const SECOND: u64 = 1_000_000_000;
-const LEASE: Lease =
-    Lease { ms: 30_000, renewed: true, end_ns: None, ends_by_max_hold: false, may_be_cut: false };
+const LEASE: Lease = Lease {
+    ms: 30_000,
+    renewed: true,
+    end_ns: None,
+    ends_by_max_hold: false,
+    may_be_cut: false,
+    java_fleet: false,
+};
 /// For how long a TTL of 30 s counts, and a guard of [`LEASE`] is valid.
 const VALID: u64 = 29_700_000_000;
 
@@ -95,6 +101,30 @@ fn a_long_lease_that_is_renewed_is_kept_up_too() {
     assert_eq!(hold.renewed(10 * SECOND, 10 * SECOND, 120_000), Some(20 * SECOND));
     let mut short = Hold::new(Lease { ms: 6_000, ..long }, valid_until_ns(0, 6_000));
     assert_eq!(short.watched(0, true), 2 * SECOND);
+}
+
+/// A trial beside Redisson's jars: one of its readers cut the lock to 30 s, and ours, with a lease of 100 s, could not
+/// reach the store just then. A writer of Java's came in 70 s before ours noticed.
+#[test]
+fn beside_java_no_answer_is_relied_on_for_longer_than_its_readers_leave_the_lock() {
+    let long = Lease { ms: 100_000, may_be_cut: true, java_fleet: true, ..LEASE };
+    for lease in [long, Lease { renewed: false, end_ns: Some(100 * SECOND), ..long }] {
+        let mut hold = Hold::new(lease, valid_until_ns(0, lease.uncut_ms(100_000)));
+        assert_eq!(hold.valid_until_ns(), valid_until_ns(0, 30_000));
+        assert_eq!(hold.watched(0, true), 10 * SECOND);
+        assert_eq!(hold.renewed(10 * SECOND, 10 * SECOND, 90_000), Some(20 * SECOND));
+        assert_eq!(hold.valid_until_ns(), valid_until_ns(10 * SECOND, 30_000));
+        hold.unanswered(20 * SECOND);
+        assert_eq!(hold.time(40 * SECOND), Standing::Lost(Loss::Unreachable));
+    }
+    assert_eq!(Lease { java_fleet: false, ..long }.uncut_ms(100_000), 100_000);
+    // What is left after that is relied on to its end.
+    let lease = Lease { ms: 31_000, renewed: false, end_ns: Some(31 * SECOND), ..long };
+    let mut hold = Hold::new(lease, valid_until_ns(0, lease.uncut_ms(31_000)));
+    assert!(hold.look(10 * SECOND).is_some_and(|look| look.renew));
+    hold.renewed(10 * SECOND, 10 * SECOND, 21_000);
+    assert_eq!(hold.valid_until_ns(), valid_until_ns(10 * SECOND, 21_000));
+    assert!(hold.look(20 * SECOND).is_some_and(|look| !look.renew));
 }
 
 /// The lease of several locks begins with the last of them. The server ended it when the guards did, or sooner if its

@@ -70,6 +70,7 @@ fn wanted(habits: Habits, now: u64) -> Wanted {
         until_ns: habits.patience_ms.map(|patience| ns(now + patience)),
         shared_owner: habits.one_owner,
         may_be_cut: false,
+        java_fleet: false,
         replicas_ms: None,
         at_once: false,
         store_timeout_ms: habits.store_timeout_ms,

@@ -77,6 +77,7 @@ impl Request {
             renewed: self.is_renewed(context),
             max_hold: self.max_hold,
             may_be_cut: self.kind == Kind::ReadWrite && context.store.has_redisson(),
+            java_fleet: context.config.java_fleet,
             until_ns: self.until.map(Moment::nanos),
             shared_owner: self.seat.is_some(),
             replicas_ms: context.store.is_replicated().then(|| ms(context.config.replicas_timeout)),

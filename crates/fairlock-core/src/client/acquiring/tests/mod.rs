@@ -62,6 +62,7 @@ fn wanted(kind: Kind) -> Wanted {
         until_ns: Some(ns(NO_HURRY_MS)),
         shared_owner: false,
         may_be_cut: false,
+        java_fleet: false,
         replicas_ms: None,
         at_once: false,
         store_timeout_ms: 10_000,

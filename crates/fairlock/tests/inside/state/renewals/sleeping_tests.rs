@@ -47,7 +47,14 @@ impl Kennel {
         let (name, owner) = (LockName::new(b"job").unwrap(), OwnerId::parse(b"someone"));
         let (token, lease) = (
             Token::new(1).unwrap(),
-            Lease { ms, renewed, end_ns: None, ends_by_max_hold: false, may_be_cut: false },
+            Lease {
+                ms,
+                renewed,
+                end_ns: None,
+                ends_by_max_hold: false,
+                may_be_cut: false,
+                java_fleet: false,
+            },
         );
         let request = RequestId::from_random(1);
         let acquisition = Acquisition::new(Kind::Fair, owner, Mode::Wait, ms, false, request);
