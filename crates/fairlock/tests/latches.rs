@@ -394,6 +394,55 @@ fn names_with_braces_are_refused_where_messages_are_sharded() {
     }
 }
 
+/// A user without the right to the latch's channel: what it asked for is done when the message is refused. Who waits learns
+/// of it as if the message were lost.
+#[test]
+fn what_was_done_without_the_right_to_the_channel() {
+    run(REDIS, async |store| {
+        let mut raw = store.raw().unwrap();
+        let rules = ["on", ">secret", "~*", "+@all", "&fairlock*"];
+        raw.call(&[&["ACL", "SETUSER", "mute"][..], &rules].concat());
+        let url = store.url().replacen("://", "://mute:secret@", 1);
+        let mute = Client::connect(&url).await.unwrap().latch("import");
+        assert_eq!(mute.try_set(1).await.unwrap_err().kind(), ErrorKind::Denied);
+        let latch = store.client().await.latch("import");
+        assert_eq!(latch.count().await.unwrap(), 1, "it is set");
+        let wait = tokio::spawn(async move { latch.wait().await });
+        is_waited_for(store, 1).await;
+        assert_eq!(mute.count_down().await.unwrap_err().kind(), ErrorKind::Denied);
+        assert_eq!(soon("the end of the wait", wait).await.unwrap().unwrap(), Opened::CountedDown);
+    });
+}
+
+/// In paused time: the latch is deleted just before the end of a timed wait, and the next one of its name set and counted
+/// down. The last look had forgotten which latch was waited for, and found one that was counted down.
+#[cfg(feature = "test-util")]
+#[test]
+fn a_timed_wait_does_not_take_the_next_latch_for_its_own() {
+    use crate::support::run_paused;
+    use fairlock::test_util::Sandbox;
+
+    run_paused(async {
+        let sandbox = Sandbox::new();
+        let (client, other) = (sandbox.client(), sandbox.client().latch("import"));
+        assert!(other.try_set(2).await.unwrap());
+        let latch = client.latch("import");
+        let wait = tokio::spawn(async move { latch.wait_for(Duration::from_millis(1_500)).await });
+        tokio::time::sleep(Duration::from_millis(1_450)).await;
+        assert!(other.delete().await.unwrap());
+        assert!(other.try_set(1).await.unwrap());
+        assert_eq!(other.count_down().await.unwrap(), 0);
+        assert_eq!(wait.await.unwrap().unwrap(), Some(Opened::Gone));
+        // Counted down just before the end.
+        assert!(other.try_set(1).await.unwrap());
+        let latch = client.latch("import");
+        let wait = tokio::spawn(async move { latch.wait_for(Duration::from_millis(1_500)).await });
+        tokio::time::sleep(Duration::from_millis(1_450)).await;
+        assert_eq!(other.count_down().await.unwrap(), 0);
+        assert_eq!(wait.await.unwrap().unwrap(), Some(Opened::CountedDown));
+    });
+}
+
 /// In paused time: dropping a call after any number of polls leaves nothing of it behind.
 #[cfg(feature = "test-util")]
 #[test]

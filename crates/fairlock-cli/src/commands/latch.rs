@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
-use fairlock::{Latch, Opened};
+use fairlock::{Error, ErrorKind, Latch, Opened};
 use serde_json::json;
 
 use crate::base::duration;
@@ -30,12 +30,14 @@ Exit codes:
   0        it is set, counted down, deleted, or was counted down to 0; --show: it is closed
   1        --set: it is set already, and was not changed; --wait: it is gone, and nothing says that
            it was counted down (deleted, lost with the store's data, or never set); --delete and
-           --show: there is none, it was counted down or never set
+           --show: there is none, it was counted down, deleted or never set
   64       wrong usage, or a wrong setting; a name in use as a lock, or by another program
-  69       the store cannot be reached, or there is none
+  69       the store cannot be reached, or there is none; the message says where it may have been
+           done all the same
   70       internal error; an answer or a file that is not fairlock's; stdout cannot be written
   75       not open within --wait-for
-  77       access denied by the store, or no encrypted connection to a verified server
+  77       access denied by the store, or no encrypted connection to a verified server; without
+           the right to the latch's channel it may have been done, and those who wait not told
 
 With --json, one object on one line:
   schema   1; fields may be added under the same number
@@ -132,9 +134,22 @@ fn done_all_the_same(failure: Failure, text: &str) -> Failure {
     Failure::new(failure.code(), format!("{failure}; it was done all the same: {text}"))
 }
 
+/// Who repeats a count-down that was carried out counts twice.
+fn in_doubt(error: Error) -> Failure {
+    let is_done = match error.kind() {
+        ErrorKind::Unknown => {
+            "it may have been done all the same; look with --show before you repeat it"
+        }
+        ErrorKind::NotReplicated => "the server has done it all the same; do not repeat it",
+        _ => return error.into(),
+    };
+    let failure = Failure::from(error);
+    Failure::new(failure.code(), format!("{failure}; {is_done}"))
+}
+
 async fn carry_out(latch: &Latch, args: &Args) -> Result<Outcome, Failure> {
     if let Some(count) = args.set {
-        let is_new = latch.try_set(count).await?;
+        let is_new = latch.try_set(count).await.map_err(in_doubt)?;
         let left = if is_new { count } else { latch.count().await? };
         let (code, text, state) = match is_new {
             true => (Code::OK, format!("set to {left}"), "set"),
@@ -143,7 +158,7 @@ async fn carry_out(latch: &Latch, args: &Args) -> Result<Outcome, Failure> {
         return Ok(Outcome { code, text, state, count: Some(left) });
     }
     if args.down {
-        let left = latch.count_down().await?;
+        let left = latch.count_down().await.map_err(in_doubt)?;
         let (text, state) = match left {
             0 => ("open".to_owned(), "open"),
             left => (format!("{left} left"), "closed"),
@@ -151,16 +166,16 @@ async fn carry_out(latch: &Latch, args: &Args) -> Result<Outcome, Failure> {
         return Ok(Outcome { code: Code::OK, text, state, count: Some(left) });
     }
     if args.delete {
-        let (code, text, state) = match latch.delete().await? {
+        let (code, text, state) = match latch.delete().await.map_err(in_doubt)? {
             true => (Code::OK, "deleted", "deleted"),
-            false => (Code::NO, "there is none: counted down, or never set", "open"),
+            false => (Code::NO, "there is none: counted down, deleted, or never set", "open"),
         };
         return Ok(Outcome { code, text: text.to_owned(), state, count: Some(0) });
     }
     if args.show {
         let left = latch.count().await?;
         let (code, text, state) = match left {
-            0 => (Code::NO, "open: counted down, or never set".to_owned(), "open"),
+            0 => (Code::NO, "open: counted down, deleted, or never set".to_owned(), "open"),
             left => (Code::OK, format!("{left} left"), "closed"),
         };
         return Ok(Outcome { code, text, state, count: Some(left) });

@@ -168,8 +168,9 @@ fn taken_away(played: &Played, steps: &[Step]) -> (Vec<Taken>, Vec<String>) {
         let until_ns = freed_ns + CLOCKS_APART_NS;
         let released = count(|event| *event == Event::Released, until_ns);
         // Ours report the end of a lease slightly before the server's time, then release what may
-        // be left.
-        let is_over = count(|event| *event == Event::Lost, until_ns) > 0;
+        // be left. The killed report nothing: what they held is removed when its lease is over, if
+        // others hold the lock on.
+        let is_over = count(|event| matches!(event, Event::Lost | Event::Died), until_ns) > 0;
         let in_call = |force: &Force| {
             (force.began_ns.saturating_sub(CLOCKS_APART_NS)..=force.ended_ns + CLOCKS_APART_NS)
                 .contains(&freed_ns)

@@ -138,34 +138,39 @@ impl Latch {
     /// As [`wait`](Self::wait).
     pub async fn wait_for(&self, time: Duration) -> Result<Option<Opened>, Error> {
         let until = Moment::now().plus(time);
-        // Also where no time is left.
-        let seen = self.look_within(time.saturating_add(SILENCE_GRACE)).await?;
-        if seen.is_some() || until.left().is_zero() {
-            return Ok(seen);
+        // Which latch it is that is waited for. Without time left a look is enough, and changes nothing.
+        let waiting = (!time.is_zero()).then_some(0);
+        let first = self.look_within(time.saturating_add(SILENCE_GRACE), waiting).await?;
+        let generation = match latch_fate(None, &first, false) {
+            LatchFate::Over(opened) => return Ok(Some(opened)),
+            LatchFate::Closed(generation) => generation,
+        };
+        if until.left().is_zero() {
+            return Ok(None);
         }
         tokio::select! {
             biased;
             opened = self.wait() => return opened.map(Some),
             () = self.session.sleep(until.left()) => {}
         }
-        self.look_within(SILENCE_GRACE).await
-    }
-
-    /// Whether the latch is open, as the store answers within `time`.
-    async fn look_within(&self, time: Duration) -> Result<Option<Opened>, Error> {
-        let seen = tokio::select! {
-            biased;
-            seen = self.carry_out(LatchOp::Look { waiting: None }) => seen?,
-            () = self.session.sleep(time) => {
-                let message = "the store did not answer while this waited, so nobody knows whether the \
-                               latch is open; check the server and the network, or wait for longer";
-                return Err(Error::new(ErrorKind::Unavailable, message).on(&self.name.clone()?));
-            }
-        };
-        Ok(match latch_fate(None, &seen, false) {
+        let last = self.look_within(SILENCE_GRACE, None).await?;
+        Ok(match latch_fate(Some(generation), &last, false) {
             LatchFate::Over(opened) => Some(opened),
             LatchFate::Closed(_) => None,
         })
+    }
+
+    /// Looks at the latch, if the store answers within `time`.
+    async fn look_within(&self, time: Duration, waiting: Option<u64>) -> Result<LatchSeen, Error> {
+        tokio::select! {
+            biased;
+            seen = self.carry_out(LatchOp::Look { waiting }) => seen,
+            () = self.session.sleep(time) => {
+                let message = "the store did not answer while this waited, so nobody knows whether the \
+                               latch is open; check the server and the network, or wait for longer";
+                Err(Error::new(ErrorKind::Unavailable, message).on(&self.name.clone()?))
+            }
+        }
     }
 
     /// Removes the latch, whatever its count. Those who wait for it get [`Opened::Gone`]. Returns

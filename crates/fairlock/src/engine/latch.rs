@@ -48,7 +48,8 @@ pub(crate) async fn carry_out(
         }
     }
     let kind = if copies.in_doubt() { ErrorKind::Unknown } else { ErrorKind::Unavailable };
-    let message = "the server's clock jumps, or calls arrive later than the store timeout";
+    let message = "no copy of the request was carried out in time: the server refused all before (is it out of memory, \
+                   or without enough replicas?), its clock jumps, or calls arrive later than the store timeout";
     Err(Error::new(kind, message).on(name))
 }
 

@@ -120,6 +120,14 @@ fn a_waiter_that_is_never_served_is_found() {
     finds(Order::Fifo, &story, &played(&seen), &["never served"]);
 }
 
+/// Seed 5335914: a reader of ours was killed while one of Java's read on, and a script removed its lease when it was over.
+#[test]
+fn the_hold_of_the_dead_ends_when_its_lease_is_over() {
+    let (story, mut seen) = sound();
+    seen[1] = (50, OURS, Event::Died);
+    finds(Order::Fifo, &story, &played(&seen), &[]);
+}
+
 #[test]
 fn a_hold_that_ends_before_its_time_is_found_unless_it_was_taken_away() {
     let (story, mut seen) = sound();
