@@ -92,7 +92,7 @@ fn f77_names_of_helper_keys_are_refused_and_change_nothing() {
 /// that a later version adds without reserving its name fails here.
 #[test]
 fn f77_every_key_that_locks_leave_is_refused_as_a_name() {
-    for generation in Generation::ALL {
+    for generation in Generation::tested() {
         run(At::Server(generation), async |store| {
             let client = store.client_with(no_beats).await;
             let names = ["x", "{y}", "a{b}c", "p", "s"];

@@ -49,6 +49,8 @@ macro_rules! contract_stores {
         $on!(host, At::Host; with futures);
         $on!(redis62, At::Server(Generation::Redis62); with futures);
         $on!(redis70, At::Server(Generation::Redis70); with futures);
+        $on!(redis80, At::Server(Generation::Redis80); with futures);
+        $on!(valkey81, At::Server(Generation::Valkey81); with futures);
         $on!(valkey91, At::Server(Generation::Valkey91); with futures);
         $on!(cluster62, At::Cluster(Generation::Redis62); with futures);
         $on!(cluster70, At::Cluster(Generation::Redis70); with futures);

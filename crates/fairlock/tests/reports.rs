@@ -2,6 +2,7 @@
 //! rely on them.
 
 use crate::named::page;
+use fairlock_testkit::server::Generation;
 
 /// The numbers in a cell such as `1000 + 32 + 16` or `1119`.
 fn numbers(cell: &str) -> Vec<u64> {
@@ -37,6 +38,31 @@ fn the_matrix_of_interoperation_is_whole_and_sound() {
     for kind in ["fair", "plain", "read-write", "latch"] {
         assert!(!page.contains(&format!("\n| {kind} | 0 + ")), "no rounds about {kind}");
     }
+}
+
+/// Every generation that the test kit has, in its order, with the version that a server of it reported, and tests of
+/// each column passed.
+#[test]
+fn the_table_of_servers_names_every_generation() {
+    let page = page("servers.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+    let rows = rows.map(|row| row.split(" | ").collect::<Vec<_>>()).skip(1);
+    let mut seen = Vec::new();
+    for cells in rows {
+        let [name, reported, cells @ ..] = &cells[..] else { panic!("a row: {cells:?}") };
+        let is_it = |generation: &Generation| generation.name() == *name;
+        let generation = Generation::ALL.into_iter().find(is_it);
+        let (product, version) = generation.expect(name).product();
+        assert!(reported.starts_with(&format!("{product} {version}")), "{name}: {reported}");
+        assert!(cells.len() > 5, "{name}: {cells:?}");
+        // Only what needs TLS may be skipped as a whole.
+        let passed =
+            cells.iter().filter(|cell| cell.starts_with(|first| matches!(first, '1'..='9')));
+        assert!(passed.count() >= cells.len() - 1, "{name}: {cells:?}");
+        assert!(cells.iter().all(|cell| !cell.contains("FAILED")), "{name}: {cells:?}");
+        seen.push(generation.expect(name));
+    }
+    assert_eq!(seen, Generation::ALL, "scripts/servers-report, then scripts/servers-report table");
 }
 
 /// `fairlock-torture merge` judges what it writes: a night that did too little is INVALID.

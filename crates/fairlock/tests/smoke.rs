@@ -41,7 +41,7 @@ async fn memory() {
 
 #[tokio::test]
 async fn servers() {
-    for generation in Generation::ALL {
+    for generation in Generation::tested() {
         let Some(server) = Server::start(generation) else { continue };
         three_in_order(&server.url()).await;
     }
@@ -62,4 +62,15 @@ async fn a_unix_socket() {
     let elsewhere = Client::connect(&server.url()).await.unwrap();
     assert!(!elsewhere.fair_lock("job").is_locked().await.unwrap());
     guard.release().await.unwrap();
+}
+
+/// `scripts/servers-report` reads what it prints.
+#[test]
+fn each_server_is_of_its_generation() {
+    for server in Generation::tested().into_iter().filter_map(Server::start) {
+        let (product, version) = server.generation().product();
+        let reported = server.version();
+        assert!(reported.starts_with(&format!("{product} {version}")), "{reported}");
+        println!("reported: {} is {reported}", server.generation().name());
+    }
 }

@@ -17,7 +17,7 @@ use std::{fs, io, thread};
 use rustix::process::{Pid, Signal, kill_process};
 
 pub use self::ended::ended_since;
-pub use self::generation::{Generation, require, workspace_root};
+pub use self::generation::{Generation, ONLY, require, workspace_root};
 use crate::clock::ClockHandle;
 use crate::raw::Raw;
 use crate::resp::Value;
@@ -63,7 +63,7 @@ pub struct Builder {
 impl Builder {
     fn new(generation: Generation) -> Self {
         Self {
-            generation,
+            generation: generation.or_only(),
             args: Vec::new(),
             clock_shim: false,
             config: None,
@@ -176,7 +176,7 @@ impl Server {
     /// A builder for a server with other settings.
     pub fn builder(generation: Generation) -> Builder {
         let mut builder = Builder::new(generation).arg("--save", "");
-        if generation.guards_debug() {
+        if builder.generation.guards_debug() {
             builder = builder.arg("--enable-debug-command", "local");
         }
         builder
@@ -191,6 +191,21 @@ impl Server {
     /// Its generation.
     pub fn generation(&self) -> Generation {
         self.generation
+    }
+
+    /// What it reports of itself, for example `Valkey 8.1.1`.
+    ///
+    /// # Panics
+    ///
+    /// If it does not answer.
+    #[track_caller]
+    pub fn version(&self) -> String {
+        let info = self.client().call(&["INFO", "server"]);
+        let field = |name| info.text().lines().find_map(|line| line.strip_prefix(name));
+        // Valkey has both fields; that of Redis says which Redis its clients may take it for.
+        let valkey = field("valkey_version:").map(|version| format!("Valkey {version}"));
+        let redis = || field("redis_version:").map(|version| format!("Redis {version}"));
+        valkey.or_else(redis).expect("INFO names a version")
     }
 
     /// `redis://127.0.0.1:PORT/`, or `rediss://` where it is encrypted.

@@ -4,7 +4,7 @@ use super::*;
 use crate::{processes, wait};
 
 fn servers() -> impl Iterator<Item = Server> {
-    Generation::ALL.into_iter().filter_map(Server::start)
+    Generation::tested().into_iter().filter_map(Server::start)
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn debug_commands_are_allowed() {
 
 #[test]
 fn a_restarted_server_is_empty_unless_it_persists() {
-    for generation in Generation::ALL {
+    for generation in Generation::tested() {
         for (persist, exists) in [(false, 0), (true, 1)] {
             let Some(server) = Server::builder(generation).persist(persist).start() else { return };
             let pid = server.pid();

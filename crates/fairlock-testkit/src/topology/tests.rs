@@ -74,7 +74,7 @@ fn a_sentinel_set_asks_for_passwords() {
 /// had what it did not have: on a busy machine the failover could lose holds and queues.
 #[test]
 fn a_replica_that_stands_still_has_not_acknowledged() {
-    for generation in [Generation::Redis62, Generation::Redis70, Generation::Valkey91] {
+    for generation in Generation::tested() {
         let Some(set) = Replicated::start(generation, 1) else { continue };
         assert_not_before_it_goes_on(set.primary(), set.replica(0), "key");
         let Some(cluster) = Cluster::start(generation) else { continue };

@@ -191,7 +191,7 @@ pub(super) fn denied(raw: &mut Raw) -> Vec<String> {
 /// where their rules are not included.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_missing() {
-    for generation in Generation::ALL {
+    for generation in Generation::tested() {
         let Some(server) = Server::start(generation) else { continue };
         let mut raw = server.client();
         let mut rules = profile("locks.acl");
@@ -238,7 +238,7 @@ async fn need_their_rules_and_no_others(
     file: &str,
     scenario: impl AsyncFn(&Config) -> Result<(), Error>,
 ) {
-    for generation in Generation::ALL {
+    for generation in Generation::tested() {
         let Some(server) = Server::start(generation) else { continue };
         let mut raw = server.client();
         let (base, rules) = (profile("locks.acl"), profile(file));
@@ -285,7 +285,7 @@ async fn latches_need_their_rules_and_no_others() {
         assert!(latch.delete().await?);
         Ok(())
     }
-    for generation in Generation::ALL {
+    for generation in Generation::tested() {
         let Some(server) = Server::start(generation) else { continue };
         let mut raw = server.client();
         let (base, rules) = (profile("locks.acl"), profile("latches.acl"));
@@ -310,7 +310,7 @@ async fn latches_need_their_rules_and_no_others() {
 /// force: the scripts that served the readers were stopped half way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_may_not_let_readers_in_changes_nothing() {
-    for generation in Generation::ALL {
+    for generation in Generation::tested() {
         let Some(server) = Server::start(generation) else { continue };
         let mut raw = server.client();
         let own = profile("shares.acl");
@@ -373,7 +373,7 @@ async fn listed(client: &Client) -> Result<Vec<String>, Error> {
 /// stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_rule_besides_is_needed() {
-    for generation in Generation::ALL {
+    for generation in Generation::tested() {
         let Some(server) = Server::start(generation) else { continue };
         let mut raw = server.client();
         let base = profile("locks.acl");
@@ -407,7 +407,7 @@ async fn each_rule_besides_is_needed() {
 /// selectors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_locks_of_others_can_be_listed() {
-    for generation in Generation::ALL {
+    for generation in Generation::tested() {
         let Some(server) = Server::start(generation) else { continue };
         let mut raw = server.client();
         let lent = Client::connect(&server.url()).await.unwrap();
@@ -487,7 +487,7 @@ fn is_command(word: &str) -> bool {
 /// A missing optional rule is not an error: a warning or the server shows it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_rule_is_needed() {
-    for generation in Generation::ALL {
+    for generation in Generation::tested() {
         let Some(server) = Server::start(generation) else { continue };
         let mut raw = server.client();
         let rules = profile("locks.acl");

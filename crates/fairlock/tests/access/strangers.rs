@@ -25,7 +25,7 @@ fn says(error: &Error, kind: ErrorKind, words: &[&str]) {
 /// command; is it Redis 6.2?".
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d40_a_sentinel_and_a_server_in_each_others_place() {
-    for generation in Generation::ALL {
+    for generation in Generation::tested() {
         let Some(server) = Server::start(generation) else { continue };
         let monitor = format!("sentinel monitor locks 127.0.0.1 {} 1\n", server.port());
         let sentinel = Server::builder_of_sentinel(generation).config(&monitor).start().unwrap();
@@ -91,7 +91,7 @@ fn without(name: &str, files: &[&str]) -> Vec<Rule> {
 /// D40: missing rights that were not noticed at connect, or named only in part.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d40_what_is_missing_is_named_at_connect() {
-    for generation in Generation::ALL {
+    for generation in Generation::tested() {
         let Some(server) = Server::start(generation) else { continue };
         for (rule, named) in [("+ping", "+ping"), ("+pubsub|numsub", "+pubsub|numsub")] {
             allow(&mut server.client(), &without(rule, &["locks.acl"]));
@@ -117,7 +117,7 @@ async fn d40_what_is_missing_is_named_at_connect() {
 /// a lock. The release names the channel; it used to be Unknown without any reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d40_the_channel_of_a_lock_is_named_by_its_release() {
-    for generation in Generation::ALL {
+    for generation in Generation::tested() {
         let Some(server) = Server::start(generation) else { continue };
         let mut raw = server.client();
         allow(&mut raw, &without("&redisson_lock__channel:{billing:*", &["locks.acl"]));

@@ -46,7 +46,7 @@ async fn sees(observer: &mut Observer, value: &str, limit: Duration) -> Vec<Opti
 #[test]
 fn f01_a_leader_is_killed() {
     steady(|| async {
-        for generation in Generation::ALL {
+        for generation in Generation::few() {
             let Some(fixture) = Fixture::start(generation) else { continue };
             let place = Place::behind(fixture.server.addr(), HB, LEASE);
             let mut campaign = Campaign::start(&place, 1, 0);

@@ -13,7 +13,7 @@ const CHANNEL: &str = "redisson_rwlock:{c}";
 #[test]
 fn b23_the_lock_that_was_left_to_java_is_handed_on_at_once_when_nobody_came() {
     steady(|| async {
-        for generation in Generation::ALL {
+        for generation in Generation::few() {
             let Some(fixture) = Fixture::start(generation) else { continue };
             let (writes, next) = (fixture.client().await, fixture.seldom().await);
             let mut java = fixture.server.client();

@@ -40,7 +40,7 @@ fn a_dead_java_head_costs_eight_seconds() {
 #[test]
 fn a_live_java_head_is_woken_and_served() {
     steady(|| async {
-        for generation in Generation::ALL {
+        for generation in Generation::few() {
             let Some(fixture) = Fixture::start(generation) else { continue };
             let client = fixture.seldom().await;
             let held = fixture.take(&client, "job").await;

@@ -35,7 +35,7 @@ pub(super) fn errors(fixture: &Fixture, code: &str) -> u64 {
 #[test]
 fn f27_the_server_still_loads() {
     steady(|| async {
-        for generation in Generation::ALL {
+        for generation in Generation::few() {
             let builder = Server::builder(generation).persist(true);
             let Some(fixture) = Fixture::with(builder.arg("--key-load-delay", LOAD_US)) else {
                 continue;
@@ -82,7 +82,7 @@ fn f27_the_server_still_loads() {
 #[test]
 fn f30_no_connection_is_left() {
     steady(|| async {
-        for generation in Generation::ALL {
+        for generation in Generation::few() {
             let Some(fixture) = Fixture::start(generation) else { continue };
             let clients = [fixture.client().await, with_lease(&fixture, LONG).await];
             let held = fixture.take(&clients[0], "job").await;
@@ -165,7 +165,7 @@ async fn writes_stop(fixture: &Fixture, stop: impl FnOnce(), mend: impl FnOnce()
 #[test]
 fn f32_saving_fails() {
     steady(|| async {
-        for generation in Generation::ALL {
+        for generation in Generation::few() {
             let Some(fixture) = Fixture::start(generation) else { continue };
             fixture.call(&["CONFIG", "SET", "save", "3600 100000"]);
             // Saving fails because a file cannot replace a folder.
@@ -194,7 +194,7 @@ fn f32_saving_fails() {
 #[test]
 fn f32_the_disk_is_full() {
     steady(|| async {
-        for generation in Generation::ALL {
+        for generation in Generation::few() {
             let builder = Server::builder(generation);
             let builder = builder.arg("--appendonly", "yes").arg("--appendfsync", "everysec");
             let Some(fixture) = Fixture::with(builder) else { continue };

@@ -61,7 +61,7 @@ async fn new_ones_are_refused(fixture: &Fixture, word: &str) {
 #[test]
 fn f24_a_stall_shorter_than_the_lease() {
     steady(|| async {
-        for generation in Generation::ALL {
+        for generation in Generation::few() {
             let Some(fixture) = Fixture::start(generation) else { continue };
             let (clients, held, places) = scene(&fixture, LONG).await;
             let began = Instant::now();
@@ -123,7 +123,7 @@ fn with_short_scripts(generation: Generation) -> Option<Fixture> {
 #[test]
 fn f25_a_script_does_not_end_and_is_killed() {
     steady(|| async {
-        for generation in Generation::ALL {
+        for generation in Generation::few() {
             let Some(fixture) = with_short_scripts(generation) else { continue };
             let (clients, held, places) = scene(&fixture, LONG).await;
             let began = Instant::now();
@@ -172,7 +172,7 @@ fn f25_a_script_cannot_be_killed() {
 #[test]
 fn f33_a_pause_shorter_than_the_lease() {
     steady(|| async {
-        for generation in Generation::ALL {
+        for generation in Generation::few() {
             for mode in ["WRITE", "ALL"] {
                 let Some(fixture) = Fixture::start(generation) else { continue };
                 let (clients, held, places) = scene(&fixture, LONG).await;

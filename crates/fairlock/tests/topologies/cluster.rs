@@ -25,7 +25,7 @@ pub(super) fn name_at(cluster: &Cluster, master: usize) -> String {
 /// messages go to all nodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_of_all_nodes_are_handed_over() {
-    for generation in [Generation::Redis70, Generation::Redis62, Generation::Valkey91] {
+    for generation in Generation::few() {
         let Some(cluster) = Cluster::start(generation) else { continue };
         for how in [ShardedPubSub::Auto, ShardedPubSub::Off] {
             let with = patient(&cluster.url()).sharded_pubsub(how);

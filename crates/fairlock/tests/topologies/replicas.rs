@@ -68,7 +68,7 @@ async fn refused(lock: &Lock) -> Error {
 #[test]
 fn locks_come_and_go_with_the_replica() {
     steady(|| async {
-        for generation in [Generation::Redis62, Generation::Redis70, Generation::Valkey91] {
+        for generation in Generation::few() {
             let Some(set) = Replicated::start(generation, 1) else { continue };
             let first = connect(strict(&set.primary().url(), Replicas::AtLeast(1))).await;
             let second = connect(strict(&set.primary().url(), Replicas::All)).await;

@@ -181,7 +181,7 @@ async fn f49_what_was_said_meanwhile_is_found() {
 /// succeeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_in_a_slot_on_its_way() {
-    for generation in [Generation::Redis70, Generation::Redis62, Generation::Valkey91] {
+    for generation in Generation::few() {
         let Some(cluster) = Cluster::start(generation) else { continue };
         let client = connect(patient(&cluster.url())).await;
         let name = LockName::new(b"job").unwrap();
@@ -210,7 +210,7 @@ async fn a_lock_in_a_slot_on_its_way() {
 /// replies `ASK`. Calls are repeated there at once, preceded by `ASKING`, and carried out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f48_a_lock_whose_keys_went_ahead_is_asked_for_there() {
-    for generation in [Generation::Redis70, Generation::Redis62, Generation::Valkey91] {
+    for generation in Generation::few() {
         let Some(cluster) = Cluster::start(generation) else { continue };
         let client = connect(patient(&cluster.url())).await;
         let other = connect(patient(&cluster.url())).await;

@@ -100,7 +100,7 @@ async fn f40_f45_failovers_with_readers() {
 /// turn when the move is over. Nobody is let in beside a reader meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f48_a_lock_that_is_read_in_a_slot_on_its_way() {
-    for generation in [Generation::Redis70, Generation::Redis62, Generation::Valkey91] {
+    for generation in Generation::few() {
         let Some(cluster) = Cluster::start(generation) else { continue };
         let clients =
             [connect(patient(&cluster.url())).await, connect(patient(&cluster.url())).await];

@@ -10,9 +10,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-const GENERATIONS: [Generation; 3] =
-    [Generation::Redis62, Generation::Redis70, Generation::Valkey91];
-
 const LIMIT: u32 = 3;
 
 async fn takes(client: &Client, name: &str, share: Share) -> Result<Guard, fairlock::Error> {
@@ -53,7 +50,7 @@ async fn waits(client: &Client, name: &str, share: Share) -> JoinHandle<Guard> {
 /// while the replica still has the hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shares_come_and_go_with_the_replica() {
-    for generation in GENERATIONS {
+    for generation in Generation::few() {
         let Some(set) = Replicated::start(generation, 1) else { continue };
         let strict = || {
             patient(&set.primary().url())
@@ -106,7 +103,7 @@ async fn shares_come_and_go_with_the_replica() {
 /// during the move succeeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f48_shares_in_a_slot_on_its_way() {
-    for generation in GENERATIONS {
+    for generation in Generation::few() {
         let Some(cluster) = Cluster::start(generation) else { continue };
         let (one, two) =
             (connect(patient(&cluster.url())).await, connect(patient(&cluster.url())).await);
@@ -179,7 +176,7 @@ impl Room {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b15_no_permit_is_lost_where_a_slot_moves() {
     const MOVES: usize = 10;
-    for generation in GENERATIONS {
+    for generation in Generation::few() {
         let Some(cluster) = Cluster::start(generation) else { continue };
         let (rw, sem) = ("{hot}rw", "{hot}sem");
         let slot = slot(rw.as_bytes());

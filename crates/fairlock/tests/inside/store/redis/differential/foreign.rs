@@ -148,7 +148,7 @@ const TTLS: [Option<u64>; 2] = [None, Some(60_000)];
 /// deleted it.
 #[test]
 fn d01_data_of_others_under_the_locks_name_stays_as_it_is() {
-    for generation in [Generation::Redis62, Generation::Redis70, Generation::Valkey91] {
+    for generation in Generation::few() {
         let Some(mut fixture) = Fixture::start(generation) else { continue };
         let key = fixture.keys.all()[0].clone();
         for shape in shapes() {
@@ -212,7 +212,7 @@ fn d01_data_of_others_that_has_expired_is_nothing() {
 /// error that says so, or not read at all; it is never changed.
 #[test]
 fn d01_data_of_others_under_the_other_keys_stays_as_it_is() {
-    for generation in [Generation::Redis62, Generation::Redis70, Generation::Valkey91] {
+    for generation in Generation::few() {
         let Some(mut fixture) = Fixture::start(generation) else { continue };
         // Queue, scores, token, order, state, beats.
         let right =

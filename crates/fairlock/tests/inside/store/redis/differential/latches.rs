@@ -194,7 +194,7 @@ fn note(answer: &Answer, generations: &mut Vec<u64>, seen: &mut BTreeSet<String>
 
 #[test]
 fn latches_agree_with_the_core() {
-    for generation in [Generation::Redis62, Generation::Redis70, Generation::Valkey91] {
+    for generation in Generation::few() {
         let Some(mut fixture) = Fixture::start(generation) else { continue };
         let (first, mut seen) = (seed(), BTreeSet::new());
         println!("FAIRLOCK_SEED={first}");

@@ -284,7 +284,7 @@ fn play(fixture: &mut Fixture, rng: &mut Rng, reached: &mut Reached) {
 #[test]
 fn several_locks_in_one_call_agree_with_the_core() {
     const HISTORIES: u64 = 60;
-    for generation in [Generation::Redis62, Generation::Redis70, Generation::Valkey91] {
+    for generation in Generation::few() {
         let Some(mut fixture) = Fixture::start(generation) else { continue };
         let (first, mut reached) = (seed(), Reached::default());
         println!("FAIRLOCK_SEED={first}");

@@ -23,7 +23,7 @@ pub(super) fn each(case: fn(&mut Scene)) {
 }
 
 pub(super) fn of_each(kind: Kind, case: fn(&mut Scene)) {
-    for generation in Generation::ALL {
+    for generation in Generation::few() {
         let Some(mut scene) = Scene::on(generation, kind) else { continue };
         println!("on {}", generation.name());
         case(&mut scene);
@@ -451,7 +451,7 @@ fn b32_a_cohort_is_granted_whole_without_memory() {
 #[test]
 fn b33_kinds_of_one_name_keep_out_of_each_other() {
     for kind in [Kind::ReadWrite, Kind::Semaphore] {
-        for generation in Generation::ALL {
+        for generation in Generation::few() {
             let Some(mut scene) = Scene::on(generation, kind) else { continue };
             let share = if kind == Kind::ReadWrite { Read } else { permits(1, 3) };
             assert_eq!(scene.fixture.java[0].plain_acquire("job", T, LEASE_MS), None);

@@ -46,7 +46,7 @@ fn long_lines_agree() {
         Kind::Semaphore => Share::Permits { n: 1, limit: 40 },
         _ => Read,
     };
-    for generation in Generation::ALL {
+    for generation in Generation::few() {
         let Some(mut fixture) = Fixture::start(generation) else { continue };
         for (kind, length, is_last) in [
             (Kind::ReadWrite, 2, false),
