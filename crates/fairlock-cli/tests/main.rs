@@ -29,6 +29,7 @@
 //! - `messages`: every error and notice, in one file for people to read;
 //! - `waits`: `fairlock wait`, which takes nothing;
 //! - `documents`: the commands in the documents, run as written;
+//! - `pictures`: the pictures of the program in the documents;
 //! - `recipes`: crontab lines, units and containers of docs/recipes.md, run as written;
 //! - `secrets`: passwords get in, and never out;
 //! - `upgrade`: a former version and this one in the same queue.
@@ -54,6 +55,7 @@ mod messages;
 mod nested;
 mod once;
 mod over;
+mod pictures;
 mod process;
 mod queue;
 mod recipes;
