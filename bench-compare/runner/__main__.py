@@ -11,6 +11,7 @@ import sys
 import time
 from fnmatch import fnmatch
 
+import glance
 import goals
 import plan
 import publish
@@ -37,6 +38,7 @@ def arguments():
     parser.add_argument("--out", default="target/bench-compare/results")
     parser.add_argument("--render", action="store_true", help="tables and plots of what --out has; measures nothing")
     parser.add_argument("--publish", action="store_true", help="with --render: into docs/ too")
+    parser.add_argument("--glance", action="store_true", help="the README's picture from docs/performance.md; measures nothing")
     parser.add_argument("--goals", action="store_true", help="the goals of speed beside what --out has; measures nothing")
     parser.add_argument("--list", action="store_true", help="parts with their times, rivals, workloads")
     for internal in ("server", "rust", "go", "java", "jars", "node", "program", "redispy"):
@@ -233,6 +235,8 @@ def main():
     rivals = [rival for rival in chosen(plan.RIVALS, args.rivals, "rival") if args.smoke or not rival.control]
     if args.list:
         return listing(parts, rivals, args)
+    if args.glance:
+        return glance.write(publish.PAGE)
     if args.goals:
         lines, bad = goals.judged(report.load(args.out))
         print("\n".join(lines))

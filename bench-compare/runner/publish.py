@@ -5,6 +5,7 @@ import os
 import re
 import sys
 
+import glance
 import grow
 import plan
 import plot
@@ -61,6 +62,7 @@ def render(out, into_docs):
         with open(PAGE, "w") as file:
             file.write(filled(text, everything))
         print(f"written: {PAGE}, {TABLES}, {PLOTS}")
+        glance.write(PAGE)
 
 
 def filled(text, everything):

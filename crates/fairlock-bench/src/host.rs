@@ -270,7 +270,7 @@ fn turns_flock(path: &str) -> Vec<(&'static str, u64)> {
 
 /// `cargo run -p fairlock-bench` builds only the bench; the command next to it may be outdated or
 /// missing.
-fn build_program() {
+pub(crate) fn build_program() {
     let Some(cargo) = std::env::var_os("CARGO") else { return };
     let profile: &[&str] = if cfg!(debug_assertions) { &[] } else { &["--release"] };
     let build =

@@ -1,8 +1,8 @@
 //! `memory`: the store inside the process. `host`: the host store, compared with `flock`. `soak`:
 //! what many cycles of lock and release leave behind. `mix`: readers and writers. `shares`:
 //! read-write locks and semaphores on a server, beside the fair lock. `several`: several locks at
-//! once, beside one, and latches. `elections`: how soon a leader is followed and seen. `placement`:
-//! the cost of the background thread.
+//! once, beside one, and latches. `elections`: how soon a leader is followed and seen. `start`: how
+//! soon a command begins under `fairlock run`. `placement`: the cost of the background thread.
 //!
 //! `cargo run --release -p fairlock-bench [SECONDS]`: hand-over and uncontended cost of fair locks
 //! on a private server, compared with the server's PING in the same run. Only ratios are
@@ -19,6 +19,7 @@ mod placement;
 mod several;
 mod shares;
 mod soak;
+mod start;
 mod stats;
 mod uncontended;
 mod usage;
@@ -47,6 +48,8 @@ fn main() {
         ["host"] => host::report(Duration::from_secs(2)),
         ["host", seconds] if seconds.parse::<f64>().is_ok() => host::report(span(seconds)),
         ["host", ref process @ ..] => host::process(process),
+        ["start"] => start(1_000),
+        ["start", rounds] => start(rounds.parse().expect("ROUNDS")),
         ["placement"] => placement::report(Duration::from_secs(2)),
         ["placement", seconds] => placement::report(span(seconds)),
         [] => costs(Duration::from_secs(2)),
@@ -54,7 +57,7 @@ fn main() {
         _ => panic!(
             "fairlock-bench [SECONDS] | memory [SECONDS] | host [SECONDS] | host shares | mix [SECONDS] | \
              shares [SECONDS] | several [SECONDS] | elections [SECONDS] | soak [CYCLES] | \
-             placement [SECONDS]"
+             start [ROUNDS] | placement [SECONDS]"
         ),
     }
 }
@@ -67,6 +70,13 @@ fn soak(cycles: u64) {
     if !soak::run(cycles) {
         std::process::exit(1);
     }
+}
+
+/// Measures the program beside this one.
+fn start(rounds: u32) {
+    host::build_program();
+    let own = std::env::current_exe().expect("this program has a path");
+    start::report(&own.with_file_name("fairlock"), rounds);
 }
 
 fn runtime() -> tokio::runtime::Runtime {

@@ -30,6 +30,7 @@
 //! - `waits`: `fairlock wait`, which takes nothing;
 //! - `watches`: `fairlock watch`, a line for each change;
 //! - `documents`: the commands in the documents, run as written;
+//! - `pictures`: the pictures of the program in the documents;
 //! - `recipes`: crontab lines, units and containers of docs/recipes.md, run as written;
 //! - `secrets`: passwords get in, and never out;
 //! - `schemas`: every JSON output against its schema;
@@ -56,6 +57,7 @@ mod messages;
 mod nested;
 mod once;
 mod over;
+mod pictures;
 mod process;
 mod queue;
 mod recipes;

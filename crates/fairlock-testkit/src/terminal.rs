@@ -1,6 +1,8 @@
 //! A pseudo-terminal for one test, with a program on it, and an emulator that knows what a person
 //! would see.
 
+mod svg;
+
 use std::fmt;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -126,6 +128,23 @@ impl Terminal {
     pub fn until(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         wait::in_naps(|| self.frame().filter(|text| is_so(text)))
             .unwrap_or_else(|| panic!("still not so: {what}; the screen is\n{}", self.text()))
+    }
+
+    /// Waits until the screen is as wanted, and draws it as an SVG picture.
+    ///
+    /// # Panics
+    ///
+    /// If that does not happen.
+    #[track_caller]
+    pub fn picture(&self, title: &str, is_so: impl Fn(&str) -> bool) -> String {
+        let drawn = || {
+            let parser = lock(&self.screen);
+            let screen = parser.screen();
+            let is_meant = !parser.callbacks().drawing && is_so(&text(screen));
+            is_meant.then(|| svg::draw(screen, title))
+        };
+        wait::in_naps(drawn)
+            .unwrap_or_else(|| panic!("no picture: {title}; the screen is\n{}", self.text()))
     }
 
     /// Waits until this text is on the screen.

@@ -101,18 +101,17 @@ impl Child {
         let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the process has no number"))?;
         let mut child = Self { process, pid, owner: owner.to_owned(), changes, guardian: None };
-        // The shim stops itself until the guardian is there. If it ends instead, the next call of
-        // `change` reports that.
-        if let Change::Stopped(_) = child.change().await {
-            match Guardian::spawn(this_program(), pid, owner) {
-                Ok(guardian) => child.guardian = Some(guardian),
-                Err(error) => {
-                    // Without a guardian the command must not run; nothing of it has run yet.
-                    child.abandon();
-                    return Err(error);
-                }
+        // Both start at the same time: the shim stops itself before anything of the command runs.
+        match Guardian::spawn(this_program(), pid, owner) {
+            Ok(guardian) => child.guardian = Some(guardian),
+            Err(error) => {
+                // Without a guardian the command must not run.
+                child.abandon();
+                return Err(error);
             }
         }
+        // If it ends instead, the next call of `change` reports that.
+        child.change().await;
         Ok(child)
     }
 
@@ -121,10 +120,8 @@ impl Child {
         if let Some(deadline) = deadline {
             self.allow_until(deadline);
         }
-        // Without a guardian it has already ended: see `prepare`.
-        if self.guardian.is_some() {
-            self.signal(Signal::CONT);
-        }
+        // Has no effect if it has already ended: it is not reaped yet.
+        self.signal(Signal::CONT);
     }
 
     /// Kills the command before it begins, when it has started nothing yet.

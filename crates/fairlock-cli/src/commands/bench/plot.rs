@@ -101,18 +101,21 @@ fn chart(svg: &mut String, left: f64, title: &str, lines: &[Line], label: impl F
     let Some(xs) = Axis::over(points().map(|point| point.0)) else { return };
     let Some(ys) = Axis::over(points().map(|point| point.1)) else { return };
     let (width, height) = (WIDTH - room_left - room_right, HEIGHT - top - bottom);
-    let position =
-        |(x, y): (f64, f64)| (left + room_left + width * xs.at(x), top + height * (1.0 - ys.at(y)));
+    let mut seen: Vec<f64> = points().map(|point| point.0).collect();
+    seen.sort_by(f64::total_cmp);
+    seen.dedup();
+    // A single number of waiters is in the middle, away from the axis.
+    let across = |x| if seen.len() == 1 { 0.5 } else { xs.at(x) };
+    let position = |(x, y): (f64, f64)| {
+        (left + room_left + width * across(x), top + height * (1.0 - ys.at(y)))
+    };
     for y in ys.marks() {
         let (_, at) = position((xs.low, y));
         let (from, to) = (left + room_left, left + room_left + width);
         let _ = writeln!(svg, r##"<path d="M{from:.1} {at:.1}H{to:.1}" stroke="#dddddd"/>"##);
         text(svg, (from - 6.0, at + 4.0), "end", &label(y));
     }
-    let mut seen: Vec<f64> = points().map(|point| point.0).collect();
-    seen.sort_by(f64::total_cmp);
-    seen.dedup();
-    for x in seen {
+    for &x in &seen {
         let (at, _) = position((x, ys.low));
         text(svg, (at, HEIGHT - bottom + 16.0), "middle", &grouped(x));
     }
@@ -253,6 +256,11 @@ mod tests {
         let svg = svg(&results, "");
         assert!(!svg.contains("<polyline"), "{svg}");
         assert_eq!(svg.matches("<circle").count(), 4, "{svg}");
+        assert_eq!(
+            svg.matches("cx=\"574.0\"").count(),
+            3,
+            "PING, p50 and p99 in the middle: {svg}"
+        );
         // p50 and p99 of the two waiters, and their rate.
         assert!(svg.contains(">80.0 us</text>") && svg.contains(">12 500</text>"), "{svg}");
     }
