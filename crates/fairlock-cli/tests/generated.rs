@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use fairlock_testkit::tempdir::TempDir;
 use fairlock_testkit::terminal::Terminal;
@@ -153,6 +155,23 @@ fn zsh_completes_names_and_commands() {
 #[test]
 fn fish_completes_names_and_commands() {
     completes("fish", &["--no-config"], "source ./completions");
+}
+
+/// `fairlock status` waits for it for three seconds and more; nobody who presses Tab does.
+#[test]
+fn a_store_that_does_not_answer_suggests_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = listener.local_addr().expect("it is bound").port();
+    let line = format!("fairlock status --url redis://127.0.0.1:{port} ");
+    // Once more if the machine was too slow.
+    let in_time = (1..=5).any(|_| {
+        let began = Instant::now();
+        let outcome = finish(fairlock(["__names", &line]));
+        outcome.expect(0, "");
+        assert_eq!(outcome.stdout, "");
+        began.elapsed() < Duration::from_millis(2_500)
+    });
+    assert!(in_time, "five times too slow");
 }
 
 /// Every page is rendered with the local renderer; groff's warnings are errors.

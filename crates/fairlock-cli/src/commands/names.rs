@@ -37,17 +37,16 @@ pub(crate) async fn names(all: Command, args: Args) -> Result<Code, Failure> {
     let Some(asked) = args.line.to_str().and_then(|line| Asked::parse(&all, line)) else {
         return Ok(Code::OK);
     };
-    // The client is not shut down: its process ends.
-    match time::timeout(PATIENCE, found(&asked)).await {
-        Ok(Ok(names)) => output::print(&names),
-        _ => Ok(Code::OK),
-    }
+    let mut names = Vec::new();
+    // Whatever ends the search early, what it has found by then is of use. The client is not shut down: its process ends.
+    let _ = time::timeout(PATIENCE, find(&asked, &mut names)).await;
+    names.sort_unstable();
+    output::print(&names.concat())
 }
 
-async fn found(asked: &Asked) -> Result<String, Failure> {
+async fn find(asked: &Asked, names: &mut Vec<String>) -> Result<(), Failure> {
     let client = Store::resolve(&asked.store)?.looked_at().connect(true).await?;
     let mut locks = client.locks();
-    let mut names = Vec::new();
     while let Some(page) = locks.next_page().await? {
         let page = page.iter().filter_map(|entry| std::str::from_utf8(entry.name.as_bytes()).ok());
         let fits = |name: &&str| name.starts_with(&asked.typed) && is_plain(name);
@@ -56,8 +55,7 @@ async fn found(asked: &Asked) -> Result<String, Failure> {
             break;
         }
     }
-    names.sort_unstable();
-    Ok(names.concat())
+    Ok(())
 }
 
 fn is_plain(name: &str) -> bool {
