@@ -408,7 +408,7 @@ fn what_was_done_without_the_right_to_the_channel() {
         let latch = store.client().await.latch("import");
         assert_eq!(latch.count().await.unwrap(), 1, "it is set");
         let wait = tokio::spawn(async move { latch.wait().await });
-        is_waited_for(store, 1).await;
+        is_waited_for(&store, 1).await;
         assert_eq!(mute.count_down().await.unwrap_err().kind(), ErrorKind::Denied);
         assert_eq!(soon("the end of the wait", wait).await.unwrap().unwrap(), Opened::CountedDown);
     });
