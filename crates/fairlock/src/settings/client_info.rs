@@ -1,7 +1,9 @@
 //! What a client says about itself to those who inspect a lock that it holds or waits for.
 
 use crate::settings::config::Config;
+#[cfg(unix)]
 use crate::settings::text::printable;
+#[cfg(unix)]
 use std::borrow::Cow;
 use std::time::SystemTime;
 
