@@ -57,7 +57,7 @@ print(f"""# The servers of the tests
 Made by `scripts/servers-report table` from the output of the tests at commit {", ".join(sorted(set(commits)))}; not edited.
 *server* is what the servers report of themselves. A number is how many tests passed while every server in them was of that
 generation; *skipped* are those that need TLS, where the server is built without; *left out* are those about what that generation
-does not have, and one that fails now and then on each of them. A later try runs one test after the other.
+does not have. A later try runs one test after the other.
 
 | generation | server | {" | ".join(COLUMNS)} |
 |---|---|{"---|" * len(COLUMNS)}""")

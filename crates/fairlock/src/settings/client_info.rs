@@ -2,7 +2,9 @@
 //! or waits for.
 
 use crate::settings::config::Config;
+#[cfg(unix)]
 use crate::settings::text::printable;
+#[cfg(unix)]
 use std::borrow::Cow;
 use std::time::SystemTime;
 

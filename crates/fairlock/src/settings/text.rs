@@ -22,6 +22,7 @@ fn is_disguise(c: char) -> bool {
 
 /// The longest beginning of `text` that [`is_printable`], with odd characters replaced. `None` if
 /// it is empty.
+#[cfg(any(unix, test))]
 pub(crate) fn printable(text: &str) -> Option<String> {
     let mut shown = String::new();
     for c in text.chars().map(|c| if is_disguise(c) { char::REPLACEMENT_CHARACTER } else { c }) {
