@@ -455,6 +455,10 @@ impl Config {
     ///
     /// If false, Java's fenced lock begins at 1 after fairlock's last token has expired. If true,
     /// each name that was ever locked leaves a token key for good, about 190 bytes.
+    ///
+    /// A reader of Java's cuts the life of a read-write lock to 30 s when it renews, whatever others
+    /// hold. If true, a guard of such a lock is therefore valid for at most 30 s after the last answer
+    /// of the store, however long its lease.
     #[must_use]
     pub fn java_fleet(mut self, yes: bool) -> Self {
         self.java_fleet = yes;
