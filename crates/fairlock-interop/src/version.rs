@@ -66,6 +66,17 @@ impl Version {
         self != Self::V3_16
     }
 
+    /// Whether it sends messages to the shard where the server can do that. Since 3.22.
+    pub fn has_sharded_messages(self) -> bool {
+        self != Self::V3_16
+    }
+
+    /// Whether its requests follow a slot that has moved. 3.16.8 sends a lock's script in a batch:
+    /// when the former master answers `MOVED`, `lock()` returns, and no node has a hold.
+    pub fn follows_slots(self) -> bool {
+        self != Self::V3_16
+    }
+
     /// Whether it has locks that cannot be re-entered.
     pub fn has_non_reentrant(self) -> bool {
         self == Self::V4_7

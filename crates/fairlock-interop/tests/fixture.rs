@@ -77,9 +77,7 @@ impl Fixture {
     /// Reports, bypassing the test harness, that this version cannot play the running test or a
     /// part of it.
     pub(crate) fn skipped(&self, why: &str) {
-        let thread = std::thread::current();
-        let test = thread.name().unwrap_or("a test");
-        say(&format!("SKIPPED on Redisson {}: {test}: {why}", self.version()));
+        skipped(self.version(), why);
     }
 
     pub(crate) async fn java_with_watchdog(&self, watchdog: Duration) -> JavaClient {
@@ -234,6 +232,13 @@ impl Fixture {
         });
         left
     }
+}
+
+/// Says that the running test, or what is left of it, makes no sense on this version.
+pub(crate) fn skipped(version: Version, why: &str) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    say(&format!("SKIPPED on Redisson {version}: {test}: {why}"));
 }
 
 /// Waits until `condition` holds.
