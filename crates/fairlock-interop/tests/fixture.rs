@@ -8,6 +8,7 @@ use fairlock::{Client, Config};
 use fairlock_interop::java::{Java, JavaClient, JavaOwner, SOON, Settings};
 use fairlock_interop::version::Version;
 use fairlock_testkit::redisson::{queue_key, timeout_key};
+use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::wait;
 
@@ -96,7 +97,7 @@ impl Fixture {
         self.java().await.owner("t").await
     }
 
-    pub(crate) fn call(&self, command: &[&str]) -> fairlock_testkit::resp::Value {
+    pub(crate) fn call(&self, command: &[&str]) -> Value {
         self.server.client().call(command)
     }
 
@@ -107,8 +108,7 @@ impl Fixture {
 
     /// The waiting owners, the head first.
     pub(crate) fn queue(&self, lock: &str) -> Vec<String> {
-        let list = self.call(&["LRANGE", &queue_key(lock), "0", "-1"]);
-        list.array().iter().map(|owner| owner.text().to_owned()).collect()
+        texts(&self.call(&["LRANGE", &queue_key(lock), "0", "-1"]))
     }
 
     /// The owners with a score, and how many milliseconds it is ahead of the server's time.
@@ -155,14 +155,11 @@ impl Fixture {
         // Both at one moment: Java may remove somebody in between.
         let look =
             "return {redis.call('LRANGE', KEYS[1], 0, -1), redis.call('ZRANGE', KEYS[2], 0, -1)}";
-        let owners_of = |key: &fairlock_testkit::resp::Value| -> Vec<_> {
-            key.array().iter().map(|owner| owner.text().to_owned()).collect()
-        };
         async move {
             let (mut in_list, mut in_set) = (Vec::new(), Vec::new());
             until(&format!("the queue of {location}"), || {
                 let both = self.call(&["EVAL", look, "2", &queue_key(lock), &timeout_key(lock)]);
-                (in_list, in_set) = (owners_of(&both.array()[0]), owners_of(&both.array()[1]));
+                (in_list, in_set) = (texts(&both.array()[0]), texts(&both.array()[1]));
                 in_list == owners
             })
             .await;
@@ -232,6 +229,11 @@ impl Fixture {
         });
         left
     }
+}
+
+/// An array of texts.
+pub(crate) fn texts(array: &Value) -> Vec<String> {
+    array.array().iter().map(|text| text.text().to_owned()).collect()
 }
 
 /// Says that the running test, or what is left of it, makes no sense on this version.

@@ -11,7 +11,7 @@ use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::topology::{Cluster, MASTER_NAME, SentinelSet, await_acknowledged, slot};
 
-use crate::fixture::{block_on, generation, measured, ms, skipped, soon, until};
+use crate::fixture::{block_on, generation, measured, ms, skipped, soon, texts, until};
 
 /// Both sides on one set of servers, with access to the server that currently has a lock.
 struct Deployment {
@@ -34,8 +34,7 @@ impl Deployment {
     }
 
     fn queue(&self, name: &str) -> Vec<String> {
-        let list = self.call(name, &["LRANGE", &queue_key(name), "0", "-1"]);
-        list.array().iter().map(|owner| owner.text().to_owned()).collect()
+        texts(&self.call(name, &["LRANGE", &queue_key(name), "0", "-1"]))
     }
 
     fn holder(&self, name: &str) -> Option<String> {

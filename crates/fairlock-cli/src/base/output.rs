@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,11 +16,15 @@ pub(crate) fn print(text: &str) -> Result<Code, Failure> {
 
 /// As [`print()`], for bytes.
 pub(crate) fn write(bytes: &[u8]) -> Result<Code, Failure> {
-    match all(bytes) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(Code::INTERNAL, format!("stdout: {error}")))
-        }
-        _ => Ok(Code::OK),
+    tell(bytes).map(|_| Code::OK)
+}
+
+/// As [`write()`], for a program that writes again and again: `Break` if nobody reads any more.
+pub(crate) fn tell(text: impl AsRef<[u8]>) -> Result<ControlFlow<()>, Failure> {
+    match all(text.as_ref()) {
+        Ok(()) => Ok(ControlFlow::Continue(())),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+        Err(error) => Err(Failure::new(Code::INTERNAL, format!("stdout: {error}"))),
     }
 }
 

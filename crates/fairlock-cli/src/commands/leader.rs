@@ -3,7 +3,6 @@
 //! The JSON form (`HELP`) is a contract: fields are added, never renamed or removed.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::time::UNIX_EPOCH;
 
@@ -93,11 +92,8 @@ async fn watch(client: &Client, args: &Args) -> Result<Code, Failure> {
             leader = observer.changed() => leader?,
             () = output::reader_is_gone() => return Ok(Code::OK),
         };
-        match output::line(&line(args, leader.as_ref())) {
-            Ok(()) => {}
-            // Nobody reads any more.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(Code::OK),
-            Err(error) => return Err(Failure::new(Code::INTERNAL, format!("stdout: {error}"))),
+        if output::tell(format!("{}\n", line(args, leader.as_ref())))?.is_break() {
+            return Ok(Code::OK);
         }
     }
 }

@@ -472,4 +472,4 @@ impl Hold {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

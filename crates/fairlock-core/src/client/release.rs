@@ -77,23 +77,15 @@ impl Hold {
 
 #[cfg(test)]
 mod tests {
+    use super::super::hold::tests::LEASE;
     use super::super::hold::{Loss, Standing};
-    use super::super::lease::Lease;
     use super::*;
 
     const VALID_UNTIL_NS: u64 = 1_000;
 
     /// A hold after the release of one of `guards` guards.
     fn hold(guards: u32) -> (Hold, Released) {
-        let lease = Lease {
-            ms: 30_000,
-            renewed: true,
-            end_ns: None,
-            ends_by_max_hold: false,
-            may_be_cut: false,
-            java_fleet: false,
-        };
-        let mut hold = Hold::new(lease, VALID_UNTIL_NS);
+        let mut hold = Hold::new(LEASE, VALID_UNTIL_NS);
         for _ in 1..guards {
             hold.enter().expect("room for one more");
         }

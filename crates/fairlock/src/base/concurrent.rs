@@ -4,14 +4,19 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 
-type Polled<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+/// A future among others.
+pub(crate) type Polled<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// All outcomes, when the last one is there. All begin at once.
 pub(crate) async fn all<'a, T>(
     futures: impl Iterator<Item = impl Future<Output = T> + Send + 'a>,
 ) -> Vec<T> {
-    let mut under_way: Vec<Result<T, Polled<'a, T>>> =
-        futures.map(|future| Err(Box::pin(future) as Polled<'a, T>)).collect();
+    all_of(futures.map(|future| Box::pin(future) as Polled<'a, T>).collect()).await
+}
+
+/// As [`all`], for futures of several types.
+pub(crate) async fn all_of<T>(futures: Vec<Polled<'_, T>>) -> Vec<T> {
+    let mut under_way: Vec<Result<T, Polled<'_, T>>> = futures.into_iter().map(Err).collect();
     poll_fn(|context| {
         let mut ready = true;
         for it in &mut under_way {

@@ -415,6 +415,15 @@ mod tests {
     use fairlock_core::client::Loss;
     use fairlock_core::{Mode, RequestId};
 
+    const LEASE: Lease = Lease {
+        ms: 60_000,
+        renewed: true,
+        end_ns: None,
+        ends_by_max_hold: false,
+        may_be_cut: false,
+        java_fleet: false,
+    };
+
     fn hold(lease: Lease, until: Moment) -> Hold {
         let (name, owner) = (LockName::new(b"x").unwrap(), OwnerId::parse(b"someone"));
         let request = RequestId::from_random(1);
@@ -425,15 +434,7 @@ mod tests {
     #[test]
     fn nothing_comes_back_from_lost() {
         let until = Moment::now().plus_ms(60_000);
-        let lease = Lease {
-            ms: 60_000,
-            renewed: true,
-            end_ns: None,
-            ends_by_max_hold: false,
-            may_be_cut: false,
-            java_fleet: false,
-        };
-        let hold = hold(lease, until);
+        let hold = hold(LEASE, until);
         assert_eq!(hold.state(), GuardState::Held);
         hold.suspect();
         assert_eq!(hold.state(), GuardState::Suspect);
@@ -452,15 +453,7 @@ mod tests {
     fn a_renewal_that_is_heard_late_counts_unless_the_loss_was_seen() {
         let frozen = || {
             let over = Moment::now().minus_ms(1);
-            let lease = Lease {
-                ms: 60_000,
-                renewed: true,
-                end_ns: None,
-                ends_by_max_hold: false,
-                may_be_cut: false,
-                java_fleet: false,
-            };
-            hold(lease, over)
+            hold(LEASE, over)
         };
         let sent = Moment::now().minus_ms(1_000);
         let hold = frozen();
@@ -479,14 +472,7 @@ mod tests {
     #[test]
     fn nothing_is_valid_beyond_the_end_of_its_lease() {
         let end = Moment::now().plus_ms(5_000);
-        let lease = Lease {
-            ms: 60_000,
-            renewed: true,
-            end_ns: Some(end.nanos()),
-            ends_by_max_hold: true,
-            may_be_cut: false,
-            java_fleet: false,
-        };
+        let lease = Lease { end_ns: Some(end.nanos()), ends_by_max_hold: true, ..LEASE };
         assert!((4_000..=5_000).contains(&lease.wanted_ms(Moment::now().nanos())));
         let until = end.plus_ms(1);
         let hold = hold(lease, until);

@@ -6,7 +6,7 @@ mod names;
 mod table;
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
+use crate::base::output;
 use crate::locks::form;
 use crate::locks::look::{self, Seen, Target};
 use crate::process::signal::Signals;
@@ -283,9 +284,9 @@ impl Printer {
     fn lock(&mut self, seen: Seen) -> Result<ControlFlow<()>, Failure> {
         self.any = true;
         if self.json {
-            return put(&format!("{}\n", json_form(&seen)));
+            return output::tell(format!("{}\n", json_form(&seen)));
         }
-        put(&self.table.add(seen))
+        output::tell(self.table.add(seen))
     }
 
     /// Reports a problem with one lock. It does not hide the others, but shows in the exit code.
@@ -315,8 +316,8 @@ impl Printer {
         // The lock exists and may be held; a list without it would say that it is free.
         self.any = true;
         match self.json {
-            true => put(&format!("{}\n", denied_form(target, found, &error))),
-            false => put(&self.table.add_denied(target, found)),
+            true => output::tell(format!("{}\n", denied_form(target, found, &error))),
+            false => output::tell(self.table.add_denied(target, found)),
         }
     }
 
@@ -324,7 +325,7 @@ impl Printer {
         if all && !self.any && io::stderr().is_terminal() {
             message::report("no locks to show");
         }
-        put(&self.table.rest())
+        output::tell(self.table.rest())
     }
 }
 
@@ -358,19 +359,6 @@ fn denied_form(target: &Target, found: Option<&LockEntry>, error: &Error) -> Val
         "kind": target.kind.map(|kind| look::kind_word(Some(kind))),
         "denied": error.to_string(),
     })
-}
-
-/// Writes the text. A reader that closes the pipe early (`| head`) ends the search without an error.
-fn put(text: &str) -> Result<ControlFlow<()>, Failure> {
-    if text.is_empty() {
-        return Ok(ControlFlow::Continue(()));
-    }
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Ok(()) => Ok(ControlFlow::Continue(())),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
-        Err(error) => Err(Failure::new(Code::INTERNAL, format!("stdout: {error}"))),
-    }
 }
 
 #[cfg(test)]

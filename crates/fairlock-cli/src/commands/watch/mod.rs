@@ -6,7 +6,6 @@
 mod change;
 
 use std::ffi::OsString;
-use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
@@ -115,13 +114,8 @@ async fn follow(client: &Client, names: Vec<Name>, args: &Args) -> Result<Code, 
             if let Some(change) = change {
                 let line =
                     if args.json { json(change, &now).to_string() } else { text(change, &now) };
-                match output::line(&line) {
-                    Ok(()) => {}
-                    // Nobody reads any more.
-                    Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(Code::OK),
-                    Err(error) => {
-                        return Err(Failure::new(Code::INTERNAL, format!("stdout: {error}")));
-                    }
+                if output::tell(format!("{line}\n"))?.is_break() {
+                    return Ok(Code::OK);
                 }
             }
             *before = Some(now);

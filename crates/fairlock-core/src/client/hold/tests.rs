@@ -3,7 +3,7 @@
 use super::*;
 
 const SECOND: u64 = 1_000_000_000;
-const LEASE: Lease = Lease {
+pub(in crate::client) const LEASE: Lease = Lease {
     ms: 30_000,
     renewed: true,
     end_ns: None,

@@ -7,14 +7,13 @@ use super::course::{Asking, First, Requested, ask};
 use super::drive::Course;
 use super::request::Request;
 use crate::base::clock::Moment;
-use crate::base::concurrent::all;
+use crate::base::concurrent::{Polled, all_of};
 use crate::base::error::Error;
 use crate::engine::context::Context;
 use crate::state::in_flight::InFlightCleanup;
 use crate::store::{Reply, StoreError, Taken};
 use fairlock_core::client::acquiring::{Acquiring, Wanted};
 use fairlock_core::{Answer, Body, LockName, Op};
-use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -36,7 +35,7 @@ pub(crate) fn begin_together(
     }
     let timeout_ms = context.config.store_timeout.as_millis() as u64;
     let (mut asks, mut answers, mut requests) = (Vec::new(), Vec::new(), Vec::new());
-    let mut under_way: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
+    let mut under_way: Vec<Polled<'static, ()>> = Vec::new();
     for (wanted, mut machine) in wanted.into_iter().zip(begun) {
         let not_after_ms = context.ms_at(&wanted.name, Moment::now()) + timeout_ms;
         // It stands in no queue, so it does not matter whether messages reach it.
@@ -56,7 +55,7 @@ pub(crate) fn begin_together(
     // Behind those above, which have noted by then that their copies are under way.
     under_way.push(Box::pin(async move { send(&owned, &asks, answers, tell).await }));
     // In one task, because each wakes the caller once.
-    context.spawn(Box::pin(all(under_way.into_iter())));
+    context.spawn(all_of(under_way));
     Ok((requests, busy))
 }
 
