@@ -5,6 +5,9 @@ use crate::raw::Raw;
 use crate::resp::Value;
 use crate::server::{Generation, Server};
 use crate::tls::Identity;
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The number of slots of a Cluster.
@@ -14,6 +17,11 @@ const MASTERS: usize = 3;
 const NODES: usize = 2 * MASTERS;
 /// A node that does not answer for this many milliseconds counts as down.
 const NODE_TIMEOUT_MS: &str = "1000";
+/// A node that has won an election counts its votes again if it stands within this time, twice the
+/// which is four times [`NODE_TIMEOUT_MS`]: it then wins under its old epoch, which the others do
+/// not accept, and the slots have no master
+/// (<https://github.com/redis/redis/issues/8752>).
+const VOTES_COUNT_FOR: Duration = Duration::from_millis(4_200);
 /// A replica abandons an ordered failover after five seconds.
 const ORDERED_WITHIN: Duration = Duration::from_secs(6);
 /// Keys moved by one command while a slot moves.
@@ -28,6 +36,8 @@ pub struct Cluster {
     nodes: Vec<Server>,
     ids: Vec<String>,
     tls: bool,
+    /// When a node was last seen to have taken over.
+    won: Mutex<HashMap<usize, Instant>>,
 }
 
 impl Cluster {
@@ -84,7 +94,8 @@ impl Cluster {
             nodes.push(node.start()?);
         }
         let ids = nodes.iter().map(|n| n.client().call(&["CLUSTER", "MYID"]).text().to_owned());
-        let cluster = Self { ids: ids.collect(), nodes, tls: identity.is_some() };
+        let cluster =
+            Self { ids: ids.collect(), nodes, tls: identity.is_some(), won: Mutex::default() };
         cluster.assemble();
         Some(cluster)
     }
@@ -292,6 +303,7 @@ impl Cluster {
     #[track_caller]
     pub fn fail_over(&self, slot: u16) -> usize {
         let old = self.await_master_of(slot);
+        self.await_fair_election(old);
         let mut ordered: Option<Instant> = None;
         until("a new master of the slot, as ordered", || {
             // On a loaded machine a replica may briefly count as failing, and an order may be
@@ -313,6 +325,7 @@ impl Cluster {
     #[track_caller]
     pub fn kill_master(&self, slot: u16) -> usize {
         let old = self.await_master_of(slot);
+        self.await_fair_election(old);
         self.nodes[old].kill9();
         self.await_master_after(slot, old)
     }
@@ -327,12 +340,24 @@ impl Cluster {
         until("a new master of the slot", || self.new_master(slot, old))
     }
 
+    /// Waits until the votes of the last election of `master`'s replica count no more.
+    fn await_fair_election(&self, master: usize) {
+        let replica = self.replica_of(master);
+        let won = replica.and_then(|replica| self.won.lock().unwrap().get(&replica).copied());
+        if let Some(won) = won {
+            thread::sleep(VOTES_COUNT_FOR.saturating_sub(won.elapsed()));
+        }
+    }
+
     /// A node other than `old` that serves the slot, and reports so itself.
     fn new_master(&self, slot: u16, old: usize) -> Option<usize> {
         let node = self.master_of(slot).filter(|node| *node != old)?;
         let mut raw = self.nodes[node].try_client().ok()?;
         let is_master = raw.try_call(&["ROLE"]).ok()?.array()[0].text() == "master";
-        is_master.then_some(node)
+        is_master.then(|| {
+            self.won.lock().unwrap().insert(node, Instant::now());
+            node
+        })
     }
 
     /// A live node that currently replicates `master`.
