@@ -6,7 +6,7 @@ use crate::resp::Value;
 use crate::server::{Generation, Server};
 use crate::tls::Identity;
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -343,10 +343,14 @@ impl Cluster {
     /// Waits until the votes of the last election of `master`'s replica count no more.
     fn await_fair_election(&self, master: usize) {
         let replica = self.replica_of(master);
-        let won = replica.and_then(|replica| self.won.lock().unwrap().get(&replica).copied());
+        let won = replica.and_then(|replica| self.won().get(&replica).copied());
         if let Some(won) = won {
             thread::sleep(VOTES_COUNT_FOR.saturating_sub(won.elapsed()));
         }
+    }
+
+    fn won(&self) -> MutexGuard<'_, HashMap<usize, Instant>> {
+        self.won.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A node other than `old` that serves the slot, and reports so itself.
@@ -355,7 +359,7 @@ impl Cluster {
         let mut raw = self.nodes[node].try_client().ok()?;
         let is_master = raw.try_call(&["ROLE"]).ok()?.array()[0].text() == "master";
         is_master.then(|| {
-            self.won.lock().unwrap().insert(node, Instant::now());
+            self.won().insert(node, Instant::now());
             node
         })
     }
