@@ -1,8 +1,8 @@
 //! The command line as typed, assembled from the options of each command.
 
-use std::env;
+use std::ffi::OsString;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::base::exit;
@@ -11,7 +11,7 @@ use crate::commands::run::elect::Elect;
 #[cfg(feature = "top")]
 use crate::commands::top;
 use crate::commands::{bench, demo, latch, leader, list, names, status, unlock, wait, watch};
-use crate::process::{exec, guardian, terminal};
+use crate::process::{guardian, terminal};
 
 /// Locks for commands and services: first come, first served, with fencing tokens.
 #[derive(Debug, Parser)]
@@ -86,14 +86,24 @@ pub(crate) enum Command {
     Man(Man),
 }
 
+impl Command {
+    /// The command, if it is a `run` without mistakes: reading the definitions of all other commands would take longer than
+    /// the rest of its command line. Help and mistakes need all of them.
+    pub(crate) fn run_alone(words: &[OsString]) -> Option<Self> {
+        if words.first()? != "run" {
+            return None;
+        }
+        let run = Run::augment_args(clap::Command::new("run"));
+        let matches = run.try_get_matches_from(words).ok()?;
+        Run::from_arg_matches(&matches).ok().map(Self::Run)
+    }
+}
+
 /// What this program, or a completion script of its, asks of it in another process. Not a part of the command line:
 /// completions and manual pages do not show it.
 #[derive(Debug, Parser)]
 #[command(name = "fairlock", disable_help_subcommand = true)]
 pub(crate) enum Errand {
-    /// The guarded command's first life: see `process/exec.rs`.
-    #[command(name = "__exec")]
-    Exec(exec::Args),
     /// Gives the terminal back: see `process/terminal.rs`.
     #[command(name = "__foreground")]
     Foreground(terminal::Args),
@@ -107,9 +117,8 @@ pub(crate) enum Errand {
 
 impl Errand {
     /// Whether the first argument names an errand.
-    pub(crate) fn is_meant() -> bool {
-        let first = env::args_os().nth(1);
-        first.is_some_and(|first| first.as_encoded_bytes().starts_with(b"__"))
+    pub(crate) fn is_meant(words: &[OsString]) -> bool {
+        words.first().is_some_and(|first| first.as_encoded_bytes().starts_with(b"__"))
     }
 }
 

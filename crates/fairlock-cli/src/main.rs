@@ -26,6 +26,7 @@ mod process;
 mod settings;
 mod store;
 
+use std::env;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
@@ -40,8 +41,13 @@ use crate::commands::{bench, demo, latch, leader, list, names, run, status, unlo
 use crate::process::{exec, guardian, signal, terminal};
 
 fn main() -> ExitCode {
-    let code = if Errand::is_meant() {
+    let words: Vec<_> = env::args_os().skip(1).collect();
+    let code = if words.first().is_some_and(|first| first == exec::WORD) {
+        Err(exec::exec(&words[1..]))
+    } else if Errand::is_meant(&words) {
         Errand::try_parse().map_or_else(|error| help::refuse(&error), run_errand)
+    } else if let Some(run) = Command::run_alone(&words) {
+        dispatch(run)
     } else {
         let matches = help::command().try_get_matches();
         let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
@@ -73,7 +79,6 @@ fn dispatch(command: Command) -> Result<Code, Failure> {
 /// Runs an errand. Those of `process` without a runtime: another process of ours waits for them.
 fn run_errand(errand: Errand) -> Result<Code, Failure> {
     match errand {
-        Errand::Exec(args) => Err(exec::exec(&args)),
         Errand::Foreground(args) => terminal::foreground(&args),
         Errand::Guardian(args) => guardian::guard(&args),
         Errand::Names(args) => block_on(names::names(help::command(), args)),

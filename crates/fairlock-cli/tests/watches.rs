@@ -52,8 +52,8 @@ fn each_change_is_a_line(url: &str) {
     assert_eq!(event(&mut forms), is("present", "y", 0, 0));
     assert_eq!(texts.line(), "x: free");
 
-    // Renewed every 100 ms, which is no change.
-    let first = Run::start(url, &dir, "first", &["--ttl", "300ms"], "x");
+    // Renewed every second, which is no change.
+    let first = Run::start(url, &dir, "first", &["--ttl", "3s"], "x");
     assert_eq!(event(&mut forms), is("taken", "x", 1, 0));
     let line = texts.line();
     assert!(line.starts_with("x: taken: held by "), "{line}");

@@ -18,6 +18,7 @@ use tokio::signal::unix::{self, SignalKind};
 use tokio::time;
 
 use super::escaped::{self, OWNER_VAR, Whose};
+use super::exec;
 use super::guardian::Guardian;
 use super::orphans;
 use super::proc;
@@ -89,7 +90,7 @@ impl Child {
         // under which the kernel would discard exit codes.
         let changes = unix::signal(SignalKind::child())?;
         let mut shim = this_program();
-        shim.arg("__exec").arg(process::getpid().as_raw_pid().to_string());
+        shim.arg(exec::WORD).arg(process::getpid().as_raw_pid().to_string());
         shim.arg("--").args(command).process_group(0);
         for (name, value) in hidden {
             match value {

@@ -18,15 +18,15 @@ use rustix::process;
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
 
-#[derive(clap::Args, Debug)]
-pub(crate) struct Args {
-    parent: i32,
-    #[arg(last = true, required = true)]
-    command: Vec<OsString>,
-}
+/// The first word.
+pub(crate) const WORD: &str = "__exec";
 
-/// Becomes the command; returns only if that fails.
-pub(crate) fn exec(args: &Args) -> Failure {
+/// Becomes the command, given the words after the first; returns only if that fails. They are read without the help of
+/// clap: each command waits for this.
+pub(crate) fn exec(words: &[OsString]) -> Failure {
+    let [parent, _, program, arguments @ ..] = words else {
+        return Failure::usage("no command given");
+    };
     #[cfg(target_os = "linux")]
     if let Err(error) = process::set_parent_process_death_signal(Some(process::Signal::KILL)) {
         return Failure::new(
@@ -35,16 +35,14 @@ pub(crate) fn exec(args: &Args) -> Failure {
         );
     }
     // The parent may have died before the request was made.
-    if process::getppid().map(process::Pid::as_raw_pid) != Some(args.parent) {
+    let now = process::getppid().map(|parent| parent.as_raw_pid().to_string());
+    if now.as_deref() != parent.to_str() {
         return Failure::silent(Code::signal(process::Signal::KILL.as_raw()));
     }
     // Nothing of the command runs before its guardian: `Child::prepare` waits for this stop.
     if let Err(error) = process::kill_process(process::getpid(), process::Signal::STOP) {
         return Failure::new(Code::INTERNAL, format!("cannot wait for the guardian: {error}"));
     }
-    let Some((program, arguments)) = args.command.split_first() else {
-        return Failure::usage("no command given");
-    };
     refused(program, &Command::new(program).args(arguments).exec())
 }
 
