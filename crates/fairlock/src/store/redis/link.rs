@@ -404,8 +404,8 @@ pub(crate) async fn name_wrong_type(
             // The first is the lock's own key: what other kinds keep there may be a lock that somebody holds.
             let advice = match (at, found.as_str()) {
                 (0, "string") => {
-                    "it is a simple lock, or another program's key: if it is a lock, name its kind (`--kind simple`; \
-                     `simple_lock`), and remove nothing; otherwise use another name"
+                    "it is a simple lock (`--kind simple`; `simple_lock`), a latch (`fairlock latch`; `latch`), or another \
+                     program's key: name what it is, or use another name, and remove nothing"
                 }
                 (0, "hash") => {
                     "it is a fair or plain lock, or another program's key: if it is a lock, name its kind (`--kind \
