@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
-use fairlock::{Client, Config, Error, ErrorKind, Replicas};
+use fairlock::{Client, Config, ConnectionState, Error, ErrorKind, Replicas};
 use tokio::time;
 
 use crate::base::duration;
@@ -18,6 +18,9 @@ use crate::settings::store_selection::{Logins, Reach, StoreSelection};
 /// How long leaving the queue may take at the end of the program. The library repeats a leave until it is
 /// answered; a store that cannot be reached drops this client by itself within seconds.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The same for a store that is silent already: its chance to be back in this moment.
+const SILENT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long an unreachable store is tried. The library does the same for a client that is connected.
 const STORE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -243,5 +246,7 @@ fn refused(error: &Error, password_from: &str) -> Failure {
 
 /// Ends the connection. A leave or a release that is under way gets a bounded time to finish.
 pub(crate) async fn shutdown(client: Client) {
-    let _ = time::timeout(SHUTDOWN_TIMEOUT, client.shutdown()).await;
+    let is_silent = *client.connection().borrow() == ConnectionState::Reconnecting;
+    let limit = if is_silent { SILENT_TIMEOUT } else { SHUTDOWN_TIMEOUT };
+    let _ = time::timeout(limit, client.shutdown()).await;
 }

@@ -1,6 +1,6 @@
 //! The lock is taken away while the command runs, or the server is gone.
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::TcpListener;
 use std::time::Duration;
 
@@ -108,6 +108,27 @@ fn a_dead_server_ends_the_command_by_the_deadline() {
         }
         outcome.expect(76, late);
     }
+}
+
+/// A holder without its server used to say nothing until the command was ended, not even with `--verbose`.
+#[test]
+fn a_doubt_is_told_and_so_is_its_end() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (proxy, dir) = (Proxy::start(server.addr()), TempDir::new());
+    let (go, said) = (dir.path().join("go"), dir.path().join("said"));
+    let mut command = run_script(&proxy.url(), &["--verbose"], "x", &hold_until(&go));
+    let mut run = command.stderr(File::create(&said).unwrap()).spawn().unwrap();
+    let says = |text: &str| {
+        eventually(text, || fs::read_to_string(&said).is_ok_and(|all| all.contains(text)));
+    };
+    says("x: acquired");
+    proxy.refuse(true);
+    proxy.cut_all();
+    says("x: the store does not answer; unless it does, the command is ended in 2");
+    proxy.refuse(false);
+    says("x: the store answers again");
+    fs::write(&go, "").unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(0));
 }
 
 /// If it is unknown whether the lock was released, it is also unknown whether it was still held:

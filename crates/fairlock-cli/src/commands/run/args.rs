@@ -127,9 +127,9 @@ pub(crate) struct Run {
     #[arg(short, long)]
     pub(super) quiet: bool,
 
-    /// On stderr a line whenever something changes while waiting, when the lock is acquired, and for every warning about
-    /// the server. Without it: on a terminal the warnings and one line that is rewritten, elsewhere no warnings and
-    /// one line after 10 s, 20 s, 40 s and so on.
+    /// On stderr a line whenever something changes while waiting, when the lock is acquired, when it is in doubt, and for
+    /// every warning about the server. Without it: on a terminal the warnings, the doubt, and one line that is rewritten,
+    /// elsewhere no warnings and one line after 10 s, 20 s, 40 s and so on.
     #[arg(short, long, conflicts_with = "quiet")]
     pub(super) verbose: bool,
 

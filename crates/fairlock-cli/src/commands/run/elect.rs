@@ -85,8 +85,8 @@ pub(crate) struct Elect {
     #[arg(short, long)]
     quiet: bool,
 
-    /// On stderr a line whenever something changes while waiting, when the term begins, and for every warning about
-    /// the server.
+    /// On stderr a line whenever something changes while waiting, when the term begins, when it is in doubt,
+    /// and for every warning about the server.
     #[arg(short, long, conflicts_with = "quiet")]
     verbose: bool,
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::time;
 
 use super::args::Run;
+use super::doubt::Doubt;
 use super::loss;
 use super::release::{Outcome, in_doubt, release};
 use crate::base::exit::{Code, Failure};
@@ -45,8 +46,10 @@ pub(super) async fn hold(
     if !args.quiet && io::stderr().is_terminal() {
         message::report(&format!("{name}: held until a signal, such as Ctrl-C"));
     }
+    let mut doubt = Doubt::new(args);
     let signal = loop {
         let state = guard.state();
+        doubt.look(state, Some(("the lock is lost", guard.remaining())));
         if state == GuardState::Lost {
             return loss::failure(args, loss::why(&guard, args));
         }

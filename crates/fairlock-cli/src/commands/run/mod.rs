@@ -1,6 +1,7 @@
 //! `fairlock run`: wait, run the command, release. Without a command: `hold.rs`.
 
 pub(crate) mod args;
+mod doubt;
 pub(crate) mod elect;
 mod flock;
 mod hold;
@@ -40,6 +41,7 @@ use crate::process::terminal::Terminal;
 use crate::settings::secrets;
 use crate::store::{self, Store};
 use args::{OnLost, Run};
+use doubt::Doubt;
 use nested::Outer;
 use plan::{Plan, Step};
 use release::{Outcome, in_doubt, release};
@@ -224,7 +226,6 @@ async fn finish(
     // that is up to the user, as with any shell. Otherwise they end with the command.
     if let (Some(kill_at), Some(why)) = (plan.kill_at(), why) {
         let all = child.end_rest(kill_at).await;
-        release(guard).await;
         let end = match (went_on, all) {
             (true, _) => format!("the command went on without it, and ended by itself with code {code}"),
             (false, true) => "the command was ended".to_owned(),
@@ -232,7 +233,10 @@ async fn finish(
                                user, or is stuck in the kernel"
                 .to_owned(),
         };
-        return Err(loss::failure(args, format!("{why}; {end}")));
+        // Said before the release, which a silent store delays.
+        let code = loss::failure(args, format!("{why}; {end}")).report();
+        release(guard).await;
+        return Err(Failure::silent(code));
     }
     child.leave_rest_alone();
     let found_before = guard.lost_reason();
@@ -338,9 +342,14 @@ async fn supervise(
 ) -> Ended {
     let mut terminal = Terminal::open();
     let (mut why, mut went_on) = (None, false);
+    let mut doubt = Doubt::new(args);
     let code = loop {
         let state: GuardState = guard.state();
         let step = plan.step(clock::now(), state, guard.remaining());
+        if why.is_none() {
+            let left = plan.left(guard.remaining());
+            doubt.look(state, left.map(|left| ("the command is ended", left)));
+        }
         if let Some(deadline) = plan.deadline() {
             child.allow_until(deadline);
         }

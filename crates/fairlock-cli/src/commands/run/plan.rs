@@ -102,6 +102,11 @@ impl Plan {
         (!self.hands_off && deadline != Duration::MAX).then_some(deadline)
     }
 
+    /// How long a lock in doubt with this much left lets the command live; `None` if it is left alone.
+    pub(super) fn left(&self, remaining: Duration) -> Option<Duration> {
+        (!self.hands_off).then(|| remaining.saturating_sub(self.last_part()))
+    }
+
     /// When the rest of the group must be dead, if the command was asked to end.
     pub(super) fn kill_at(&self) -> Option<Duration> {
         match self.phase {
