@@ -340,10 +340,10 @@ impl Cluster {
         until("a new master of the slot", || self.new_master(slot, old))
     }
 
-    /// Waits until the votes of the last election of `master`'s replica count no more.
+    /// Waits until the votes of the last elections count no more, for nodes that may stand next. Whose replica a node is
+    /// takes a moment to be known everywhere, so this is for all but the `master` that will be followed.
     fn await_fair_election(&self, master: usize) {
-        let replica = self.replica_of(master);
-        let won = replica.and_then(|replica| self.won().get(&replica).copied());
+        let won = self.won().iter().filter(|(node, _)| **node != master).map(|(_, at)| *at).max();
         if let Some(won) = won {
             thread::sleep(VOTES_COUNT_FOR.saturating_sub(won.elapsed()));
         }
