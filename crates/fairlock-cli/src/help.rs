@@ -6,6 +6,7 @@
 pub(crate) mod completions;
 mod flock;
 mod habits;
+mod words;
 
 use std::env;
 use std::io;
@@ -72,14 +73,20 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
                 _ => "",
             };
             let tips = paragraphs.next().unwrap_or_default();
-            let of_others = || habits::meant(&command(), &typed, unknown);
-            let of_flock = || flock::meant(&typed, unknown).map(|meant| format!("flock's {meant}"));
+            let all = command();
+            let of_others = || habits::meant(&all, &typed, unknown);
+            let of_flock =
+                || flock::meant(&all, &typed, unknown).map(|meant| format!("flock's {meant}"));
+            let by_letter = || habits::first_letter(&all, &typed, unknown);
             let habit = match error.get(ContextKind::InvalidSubcommand) {
-                Some(ContextValue::String(word)) => {
-                    habits::command(word).map(|meant| format!("did you mean '{meant}'?"))
-                }
+                Some(ContextValue::String(word)) => match habits::command(word) {
+                    Some(meant) => Some(format!("did you mean '{meant}'?")),
+                    // No command has a path's name.
+                    None if tips.contains("similar") && !word.contains('/') => None,
+                    None => habits::without_run(word, &typed),
+                },
                 _ if unknown.is_empty() => None,
-                _ => of_others().or_else(of_flock),
+                _ => of_others().or_else(of_flock).or_else(by_letter),
             };
             let tip = match habit {
                 Some(habit) => format!("; {habit}"),
@@ -109,6 +116,11 @@ fn tip(error: ErrorKind, tips: &str, typed: &[&str]) -> String {
     let Some(word) = typed.iter().find(|word| word.starts_with(value)) else {
         return String::new();
     };
+    let all = command();
+    let of = typed.first().and_then(|first| all.find_subcommand(first));
+    if of.is_some_and(|command| !words::operands(command, &typed[1..]).is_empty()) {
+        return String::new();
+    }
     let way = match typed.first() {
         _ if word.starts_with("--") => return String::new(),
         Some(&"run") => "--name=",

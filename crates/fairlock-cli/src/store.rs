@@ -8,6 +8,7 @@ use std::time::Duration;
 use fairlock::{Client, Config, ConnectionState, Error, ErrorKind, Replicas};
 use tokio::time;
 
+use crate::base::clock;
 use crate::base::duration;
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
@@ -49,6 +50,8 @@ pub(crate) struct Store {
     retry: Duration,
     /// Warnings and notices are written without a terminal, too.
     verbose: bool,
+    /// An empty store stands for the default one, which does not exist.
+    is_unused: bool,
 }
 
 impl Store {
@@ -79,7 +82,14 @@ impl Store {
                 selection.shown_url()
             )));
         }
-        Ok(Self { selection, config, password_from, retry: Duration::ZERO, verbose: false })
+        Ok(Self {
+            selection,
+            config,
+            password_from,
+            retry: Duration::ZERO,
+            verbose: false,
+            is_unused: false,
+        })
     }
 
     /// Which store was selected, and why.
@@ -126,8 +136,19 @@ impl Store {
         self
     }
 
-    /// For commands that only look. A store that does not exist is reported as missing instead of being created.
+    /// For commands that look, once or until a lock is free. A store that does not exist is reported as missing instead of
+    /// being created, unless nobody named it: then no lock is in use.
     pub(crate) fn looked_at(mut self) -> Self {
+        self.is_unused = self.selection.is_unused_default();
+        if self.is_unused {
+            self.config = Config::memory();
+            return self.silent();
+        }
+        self.watched()
+    }
+
+    /// For commands that look again and again, until they are ended.
+    pub(crate) fn watched(mut self) -> Self {
         self.config = self.config.create(false);
         self.silent()
     }
@@ -186,7 +207,14 @@ impl Store {
     /// Connects, and warns people at a terminal of what the server lacks. For scripts, success is
     /// silent.
     pub(crate) async fn connect(self, quiet: bool) -> Result<Client, Failure> {
+        if self.is_unused && !quiet {
+            let url = self.selection.shown_url();
+            message::report(&format!(
+                "this user has used no lock on this host yet: there is no {url}"
+            ));
+        }
         let warns = self.warns(quiet);
+        let began = clock::now();
         let noticed = async {
             let after = if warns { NOTICE_AFTER } else { NOTICE_IN_LOG_AFTER };
             time::sleep(after).await;
@@ -206,7 +234,7 @@ impl Store {
         let client = tokio::select! {
             biased;
             client = Client::with_config(self.config) => {
-                client.map_err(|error| refused(&error, &self.password_from))?
+                client.map_err(|error| refused(&error, &self.password_from, clock::now() - began))?
             }
             () = late => {
                 let (shown, retry) = (self.selection.shown_url(), duration::human(self.retry));
@@ -224,8 +252,8 @@ impl Store {
     }
 }
 
-/// The failure of a connection; one that was denied says how to authenticate.
-fn refused(error: &Error, password_from: &str) -> Failure {
+/// The failure of a connection; one that was denied says how to authenticate, and one that was tried again for how long.
+fn refused(error: &Error, password_from: &str, tried: Duration) -> Failure {
     let text = error.to_string();
     let advice = match error.kind() {
         ErrorKind::Denied if text.contains("(NOAUTH)") => {
@@ -238,6 +266,9 @@ fn refused(error: &Error, password_from: &str) -> Failure {
         // The error of a Sentinel has its own advice.
         ErrorKind::Denied if text.contains("(WRONGPASS)") && !text.contains("Sentinel") => {
             format!("; the password is from {password_from}")
+        }
+        ErrorKind::Unavailable if tried >= NOTICE_AFTER => {
+            format!("; tried for {}", duration::human(tried))
         }
         _ => String::new(),
     };

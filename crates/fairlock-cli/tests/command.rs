@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 
 use fairlock_testkit::tempdir::TempDir;
@@ -39,10 +40,18 @@ fn commands_that_cannot_be_started() {
     let dir = TempDir::new();
     let plain_file = dir.path().join("plain");
     fs::write(&plain_file, "").unwrap();
+    let script = dir.path().join("script");
+    fs::write(&script, "#!/no/such/shell\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
     for (program, code, text) in [
         ("fairlock-test-no-such-command", 127, "fairlock-test-no-such-command: command not found"),
-        ("a && b", 127, "a && b: command not found; a line for a shell is given as `sh -c LINE`"),
-        ("/no/such/path", 127, "not found"),
+        (
+            "a && b",
+            127,
+            "a && b: command not found; a line for a shell is given as `-- sh -c LINE`",
+        ),
+        ("/no/such/path", 127, "/no/such/path: no such file"),
+        (script.to_str().unwrap(), 127, "the interpreter that its first line names was not found"),
         (plain_file.to_str().unwrap(), 126, "cannot be executed"),
         (dir.path().to_str().unwrap(), 126, "cannot be executed"),
     ] {

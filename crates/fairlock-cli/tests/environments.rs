@@ -110,6 +110,57 @@ test ! -e /home/ann/.local && echo nothing was made
     check("same", script, &expected);
 }
 
+/// Before the first run of a user the looks said that there is no store, as for a wrong URL; `latch` and `watch` said that
+/// the lock is free.
+#[test]
+fn before_the_first_run_every_lock_is_free() {
+    let script = r#"
+try() { as ann env -i $f "$@" 2>&1 || echo "code $?"; }
+try status x
+try status --exit-code x
+try status -q --exit-code x
+try wait x
+try leader x
+try unlock --force x
+try list
+try unlock --force -q x
+test ! -e /home/ann/.local && echo nothing was made
+try status --url sqlite:/home/ann/.local/state/fairlock/locks.db x
+as ann env -i FAIRLOCK_URL=sqlite:/home/ann/.local/state/fairlock/locks.db $f wait x 2>&1 || echo "code $?"
+try run x -- $f status x
+try status --exit-code y
+"#;
+    let unused = "fairlock: this user has used no lock on this host yet: there is no \
+                  sqlite:/home/ann/.local/state/fairlock/locks.db";
+    let none = "fairlock: there is no store at /home/ann/.local/state/fairlock/locks.db";
+    check(
+        "first",
+        script,
+        &[
+            unused,
+            "x: free",
+            unused,
+            "x: free",
+            unused,
+            unused,
+            "x: nobody leads",
+            "code 1",
+            unused,
+            "x: was not locked",
+            "code 1",
+            unused,
+            "code 1",
+            "nothing was made",
+            none,
+            "code 69",
+            none,
+            "code 69",
+            "x: held by ",
+            "y: free",
+        ],
+    );
+}
+
 /// A service that sees a different home than the user's other processes: refused, not redirected to
 /// another store.
 #[test]

@@ -200,6 +200,11 @@ fn usage(transcript: &mut Transcript) {
         &["--frobnicate"],
         &["run"],
         &["run", "x", "true"],
+        &["run", "x", "sh", "-c", "sleep 3"],
+        &["run", "x", "-c", "echo $1", "y"],
+        &["run", "/bin/true"],
+        &["nightly", "--", "echo", "hi"],
+        &["release", "x"],
         &["run", "x", "--"],
         &["run", "-x", "--", "true"],
         &["run", "--wiat", "5s", "x", "--", "true"],
@@ -215,6 +220,9 @@ fn usage(transcript: &mut Transcript) {
         &["run", "-n", "2", "x", "--", "true"],
         &["run", "-o", "x", "--", "true"],
         &["run", "-x", "x", "--", "true"],
+        &["run", "-xn", "x", "--", "true"],
+        &["run", "--wait", "-1", "x", "--", "true"],
+        &["run", "--try", "5s", "x", "--", "true"],
         &["run", "-timeout=5s", "x", "--", "true"],
         &["run", "-name=x", "--", "true"],
         &["run", "-n=2", "x", "--", "true"],
@@ -237,6 +245,8 @@ fn usage(transcript: &mut Transcript) {
         &["run", "--conflict-exit-code", "300", "x", "--", "true"],
         &["run", "--grace", "1s", "x"],
         &["status", "-x"],
+        &["status", "-v", "x"],
+        &["status", "a", "b"],
         &["status", "--quiet", "x"],
         &["status", "--exit-code"],
         &["list", "--held", "--waiting"],
@@ -245,7 +255,9 @@ fn usage(transcript: &mut Transcript) {
         &["top", "--interval", "1ms"],
         &["top"],
         &["unlock", "x"],
+        &["unlock", "-f", "x"],
         &["wait"],
+        &["wait", "-w", "5", "x"],
         &["wait", "x", "--wait-for", "soon"],
         &["wait", "x", ""],
         &["wait", "-x"],
@@ -259,6 +271,7 @@ fn usage(transcript: &mut Transcript) {
         &["bench", "--waiters", "2,3,4,5,6,7,8"],
         &["bench", "--url", "memory:", "--plot", "/dev/null/x.svg"],
         &["completions", "csh"],
+        &["completions", "--shell", "bash"],
         &["man", "frobnicate"],
     ] {
         transcript.typed(args);
@@ -275,6 +288,7 @@ fn stores(transcript: &mut Transcript, dir: &TempDir) {
         "redis-sentinel://host/main",
         "redis://one,two",
         "redis:host",
+        "redis:host:6379",
         "redis://host:port",
     ] {
         transcript.with_url(url);
@@ -468,6 +482,7 @@ fn locks(transcript: &mut Transcript, server: &Server) {
     transcript.about("text", "held as a simple lock: --wait 0", &finish(simple));
 
     transcript.scene("a command that is not there", &finish(run(&[], "a", &["/no/such/command"])));
+    transcript.scene("a word that is no command", &finish(run(&[], "a", &["no-such-command"])));
     transcript.scene("a line for a shell", &finish(run(&[], "a", &["a && b"])));
     transcript.scene("a command that is no program", &finish(run(&[], "a", &["/etc/passwd"])));
 
@@ -557,6 +572,8 @@ fn notices(transcript: &mut Transcript, dir: &TempDir, url: &str) -> bool {
         &["status", "--url", "memory:", "x"],
         &["status", "--url", url, "--password-file", &password, "x"],
         &["list", "--url", url],
+        &["status", "--url", url, "job*"],
+        &["wait", "--url", url, "job*"],
     ] {
         let mut words =
             vec!["-c", r#""$0" "$@" >/dev/null; echo over"#, env!("CARGO_BIN_EXE_fairlock")];

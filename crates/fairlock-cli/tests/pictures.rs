@@ -114,7 +114,7 @@ fn a_wait_is_as_pictured() {
     let Some(mut terminal) = scene.terminal(2, "sh", &["-c", &script]) else { return };
     terminal.see("$");
     terminal.keys("fairlock run nightly -- ./cleanup.sh\n");
-    let is_so = |text: &str| text.contains("waiting for ") && has_settled(text);
+    let is_so = |text: &str| text.contains("waiting ") && has_settled(text);
     agree("waiting.svg", &terminal.picture("fairlock run waits and says for whom", is_so));
 }
 

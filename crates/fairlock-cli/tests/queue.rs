@@ -233,12 +233,13 @@ fn a_store_that_does_not_answer_is_told_off_a_terminal() {
     ];
     let [verbose, told, quiet, short] = all.map(Running::wait);
     for (outcome, wait) in [(verbose, "3s"), (told, "12s")] {
+        assert!(outcome.stderr.contains("; tried for "), "{outcome:?}");
         assert_eq!((outcome.code(), outcome.stderr.lines().count()), (69, 2), "{outcome:?}");
         let notice = format!("fairlock: {url} does not answer yet; trying for {wait}\n");
         assert!(outcome.stderr.starts_with(&notice), "{outcome:?}");
     }
     quiet.expect(69, "127.0.0.1:1");
-    short.expect(69, "127.0.0.1:1");
+    short.expect(69, "; tried for 3");
 }
 
 /// In logs, success is silent unless more was requested.

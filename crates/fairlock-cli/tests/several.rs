@@ -134,7 +134,7 @@ fn what_several_names_cannot_have() {
     finish(run(url, &[], &["x", "{x}"], "true")).expect(64, "shares the queue");
     finish(run(url, &["--kind", "simple"], &["a", "b"], "true")).expect(64, "with a queue");
     finish(run(url, &["--once-per", "1h"], &["a", "b"], "true")).expect(64, "a second name");
-    finish(fairlock(["run", "--url", url, "a", "b"])).expect(64, "several names need a command");
+    finish(fairlock(["run", "--url", url, "a", "b"])).expect(64, "several locks need a command");
     let many: Vec<_> = (0..33).map(|n| n.to_string()).collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();
     finish(run(url, &[], &many, "true")).expect(64, "at most 32");

@@ -99,11 +99,47 @@ fn people_see_how_the_wait_goes() {
     let script = "$FAIRLOCK run --wait 5s x -- true; echo \"code=$?\"";
     let Some(mut session) = Session::start(&url, script) else { return };
     let line = session.see("not acquired within 5s");
-    for text in ["x: waiting for 1", "1 of 1 in the queue", "held by ", "\r\x1b[Kfairlock: x: not"]
-    {
+    for text in ["x: waiting 1", ", place 1 of 1, held by sh for ", "\r\x1b[Kfairlock: x: not"] {
         assert!(line.contains(text), "{text:?} is missing in {line:?}");
     }
     session.see("code=75");
+}
+
+/// People who had forgotten the command did not learn why nothing happened.
+#[test]
+fn a_hold_says_that_there_is_no_command() {
+    let Some(mut session) = Session::start(&alone(), "exec $FAIRLOCK run x") else { return };
+    session.see("fairlock: x: no command was given: held until a signal, such as Ctrl-C");
+    session.keys(b"\x03");
+    assert_eq!(session.running.wait().code(), 130);
+}
+
+/// `*` is a pattern for `list` only.
+#[test]
+fn a_star_in_a_name_is_noted() {
+    let script = "$FAIRLOCK run f -- true 2>/dev/null
+        for i in status wait; do $FAIRLOCK $i 'f*'; $FAIRLOCK $i f; echo end; done
+        $FAIRLOCK watch 'f*' | head -n 1";
+    let Some(mut session) = Session::start(&alone(), script) else { return };
+    let note = "fairlock: f*: `*` is part of the name here; `fairlock list 'f*'` looks for names";
+    for _ in 0..3 {
+        assert_eq!(session.see("fairlock: "), note);
+    }
+}
+
+/// How fast the server is searched was told with every list.
+#[test]
+fn a_search_tells_its_pace_if_it_takes_long() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let keys = "for i = 1, 4000 do redis.call('SET', i, '') end";
+    server.client().call(&["EVAL", keys, "0"]);
+    let script = "$FAIRLOCK list --rate 1000000; $FAIRLOCK list --rate 1000";
+    let Some(mut session) = Session::start(&server.url(), script) else { return };
+    let nothing = format!("fairlock: no locks to show in {}, seen by all hosts ", server.url());
+    assert!(session.see("fairlock: ").starts_with(&nothing));
+    let pace = "fairlock: looking at 1000 keys of the server a second at most (--rate)";
+    assert_eq!(session.see("fairlock: "), pace);
+    assert!(session.see("fairlock: ").starts_with(&nothing));
 }
 
 #[test]
@@ -162,6 +198,7 @@ fn unlock_asks_people() {
     assert!(session.see("x: held by ").contains(":"));
     session.see("job 7");
     session.keys(b"n\n");
+    session.see("Its holder is told at once, and `fairlock run` ends its command;");
     session.see("Take the lock away from it? [y/N]");
     session.see("x: left alone");
     session.see("code=1");

@@ -3,10 +3,12 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
+use rustix::process::Signal;
 
 use crate::fixture::{
     Running, alone, fairlock, finish, hold_until, neutral, run_script, with_default_signals,
@@ -35,7 +37,7 @@ const TABLE: &[Row] = &[
     (
         &["run", "x", "true"],
         64,
-        "; a command stands behind `--`; e.g. fairlock run nightly -- ./backup.sh",
+        "true: `--` is missing before the command: `fairlock run x -- true`; several locks need ",
     ),
     // A variable that should contain the command, and is empty.
     (&["run", "--url", ALONE, "x", "--"], 64, "no COMMAND follows `--`"),
@@ -185,6 +187,11 @@ fn d27_a_wrong_url_is_shown_with_its_source() {
             "FAIRLOCK_URL is `localhost:6379`: it has no scheme; did you mean `redis://localhost:6379`?",
         ),
         ("/srv/locks.db", "did you mean `sqlite:/srv/locks.db`?"),
+        (
+            "redis:127.0.0.1:7391",
+            "`//` is missing after the scheme; did you mean `redis://127.0.0.1:7391`?",
+        ),
+        ("http://h", "unknown scheme in the store URL; use `sqlite:`, `redis://`, "),
         ("redis://h:port", "FAIRLOCK_URL is `redis://h:***`: "),
     ] {
         for args in [&["status", "x"][..], &["run", "x", "--", "true"], &["list"]] {
@@ -311,10 +318,73 @@ fn options_of_flock_are_taken() {
         (&["-n", "-w", "5", "x", "--", "true"], "cannot be used with"),
         (&["x", "-c", "true", "--", "true"], "cannot be used with"),
         (&["-w", "soon", "x", "--", "true"], "a duration starts with a number"),
-        (&["-n", "x", "true"], "a command stands behind `--`"),
+        (&["-n", "x", "true"], " -n x -- true`"),
     ] {
         run(args).expect(64, reason);
     }
+}
+
+/// Without the `--`, `fairlock run nightly sh -c LINE` held the locks `nightly` and `sh`.
+#[test]
+fn a_command_without_dashes_is_refused_before_anything_is_written() {
+    let folder = TempDir::new();
+    let store = format!("sqlite:{}/locks.db", folder.path().display());
+    for (args, hint) in [
+        (
+            &["nightly", "sh", "-c", "sleep 3"][..],
+            "sh: a command stands behind `--`: `fairlock run nightly -- sh -c 'sleep 3'`; for one line: `fairlock run \
+             nightly -c 'sleep 3'`",
+        ),
+        (
+            &["-n", "nightly", "./x.sh", "-c", "it's"],
+            "./x.sh: a command stands behind `--`: `fairlock run -n nightly -- ./x.sh -c 'it'\\''s'`; for one ",
+        ),
+        (
+            &["nightly", "-c", "echo \"[$1]\"", "x"],
+            "x: -c takes one name; with arguments for the line: `fairlock run nightly -- sh -c LINE sh x`; \
+             with several locks: `fairlock run nightly x -- sh -c LINE`",
+        ),
+        (
+            &["--wait", "5s", "nightly", "echo", "hi there"],
+            "echo: `--` is missing before the command: `fairlock run --wait 5s nightly -- echo 'hi there'`; several",
+        ),
+    ] {
+        let mut run = fairlock(["run"]);
+        run.args(args).env("FAIRLOCK_URL", &store);
+        finish(run).expect(64, hint);
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0, "{args:?}");
+    }
+    // One name, and a line; several, and a command.
+    finish(fairlock(["run", "--url", &store, "a", "-c", "exit 3"])).expect(3, "");
+    finish(fairlock(["run", "--url", &store, "a", "b", "--", "sh", "-c", "exit 4"])).expect(4, "");
+}
+
+/// `fairlock run ./backup.sh` held a lock of this name for ever, and ran nothing.
+#[test]
+fn a_program_where_the_name_should_be_is_refused() {
+    let folder = TempDir::new();
+    let path = folder.path().join("backup.sh");
+    fs::write(&path, "#!/bin/sh\n").expect("the folder is ours");
+    let program = path.to_str().expect("UTF-8");
+    let store = alone();
+    let run = |args: &[&str]| fairlock([&["run", "--url", &store], args].concat());
+    let held = |args: &[&str]| {
+        let mut hold = Running::start(run(args));
+        assert!(hold.line().contains("acquired"));
+        hold.signal(Signal::TERM);
+        hold.wait().expect(143, "");
+    };
+    // No program yet, and a folder.
+    held(&[program]);
+    held(&[folder.path().to_str().expect("UTF-8")]);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let hint = format!(
+        "{program}: no lock is named: `fairlock run NAME -- {program}`; to hold a lock of this name without a command: \
+         `fairlock run --name={program}`"
+    );
+    finish(run(&[program])).expect(64, &hint);
+    held(&[&format!("--name={program}")]);
+    finish(run(&[program, "--", "true"])).expect(0, "");
 }
 
 /// `-n` does not wait, and `-E` is the code of a lock that is taken.
@@ -350,6 +420,21 @@ fn habits_from_other_programs_are_answered() {
         (&["run", "-name=foo", "--", "true"], "; long options have two dashes: `--name=foo`; e.g."),
         (&["run", "-n=2", "x", "--", "true"], "; consul's -n is `--permits 2` here"),
         (&["run", "-n", "3", "x", "--", "true"], "consul's -n is `--permits 3` here, flock's is"),
+        (&["run", "--try", "5s", "x", "--", "true"], "; consul's -try is `--wait 5s` here; e.g."),
+        (&["run", "-xn", "nightly", "--", "true"], "; flock's -x is not needed here: leave it out"),
+        (&["run", "--wait", "-1", "x", "--", "true"], "invalid value '-1' for '--wait <DURATION>'"),
+        (&["unlock", "-f", "nightly"], "; did you mean `--force`?; e.g. fairlock unlock"),
+        (&["wait", "-w", "5", "w1"], "; did you mean `--wait-for 5s`?; e.g. fairlock wait"),
+        (&["status", "-v", "nightly"], "unexpected argument '-v' found; e.g. fairlock status"),
+        (&["completions", "--shell", "bash"], ": `fairlock completions bash`; e.g."),
+        (&["status", "a", "b"], "; `fairlock list a b` shows several locks; e.g."),
+        (&["trylock", "x"], "; did you mean 'run --wait 0'?; e.g."),
+        (&["release", "x"], "; did you mean 'unlock --force'?; e.g."),
+        (&["semaphore"], "; did you mean 'run --permits N'?; e.g."),
+        (&["version"], "; did you mean '--version'?; e.g."),
+        (&["nightly", "--", "echo", "hi"], "; did you mean `fairlock run nightly -- ...`?; e.g."),
+        (&["/tmp/lock", "-c", "echo hi"], "; did you mean `fairlock run /tmp/lock -c ...`?; e.g."),
+        (&["rum", "x", "--", "true"], "; did you mean 'run'?; e.g."),
     ] {
         finish(fairlock(args)).expect(64, meant);
     }

@@ -163,6 +163,8 @@ fn what_cannot_be_waited_for() {
     ] {
         wait(&url, args).expect(64, says);
     }
+    // The option of `run`.
+    wait(&url, &["--wait", "1s", "x"]).expect(0, "");
     // A look makes no store.
     let dir = TempDir::new();
     let missing = format!("sqlite:{}/locks.db", dir.path().display());

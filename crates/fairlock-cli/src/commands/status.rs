@@ -109,6 +109,9 @@ pub(crate) async fn status(args: Args) -> Result<Code, Failure> {
     let store = Store::resolve(&args.store)?.looked_at();
     store.warn(args.quiet);
     let Some(name) = &args.name else { return of_store(store.selection(), args.json) };
+    if !args.quiet {
+        look::note_patterns([name]);
+    }
     let of_store = (store.selection().explain(), store.selection().form());
     let mut signals = Signals::install()
         .map_err(|error| Failure::new(Code::INTERNAL, format!("signals: {error}")))?;

@@ -11,7 +11,7 @@ use crate::base::message;
 use crate::base::output;
 use crate::base::usage;
 use crate::locks::look::{self, Name, Target};
-use crate::locks::text::holders;
+use crate::locks::text::{FORCED, holders};
 use crate::settings::options::{self, Kind, STORE};
 use crate::store::{self, Store};
 
@@ -114,7 +114,10 @@ async fn free(
         let Some(holders) = holders(seen.kind, &seen.status) else { return Ok(Done::Freed(0)) };
         let from = if seen.status.holding > 1 { "all of them" } else { "it" };
         let name = name.printable();
-        if !confirmed(&format!("{name}: {holders}\nTake the lock away from {from}? [y/N] "))? {
+        let forced = FORCED.join("\n");
+        let question =
+            format!("{name}: {holders}\n{forced}\nTake the lock away from {from}? [y/N] ");
+        if !confirmed(&question)? {
             return Ok(Done::LeftAlone);
         }
     }

@@ -68,7 +68,7 @@ pub(crate) struct Args {
     names: Vec<OsString>,
 
     /// Longest wait; 0 looks once. Default: no limit.
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, alias = "wait", value_name = "TIME", allow_negative_numbers = true, value_parser = duration::parse)]
     wait_for: Option<Duration>,
 
     /// Print nothing but errors: not who holds the lock when the time is over.
@@ -93,6 +93,9 @@ pub(crate) async fn wait(args: Args) -> Result<Code, Failure> {
     }
     let store = Store::resolve(&args.store)?.looked_at().waited_for(args.wait_for);
     store.warn(args.quiet);
+    if !args.quiet {
+        look::note_patterns(&args.names);
+    }
     let client = store.connect(args.quiet).await?;
     let kinds = look::kinds(args.kind.map(LockKind::from));
     let held = until_free(&client, &names, &kinds, until).await;

@@ -1,11 +1,13 @@
 //! Options of `flock(1)` that `fairlock run` does not take: people who have used it for years type them here as well.
 
-/// The counterpart in `fairlock run` of an option of flock, as the end of `flock's ...`. `typed`: the whole command
-/// line; `unknown`: the unknown part of it.
-pub(crate) fn meant(typed: &[&str], unknown: &str) -> Option<String> {
-    if typed.first() != Some(&"run") {
-        return None;
-    }
+use clap::Command;
+
+use super::words;
+
+/// The counterpart in `fairlock run` of an option of flock, as the end of `flock's ...`. `all`: the program;
+/// `typed`: the whole command line; `unknown`: the unknown part of it.
+pub(crate) fn meant(all: &Command, typed: &[&str], unknown: &str) -> Option<String> {
+    let rest = typed.strip_prefix(&["run"])?;
     let is_short = |word: &str| unknown.len() == 2 && word.starts_with(unknown);
     let is_typed = typed.iter().any(|word| {
         let option = word.split_once('=').map_or(*word, |(option, _)| option);
@@ -16,7 +18,7 @@ pub(crate) fn meant(typed: &[&str], unknown: &str) -> Option<String> {
     }
     match unknown {
         // Without another name it is itself the name of a lock.
-        "-x" if has_name(typed) => Some(exclusive(unknown)),
+        "-x" if has_name(all, rest) => Some(exclusive(unknown)),
         "-e" | "--exclusive" => Some(exclusive(unknown)),
         "-u" | "--unlock" => {
             Some(format!("{unknown} has no counterpart: a lock ends with its command"))
@@ -34,15 +36,14 @@ fn exclusive(unknown: &str) -> String {
     )
 }
 
-/// Whether a lock is named by a word that is neither an option nor, as far as can be told, the value of one.
-fn has_name(typed: &[&str]) -> bool {
-    let ours = typed.split(|word| *word == "--").next().unwrap_or_default();
-    let takes_value = |word: &str| word.len() > 2 && word.starts_with('-') && !word.contains('=');
-    ours.windows(2).any(|pair| !pair[1].starts_with('-') && !takes_value(pair[0]))
+/// Whether a lock is named, so that an unknown option is none.
+fn has_name(all: &Command, rest: &[&str]) -> bool {
+    all.find_subcommand("run").is_some_and(|run| !words::operands(run, rest).is_empty())
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::command as all;
     use super::*;
 
     /// Each of these was once taken for the name of a lock that begins with a dash.
@@ -53,6 +54,7 @@ mod tests {
             ("run -x x -- true", "-x", Some(exclusive)),
             ("run --wait 5s -x x -- true", "-x", Some(exclusive)),
             ("run -x --wait 5s -- true", "-x", None),
+            ("run -xn x -- true", "-x", Some(exclusive)),
             ("run -o x", "-o", Some("-o is not needed here: leave it out")),
             // A name, or something unknown.
             ("run -x -- true", "-x", None),
@@ -61,7 +63,7 @@ mod tests {
             ("run x -- true", "", None),
         ] {
             let words: Vec<_> = typed.split(' ').collect();
-            assert_eq!(meant(&words, unknown).as_deref(), ours, "{typed}");
+            assert_eq!(meant(&all(), &words, unknown).as_deref(), ours, "{typed}");
         }
     }
 }

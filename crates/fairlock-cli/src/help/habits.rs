@@ -3,14 +3,37 @@
 
 use clap::{Arg, Command};
 
+use super::words;
 use crate::base::duration;
 
-/// What others call the command that runs something under a lock.
-const RUN: [&str; 5] = ["lock", "exec", "acquire", "hold", "flock"];
+/// What others call our commands.
+const COMMANDS: [(&str, &str); 15] = [
+    ("acquire", "run"),
+    ("election", "elect"),
+    ("exec", "run"),
+    ("flock", "run"),
+    ("hold", "run"),
+    ("kill", "unlock --force"),
+    ("lock", "run"),
+    ("ls", "list"),
+    ("ps", "list"),
+    ("release", "unlock --force"),
+    ("sem", "run --permits N"),
+    ("semaphore", "run --permits N"),
+    ("trylock", "run --wait 0"),
+    ("version", "--version"),
+    ("who", "status"),
+];
 
 /// The command that was meant by the name of one that there is not.
 pub(crate) fn command(typed: &str) -> Option<&'static str> {
-    RUN.contains(&typed).then_some("run")
+    COMMANDS.iter().find(|(theirs, _)| *theirs == typed).map(|(_, ours)| *ours)
+}
+
+/// `fairlock nightly -- ./backup.sh`, or with `-c`: the name of a lock where `run` should be.
+pub(crate) fn without_run(name: &str, typed: &[&str]) -> Option<String> {
+    let begin = typed.iter().find(|word| ["--", "-c"].contains(word))?;
+    Some(format!("did you mean `fairlock run {name} {begin} ...`?"))
 }
 
 /// What to do about an unknown option. `all`: the program; `typed`: the whole command line; `unknown`: the unknown part
@@ -23,7 +46,63 @@ pub(crate) fn meant(all: &Command, typed: &[&str], unknown: &str) -> Option<Stri
     }
     let command = all.find_subcommand(first)?;
     let of_run = || semaphore(rest, unknown).or_else(|| share(rest, unknown));
-    one_dash(command, rest).or_else(|| (command.get_name() == "run").then(of_run).flatten())
+    one_dash(command, rest)
+        .or_else(|| (command.get_name() == "run").then(of_run).flatten())
+        .or_else(|| one_name(command, rest, unknown))
+        .or_else(|| shell(command, rest, unknown))
+}
+
+/// Several names for a command that takes one.
+fn one_name(command: &Command, rest: &[&str], unknown: &str) -> Option<String> {
+    if unknown.starts_with('-') {
+        return None;
+    }
+    match command.get_name() {
+        "status" => {
+            let names = words::operands(command, rest).join(" ");
+            Some(format!("`fairlock list {names}` shows several locks"))
+        }
+        name @ ("unlock" | "leader" | "latch") => Some(format!("`{name}` takes one name")),
+        _ => None,
+    }
+}
+
+/// `completions --shell bash`.
+fn shell(command: &Command, rest: &[&str], unknown: &str) -> Option<String> {
+    let is_it = command.get_name() == "completions" && unknown == "--shell";
+    let shell = rest.iter().find_map(|word| word.strip_prefix("--shell=")).or(rest.get(1).copied());
+    is_it.then(|| {
+        format!(
+            "the shell is named without an option: `fairlock completions {}`",
+            shell.unwrap_or("bash")
+        )
+    })
+}
+
+/// An option by its first letter, where only one begins so: `unlock -f`, `wait -w 5`.
+pub(crate) fn first_letter(all: &Command, typed: &[&str], unknown: &str) -> Option<String> {
+    let ours = typed.split(|word| *word == "--").next()?;
+    let (first, rest) = ours.split_first()?;
+    let command = all.find_subcommand(first)?;
+    let at = rest.iter().position(|word| *word == unknown)?;
+    let letter = unknown.strip_prefix('-').filter(|letter| letter.len() == 1)?;
+    let begins = |arg: &&Arg| arg.get_long().is_some_and(|long| long.starts_with(letter));
+    let mut found = command.get_arguments().filter(begins);
+    let (Some(arg), None) = (found.next(), found.next()) else { return None };
+    let long = arg.get_long()?;
+    if !arg.get_action().takes_values() {
+        return Some(format!("did you mean `--{long}`?"));
+    }
+    // A bare number is one of seconds, as in flock(1).
+    let value = rest.get(at + 1).copied().unwrap_or_default();
+    let is_bare = duration::parse(value).is_err() && duration::parse_seconds(value).is_ok();
+    Some(match (long, value) {
+        ("wait-for", value) if is_bare => format!("did you mean `--{long} {value}s`?"),
+        ("wait-for", value) if duration::parse(value).is_ok() => {
+            format!("did you mean `--{long} {value}`?")
+        }
+        _ => format!("did you mean `--{long}`?"),
+    })
 }
 
 /// What libraries call the shares of a lock.
@@ -62,7 +141,9 @@ fn one_dash(command: &Command, rest: &[&str]) -> Option<String> {
         let typed = word.strip_prefix('-')?;
         let (name, value) =
             typed.split_once('=').map_or((typed, None), |(name, value)| (name, Some(value)));
-        if command.get_name() == "run" && matches!(name, "try" | "timeout") {
+        // `--timeout` is flock's.
+        if command.get_name() == "run" && matches!(name, "try" | "timeout" | "-try") {
+            let name = name.trim_start_matches('-');
             let value = value.or_else(|| rest.get(at + 1).copied()).unwrap_or_default();
             let wait = if duration::parse(value).is_ok() { value } else { "5s" };
             return Some(format!("consul's -{name} is `--wait {wait}` here"));
@@ -128,6 +209,15 @@ mod tests {
             ),
             ("run --limit x", "--limit", Some("the limit of a semaphore is `--permits N` here")),
             ("status --read x", "--read", None),
+            ("run --try 7s x", "--try", Some("consul's -try is `--wait 7s` here")),
+            ("status a b", "b", Some("`fairlock list a b` shows several locks")),
+            ("status --json a --kind rw b", "b", Some("`fairlock list a b` shows several locks")),
+            ("unlock --force a b", "b", Some("`unlock` takes one name")),
+            (
+                "completions --shell zsh",
+                "--shell",
+                Some("the shell is named without an option: `fairlock completions zsh`"),
+            ),
             // flock's, and names.
             ("run -nx x", "-x", None),
             ("run -nE 9 -z x", "-z", None),
@@ -136,6 +226,24 @@ mod tests {
         ] {
             let words: Vec<_> = typed.split(' ').collect();
             assert_eq!(meant(&all(), &words, unknown).as_deref(), meant_by_it, "{typed}");
+        }
+        for (typed, unknown, meant) in [
+            ("unlock -f nightly", "-f", Some("did you mean `--force`?")),
+            ("wait -w 5 w1", "-w", Some("did you mean `--wait-for 5s`?")),
+            ("wait -w 5m w1", "-w", Some("did you mean `--wait-for 5m`?")),
+            ("wait -k rw w1", "-k", Some("did you mean `--kind`?")),
+            ("run -l x nightly", "-l", None),
+            ("status -v nightly", "-v", None),
+        ] {
+            let words: Vec<_> = typed.split(' ').collect();
+            assert_eq!(first_letter(&all(), &words, unknown).as_deref(), meant, "{typed}");
+        }
+        assert!(COMMANDS.is_sorted());
+        for (theirs, ours) in COMMANDS {
+            let all = all();
+            let first = ours.split(' ').next().expect("a word");
+            assert!(all.find_subcommand(theirs).is_none(), "{theirs} is ours");
+            assert!(first == "--version" || all.find_subcommand(first).is_some(), "{ours}");
         }
         assert_eq!(command("lock"), Some("run"));
         assert_eq!(command("statsu"), None);

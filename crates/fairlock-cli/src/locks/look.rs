@@ -1,6 +1,7 @@
 //! Looks at many locks at once, of any kind.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
@@ -41,6 +42,19 @@ impl Name {
     /// The name made printable.
     pub(crate) fn printable(&self) -> String {
         message::printable(self.as_os_str())
+    }
+}
+
+/// Tells people at a terminal that a name is no pattern here.
+pub(crate) fn note_patterns<'a>(names: impl IntoIterator<Item = &'a OsString>) {
+    if !io::stderr().is_terminal() {
+        return;
+    }
+    for name in names.into_iter().filter(|name| name.as_bytes().ends_with(b"*")) {
+        let name = message::printable(name);
+        message::report(&format!(
+            "{name}: `*` is part of the name here; `fairlock list '{name}'` looks for names"
+        ));
     }
 }
 

@@ -11,6 +11,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 
 use rustix::process;
@@ -48,14 +49,21 @@ pub(crate) fn exec(words: &[OsString]) -> Failure {
 
 /// The codes that shells use, so that scripts see no difference.
 fn refused(program: &OsString, error: &io::Error) -> Failure {
-    let program = message::printable(program);
+    let shown = message::printable(program);
     match error.kind() {
         io::ErrorKind::NotFound => {
             // Quoted as a whole, as for `flock -c` or `su -c`.
-            let is_line = program.contains([' ', '|', '&', ';', '<', '>', '$']);
-            let advice = if is_line { "; a line for a shell is given as `sh -c LINE`" } else { "" };
-            Failure::new(Code::NOT_FOUND, format!("{program}: command not found{advice}"))
+            let is_line = shown.contains([' ', '|', '&', ';', '<', '>', '$']);
+            let reason = match (is_line, shown.contains('/')) {
+                (true, _) => "command not found; a line for a shell is given as `-- sh -c LINE`",
+                (false, false) => "command not found",
+                (false, true) if Path::new(program).exists() => {
+                    "the interpreter that its first line names was not found"
+                }
+                (false, true) => "no such file",
+            };
+            Failure::new(Code::NOT_FOUND, format!("{shown}: {reason}"))
         }
-        _ => Failure::new(Code::NOT_EXECUTABLE, format!("{program}: cannot be executed: {error}")),
+        _ => Failure::new(Code::NOT_EXECUTABLE, format!("{shown}: cannot be executed: {error}")),
     }
 }

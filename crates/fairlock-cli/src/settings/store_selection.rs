@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::env;
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use super::configuration::Settings;
 use super::default_path;
 use super::options::{self, Scope};
 use super::secrets::{PASSWORD_VAR, URL_VAR};
+use super::trust;
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
 use crate::base::url::{self, ChildUrl};
@@ -105,8 +107,8 @@ enum Source {
     Argument,
     Variable,
     File(PathBuf),
-    /// Nowhere, these files included.
-    Default(Vec<PathBuf>),
+    /// Nowhere, these files included; and the file of the store.
+    Default(Vec<PathBuf>, PathBuf),
 }
 
 impl StoreSelection {
@@ -131,11 +133,11 @@ impl StoreSelection {
         };
         let selection = decide(named, &files, || {
             let file = default_path::find(&account.unwrap_or_else(Account::current)?)?;
-            let file = file.to_str().ok_or_else(|| {
+            let path = file.to_str().ok_or_else(|| {
                 let path = message::printable(file.as_os_str());
                 Failure::usage(format!("{path}: the home folder's name is not UTF-8; use --url"))
             })?;
-            Ok((format!("sqlite:{}", encode(file)), Source::Default(looked_at)))
+            Ok((format!("sqlite:{}", encode(path)), Source::Default(looked_at, file)))
         })?;
         selection.demanded(args.scope, &files)?;
         Ok(selection)
@@ -171,15 +173,25 @@ impl StoreSelection {
             Source::Argument => "--url".to_owned(),
             Source::Variable => URL_VAR.to_owned(),
             Source::File(path) => format!("`url` in {}", message::printable(path.as_os_str())),
-            Source::Default(_) => "the default store".to_owned(),
+            Source::Default(..) => "the default store".to_owned(),
         };
         let code = Code::of(error.kind());
         let shown = message::printable(url::legible(&self.url).as_ref());
-        let reason = match meant(&self.url) {
-            Some(meant) => format!("it has no scheme; did you mean `{meant}`?"),
-            None => error.to_string(),
+        let reason = match (with_slashes(&self.url), meant(&self.url)) {
+            (Some(meant), _) => {
+                format!("`//` is missing after the scheme; did you mean `{meant}`?")
+            }
+            (None, Some(meant)) => format!("it has no scheme; did you mean `{meant}`?"),
+            // Most commands refuse it.
+            (None, None) => error.to_string().replace("use `memory:`, ", "use "),
         };
         Failure::new(code, format!("{by} is `{shown}`: {reason}"))
+    }
+
+    /// Whether this is the default store, and nobody has used a lock of it yet.
+    pub(crate) fn is_unused_default(&self) -> bool {
+        let Source::Default(_, file) = &self.source else { return false };
+        fs::symlink_metadata(file).is_err_and(|error| trust::is_absent(&error))
     }
 
     /// Refuses a store whose locks exclude no other process.
@@ -212,14 +224,14 @@ impl StoreSelection {
             Source::Argument => "from --url".to_owned(),
             Source::Variable => format!("from {URL_VAR}"),
             Source::File(path) => format!("from {}", message::printable(path.as_os_str())),
-            Source::Default(_) => "the default, one for each user".to_owned(),
+            Source::Default(..) => "the default, one for each user".to_owned(),
         };
         format!("{}, {}; {why}", self.shown_url(), self.reach().describe())
     }
 
     /// For the default store: the places that could have named another one.
     pub(crate) fn why_default(&self) -> Option<String> {
-        let Source::Default(files) = &self.source else { return None };
+        let Source::Default(files, _) = &self.source else { return None };
         let files = files.iter().map(|path| message::printable(path.as_os_str()));
         let files = files.collect::<Vec<_>>().join(" or ");
         Some(format!("no --url, no {URL_VAR}, and no url in {files}"))
@@ -242,7 +254,7 @@ impl StoreSelection {
                 Source::Argument => "argument",
                 Source::Variable => "environment",
                 Source::File(_) => "file",
-                Source::Default(_) => "default",
+                Source::Default(..) => "default",
             },
             "file": file,
         })
@@ -287,7 +299,7 @@ impl StoreSelection {
     /// Every user has a default store of its own: two users who both demand `host` there would both get the lock. (Of
     /// another host store that is for one user, the others get an error.)
     fn satisfies(&self, scope: Scope) -> bool {
-        self.reach().satisfies(scope) && !matches!(self.source, Source::Default(_))
+        self.reach().satisfies(scope) && !matches!(self.source, Source::Default(..))
     }
 }
 
@@ -345,6 +357,15 @@ fn named(argument: Option<&OsString>) -> Result<Option<(String, Source)>, Failur
     Ok(Some((url, source)))
 }
 
+/// The URL that was probably meant by `redis:HOST:PORT`. Without a port the rest may be a password.
+fn with_slashes(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once(':')?;
+    let is_servers = ["redis", "rediss", "valkey", "valkeys"].contains(&scheme);
+    let rest = rest.strip_prefix('/').unwrap_or(rest);
+    let is_address = !rest.starts_with('/') && rest.contains(':') && meant(rest).is_some();
+    (is_servers && is_address).then(|| format!("{scheme}://{rest}"))
+}
+
 /// The URL that was probably meant by one without a scheme: `localhost:6379`, `/srv/locks.db`.
 fn meant(url: &str) -> Option<String> {
     let of_file = |url: &str| !url.contains([':', '@', '?', '#']);
@@ -354,13 +375,17 @@ fn meant(url: &str) -> Option<String> {
     let (address, database) =
         url.split_once('/').map_or((url, None), |(address, rest)| (address, Some(rest)));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let (host, port) = match address.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+    let bracketed = address.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let (host, port) = match bracketed {
         Some((host, port)) => {
             (host, port.strip_prefix(':').or_else(|| port.is_empty().then_some("6379"))?)
         }
         None => address.rsplit_once(':').unwrap_or((address, "6379")),
     };
-    let of_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
+    let of_host = |c: char| {
+        let of_address = bracketed.is_some() && c == ':';
+        c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') || of_address
+    };
     let is_address = !host.is_empty() && host.chars().all(of_host) && digits(port);
     (is_address && database.is_none_or(digits)).then(|| format!("redis://{url}"))
 }
@@ -477,7 +502,10 @@ mod tests {
 
     fn select(named: Option<(&str, Source)>, files: &[Settings]) -> StoreSelection {
         let named = named.map(|(url, source)| (url.to_owned(), source));
-        decide(named, files, || Ok((HOST.to_owned(), Source::Default(vec!["/c".into()])))).unwrap()
+        decide(named, files, || {
+            Ok((HOST.to_owned(), Source::Default(vec!["/c".into()], "/f".into())))
+        })
+        .unwrap()
     }
 
     #[test]
@@ -569,6 +597,21 @@ mod tests {
             assert!(select(Some((url, Source::Variable)), &[]).password_warning().is_none());
         }
         assert!(select(Some(("redis://u@h", Source::Argument)), &[]).password_warning().is_none());
+    }
+
+    #[test]
+    fn slashes_that_were_forgotten() {
+        for (url, expected) in [
+            ("redis:127.0.0.1:7391", Some("redis://127.0.0.1:7391")),
+            ("redis:/127.0.0.1:7391/2", Some("redis://127.0.0.1:7391/2")),
+            ("valkeys:locks.example:6380", Some("valkeys://locks.example:6380")),
+            ("redis:secret", None),
+            ("redis://127.0.0.1:7391", None),
+            ("http:host:80", None),
+        ] {
+            assert_eq!(with_slashes(url).as_deref(), expected, "{url}");
+            assert!(expected.is_none() || meant(url).is_none(), "{url} has a scheme");
+        }
     }
 
     #[test]

@@ -533,6 +533,9 @@ impl Lock {
             Share::Permits { n: 0, .. } => {
                 "0 permits cannot be acquired; ask for at least one".into()
             }
+            Share::Permits { n: 1, limit } => {
+                format!("1 permit is never free, as the limit is {limit}; name a higher limit")
+            }
             Share::Permits { n, limit } => format!(
                 "{n} permits are never free, as the limit is {limit}; ask for fewer, or name a \
                  higher limit"

@@ -9,9 +9,11 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal as _};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
 
 use fairlock::{Client, Error, ErrorKind, Kind, LockEntry, Locks};
 use serde_json::{Value, json};
+use tokio::time;
 
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
@@ -26,6 +28,9 @@ use table::Table;
 
 /// Waiters of a lock whose limits are looked at, where it is a semaphore.
 const WAITERS_LOOKED_AT: usize = 64;
+
+/// A search that is over sooner needs no word on its pace.
+const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,6 +49,10 @@ On a server:
   its RFairLock without waiters, or other programs' simple locks have used; name them to see them.
   A name that somebody waits for as another kind than it is used for is reported on stderr; one
   that is named here, as by `fairlock status`, while nobody holds it.
+
+In the table:
+  KIND is - for a fair or a plain lock without waiters: they look the same. LEFT: until the lease
+  ends, unless it is renewed.
 
 With --json, one object on one line for each lock, as it is found:
   schema, name, name_hex, kind, at_ms, held, done, holder, holders, holding, used, limits, ttl_ms,
@@ -107,12 +116,13 @@ pub(crate) async fn list(args: Args) -> Result<Code, Failure> {
 }
 
 async fn run(store: Store, args: Args, names: Names) -> Result<Code, Failure> {
+    let looked_in = store.selection().explain();
     let client = store.connect(false).await?;
     let mut printer = Printer::new(args.json);
     let done = show_all(&client, &args, &names, &mut printer).await;
     store::shutdown(client).await;
     // Rows that were found are printed even after an error.
-    let ended = printer.end(done.is_ok());
+    let ended = printer.end(done.is_ok(), &looked_in);
     done?;
     let _ = ended?;
     Ok(printer.code)
@@ -162,12 +172,30 @@ async fn walk(
     filter: &Filter,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
-    let mut locks = client.locks().keys_per_second(rate);
-    if let Some(rate) = locks.pace()
-        && io::stderr().is_terminal()
-    {
-        message::report(&format!("looking at {rate} keys of the server a second at most (--rate)"));
+    let locks = client.locks().keys_per_second(rate);
+    let pace = locks.pace().filter(|_| io::stderr().is_terminal());
+    let noticed = async {
+        time::sleep(NOTICE_AFTER).await;
+        if let Some(rate) = pace {
+            let what = format!("looking at {rate} keys of the server a second at most (--rate)");
+            message::report(&what);
+        }
+        std::future::pending::<std::convert::Infallible>().await
+    };
+    tokio::select! {
+        biased;
+        done = search(client, locks, names, filter, printer) => done,
+        never = noticed => match never {},
     }
+}
+
+async fn search(
+    client: &Client,
+    mut locks: Locks,
+    names: &Names,
+    filter: &Filter,
+    printer: &mut Printer,
+) -> Result<(), Failure> {
     while let Some(page) = locks.next_page().await? {
         let is_wanted = |entry: &LockEntry| {
             names.are_searched_for(entry.name.as_bytes()) && filter.may_pass(entry)
@@ -321,9 +349,9 @@ impl Printer {
         }
     }
 
-    fn end(&mut self, all: bool) -> Result<ControlFlow<()>, Failure> {
+    fn end(&mut self, all: bool, looked_in: &str) -> Result<ControlFlow<()>, Failure> {
         if all && !self.any && io::stderr().is_terminal() {
-            message::report("no locks to show");
+            message::report(&format!("no locks to show in {looked_in}"));
         }
         output::tell(self.table.rest())
     }

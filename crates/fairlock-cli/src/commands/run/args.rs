@@ -71,22 +71,23 @@ pub(crate) struct Run {
 
     /// How long to wait for one's turn, and for a store that does not answer, 30 s of it at most; 0 tries once.
     /// Default: for ever.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", allow_negative_numbers = true, value_parser = duration::parse)]
     pub(super) wait: Option<Duration>,
 
-    /// A fixed lease, never renewed: the command is ended before it runs out. Default: the lease
-    /// is renewed for as long as the command runs.
+    /// A fixed lease: the command is ended before this time is over, and the lock is never renewed. Default: the lease of
+    /// --ttl, renewed for as long as the command runs.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub(super) lease: Option<Duration>,
 
-    /// Length of the lease that is renewed, every third of it: for so long a lock on a server stays held when this
-    /// program and its host are gone, 300ms to a year. Default: the configuration file, then 30s.
+    /// The lease: how long a lock on a server stays held when this program and its host are gone, 300ms to a year. It is
+    /// renewed every third of it. Default: the configuration file, then 30s.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_ttl, conflicts_with = "lease")]
     pub(super) ttl: Option<Duration>,
 
     /// At most one run in this time, counted from its start, wherever it was: a run that succeeds keeps the lock for the
     /// rest of it, one that fails gives it back. Never waits: a start within the time is a skip, with the code for
-    /// a lock that is not acquired and without a word. 0: as often as one likes. Default: the configuration file.
+    /// a lock that is not acquired and without a word. Choose a time longer than --ttl. 0: as often as one likes. Default:
+    /// the configuration file.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "what")]
     pub(super) once_per: Option<Duration>,
 
@@ -166,7 +167,7 @@ impl Run {
     pub(crate) fn named(mut self) -> Self {
         self.wait = self.wait.or_else(|| self.flock.wait());
         self.command = self.flock.command().unwrap_or(self.command);
-        self.names.extend(self.dashed.take());
+        self.names.extend(self.dashed.clone());
         self.name = self.names.join(OsStr::new(", "));
         self
     }

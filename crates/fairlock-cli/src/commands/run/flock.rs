@@ -35,8 +35,8 @@ impl Flock {
     }
 
     /// The command that runs the line, if one was given.
-    pub(super) fn command(&mut self) -> Option<Vec<OsString>> {
-        let line = self.line.take()?;
+    pub(super) fn command(&self) -> Option<Vec<OsString>> {
+        let line = self.line.clone()?;
         let shell = env::var_os("SHELL").filter(|shell| !shell.is_empty());
         Some(vec![shell.unwrap_or_else(|| "/bin/sh".into()), "-c".into(), line])
     }

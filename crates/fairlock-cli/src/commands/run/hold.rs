@@ -44,7 +44,9 @@ pub(super) async fn hold(
         return Failure::new(Code::signal(Signal::PIPE.as_raw()), reason);
     }
     if !args.quiet && io::stderr().is_terminal() {
-        message::report(&format!("{name}: held until a signal, such as Ctrl-C"));
+        message::report(&format!(
+            "{name}: no command was given: held until a signal, such as Ctrl-C"
+        ));
     }
     let mut doubt = Doubt::new(args);
     let signal = loop {

@@ -6,6 +6,7 @@ pub(crate) mod elect;
 mod flock;
 mod hold;
 mod loss;
+mod mistakes;
 mod nested;
 mod once;
 mod plan;
@@ -31,7 +32,6 @@ use crate::base::duration;
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
 use crate::base::url;
-use crate::base::usage;
 use crate::locks::handle::Handle;
 use crate::locks::held::Held;
 use crate::process::child::{Change, Child};
@@ -59,23 +59,7 @@ const WHOLE_LEASE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Runs the command under the lock; on success the code is the command's own.
 pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
-    if args.command.is_empty() && env::args_os().next_back().is_some_and(|last| last == "--") {
-        // For example because a variable that should contain the command is empty.
-        let advice = usage::advice(Some("run"), args::EXAMPLES);
-        return Err(Failure::usage(format!("no COMMAND follows `--`; {advice}")));
-    }
-    if args.command.is_empty() && args.names.len() > 1 {
-        // Mostly a command without the `--` before it.
-        let advice = usage::advice(Some("run"), args::EXAMPLES);
-        let second = message::printable(&args.names[1]);
-        let reason = "several names need a command; a command stands behind `--`";
-        return Err(Failure::usage(format!("{second}: {reason}; {advice}")));
-    }
-    if let Some(limit) = flock::limit_of_consul(&args) {
-        let advice = usage::advice(Some("run"), args::EXAMPLES);
-        let reason = format!("consul's -n is `--permits {limit}` here, flock's is `--wait 0`");
-        return Err(Failure::usage(format!("-n {limit}: {reason}; {advice}")));
-    }
+    mistakes::refuse(&args)?;
     let (kind, share) = share::of(&args)?;
     let mut store = Store::resolve(&args.store)?.of_several_processes()?;
     if let Some(replicas) = args.replicas.or_else(|| store.selection().replicas) {

@@ -15,7 +15,7 @@ use crate::base::duration;
 use crate::base::line::{Line, width};
 use crate::base::message;
 use crate::locks::handle::Handle;
-use crate::locks::text::in_line;
+use crate::locks::text::{in_line, in_short};
 
 /// How often the line on a terminal is rewritten; each time costs the server one read-only call.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ impl Waiting<'_> {
             // Sleep first: for a free lock no line is needed.
             time::sleep(INTERVAL).await;
             let status = self.look().await;
-            line.write(&fit(&self.parts(status.as_ref()), width()));
+            line.write(&fit(&self.parts(status.as_ref(), true), width()));
         }
     }
 
@@ -66,7 +66,7 @@ impl Waiting<'_> {
         loop {
             time::sleep(at.saturating_sub(self.began.elapsed())).await;
             let status = self.look().await;
-            message::report(&self.parts(status.as_ref()).join(", "));
+            message::report(&self.parts(status.as_ref(), false).join(", "));
             at *= 2;
         }
     }
@@ -80,7 +80,7 @@ impl Waiting<'_> {
             let status = self.look().await;
             let seen = status.as_ref().map(|status| self.standing(status)).unwrap_or_default();
             if seen != said || self.began.elapsed() >= at {
-                message::report(&self.parts(status.as_ref()).join(", "));
+                message::report(&self.parts(status.as_ref(), false).join(", "));
                 while at <= self.began.elapsed() {
                     at *= 2;
                 }
@@ -99,18 +99,24 @@ impl Waiting<'_> {
         whom::place(status, self.client).into_iter().chain(holders).collect()
     }
 
-    /// The parts of the line, the most important first.
-    fn parts(&self, status: Option<&LockStatus>) -> Vec<String> {
+    /// The parts of the line, the most important first. `narrow`: for a terminal, which may have 80 columns.
+    fn parts(&self, status: Option<&LockStatus>, narrow: bool) -> Vec<String> {
         let waited = duration::human(self.began.elapsed());
-        let mut parts = vec![format!("{}: waiting for {waited}", self.name)];
-        match status {
-            None => parts.push("the store does not answer".to_owned()),
-            Some(status) => {
-                parts.extend(whom::place(status, self.client));
-                parts.extend(in_line(Some(self.lock.kind()), status));
-                parts.extend(whom::predecessor(status, self.client));
-            }
+        let waiting = if narrow { "waiting" } else { "waiting for" };
+        let mut parts = vec![format!("{}: {waiting} {waited}", self.name)];
+        let Some(status) = status else {
+            parts.push("the store does not answer".to_owned());
+            return parts;
+        };
+        let kind = Some(self.lock.kind());
+        if narrow {
+            parts.extend(whom::short_place(status, self.client));
+            parts.extend(in_short(kind, status));
+        } else {
+            parts.extend(whom::place(status, self.client));
+            parts.extend(in_line(kind, status));
         }
+        parts.extend(whom::predecessor(status, self.client));
         parts
     }
 }

@@ -10,6 +10,12 @@ pub(super) fn place(status: &LockStatus, client: ClientId) -> Option<String> {
     Some(format!("{place} of {} in the queue", status.queue_len))
 }
 
+/// `place 2 of 5`: the same for a narrow line.
+pub(super) fn short_place(status: &LockStatus, client: ClientId) -> Option<String> {
+    let place = waiter(status, client)?.place;
+    Some(format!("place {place} of {}", status.queue_len))
+}
+
 /// `after bob@web-2, pid 7, sync, waiting for 12s`: the waiter right before the client.
 pub(super) fn predecessor(status: &LockStatus, client: ClientId) -> Option<String> {
     let place = waiter(status, client)?.place;

@@ -67,6 +67,7 @@ Columns:
   WAITING    waiters in the queue; those of plain and simple locks are not known
   CHANGES/S  how often in a second another holder was seen, in the last 30 looks. Between two looks
              there may have been more
+  kind       below: - for a fair or a plain lock without waiters, which look the same
 
 Cost:
   Every interval one call for each lock that is shown, and one for each of their clients. Locks are
@@ -123,7 +124,7 @@ pub(crate) async fn top(args: Args) -> Result<Code, Failure> {
     if args.names.len() > args.max as usize {
         return Err(Failure::usage(format!("more than {} names; see --max", args.max)));
     }
-    let store = Store::resolve(&args.store)?.looked_at().patience(PATIENCE);
+    let store = Store::resolve(&args.store)?.watched().patience(PATIENCE);
     let mut signals = Signals::install().map_err(|error| trouble(&error))?;
     store.warn(false);
     let shown_url = store.selection().shown_url();

@@ -12,6 +12,7 @@ use super::app::{App, Force, Mode, Row};
 use super::facts::{Facts, Holder};
 use crate::base::duration;
 use crate::locks::look;
+use crate::locks::text::FORCED;
 
 /// Least height at which the selected lock's queue is shown.
 const DETAILS_FROM: u16 = 14;
@@ -322,10 +323,7 @@ fn draw_question(frame: &mut Frame<'_>, area: Rect, force: &Force, look: &Look) 
             _ => format!("From all who hold it: {}", force.holder),
         }),
         Line::raw(""),
-        Line::raw(
-            "The holder is not stopped. It learns of it at its next renewal, and until then \
-                   two may be at work. Only what checks tokens is safe.",
-        ),
+        Line::raw(FORCED.join(" ")),
         Line::raw(next),
         Line::raw(""),
         Line::raw("Type y to take it away; any other key leaves it alone."),

@@ -85,6 +85,7 @@ pub(crate) async fn watch(args: Args) -> Result<Code, Failure> {
     // A watcher may be there before the first holder, and before the server.
     let store = Store::resolve(&args.store)?.silent().waited_for(None);
     store.warn(false);
+    look::note_patterns(&args.names);
     let client = store.connect(false).await?;
     let done = tokio::select! {
         never = follow(&client, names, &args) => never,

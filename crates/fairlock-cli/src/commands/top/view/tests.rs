@@ -188,13 +188,13 @@ sort: waiting
   report│Take nightly away?                                            │.0
         │Held by ann@web-1, pid 42, backup                             │
         │                                                              │
-        │The holder is not stopped. It learns of it at its next        │
-        │renewal, and until then two may be at work. Only what checks  │
-        │tokens is safe.                                               │
-        │The first of the 4 that wait gets it at once.                 │
-────────│                                                              │────────
-nightly │Type y to take it away; any other key leaves it alone.        │
-held by │                                                              │enewed
+        │Its holder is told at once, and `fairlock run` ends its       │
+        │command; one that the message does not reach learns of it at  │
+        │its next renewal. Until then two may be at work. Only what    │
+        │checks tokens is safe.                                        │
+────────│The first of the 4 that wait gets it at once.                 │────────
+nightly │                                                              │
+held by │Type y to take it away; any other key leaves it alone.        │enewed
    1. bo└──────────────────────────────────────────────────────────────┘
    2. eve@web-3, pid 8, sh, for 1m02s (silent)
    3. id-3 (may be dead)
