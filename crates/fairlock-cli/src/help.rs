@@ -161,6 +161,14 @@ fn is_heading(line: &str) -> bool {
         && words.len() < line.len()
 }
 
+/// The documents, at the end of each page.
+const SEE_ALSO: &str = "\
+See also:
+  /usr/share/doc/fairlock/docs/README.md   the documents, where a package has put them
+  .../docs/manual.md                       \"At 3 a.m.\": for those who are woken
+  .../docs/recipes.md                      cron, systemd, containers, alerts
+  https://github.com/fairlock/fairlock";
+
 /// `fairlock man [COMMAND]`: one page.
 pub(crate) fn man(args: &args::Man) -> Result<Code, Failure> {
     // `help` has no page: it only shows the others.
@@ -202,6 +210,7 @@ fn render(command: clap::Command) -> io::Result<Vec<u8>> {
     man.render_options_section(&mut text)?;
     sections(&more).to_writer(&mut text)?;
     sections(store_selection::FILES).to_writer(&mut text)?;
+    sections(SEE_ALSO).to_writer(&mut text)?;
     Ok(text)
 }
 

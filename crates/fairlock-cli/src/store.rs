@@ -54,6 +54,19 @@ pub(crate) struct Store {
     is_unused: bool,
 }
 
+/// The store that was asked, for people who did not name it themselves. "Nobody holds it" may mean that the locks are in
+/// another store: the jobs have `FAIRLOCK_URL`, and the shell that looks for them has not.
+pub(crate) struct Asked(Option<String>);
+
+impl Asked {
+    /// Says where nothing was found.
+    pub(crate) fn found_nothing(&self) {
+        if let Some(store) = &self.0 {
+            message::report(&format!("looked in {store}"));
+        }
+    }
+}
+
 impl Store {
     /// Selects the store. Uses no network and creates nothing.
     pub(crate) fn resolve(args: &options::Store) -> Result<Self, Failure> {
@@ -126,6 +139,12 @@ impl Store {
         if self.selection.reach() == Reach::Process {
             message::report("memory: locks nobody out but this process; it is for trying things");
         }
+    }
+
+    /// Which store is asked, to be said beside an answer of "nothing".
+    pub(crate) fn asked(&self, quiet: bool) -> Asked {
+        let told = !quiet && io::stderr().is_terminal() && !self.selection.is_from_argument();
+        Asked(told.then(|| self.selection.explain()))
     }
 
     /// Retries a store that does not answer yet for as long as the command waits (`None`: for ever), within the

@@ -54,7 +54,7 @@ fn a_lock_taken_away_ends_the_command() {
     let (running, family) = start_family(&url, &options);
     let unlock = finish(fairlock(["unlock", "--force", "--url", &url, "x"]));
     unlock.expect(0, "");
-    assert_eq!(unlock.stdout, "x: unlocked\n");
+    assert!(unlock.stdout.starts_with("x: unlocked; it was held by "), "{unlock:?}");
     running.wait().expect(42, "the command was ended");
     all_gone(&family);
 }
@@ -129,6 +129,37 @@ fn a_doubt_is_told_and_so_is_its_end() {
     says("x: the store answers again");
     fs::write(&go, "").unwrap();
     assert_eq!(run.wait().unwrap().code(), Some(0));
+}
+
+/// A server that refused the renewals was said not to answer.
+#[test]
+fn what_the_server_says_instead_of_renewing_is_repeated() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (url, mut raw) = (server.url(), server.client());
+    for (setting, refuses, passes, says) in [
+        ("min-replicas-to-write", "3", "0", "too few replicas are connected (NOREPLICAS): "),
+        ("replicaof", "127.0.0.1 1", "no one", "is a replica"),
+    ] {
+        let script = "echo holding; exec sleep 60";
+        let mut running = Running::start(run_script(&url, &["--ttl", "2s"], "x", script));
+        assert_eq!(running.line(), "holding");
+        let mut set = |value: &str| {
+            let words: Vec<_> = value.split(' ').collect();
+            match setting {
+                "replicaof" => raw.call(&[&["REPLICAOF"], &words[..]].concat()),
+                _ => raw.call(&["CONFIG", "SET", setting, value]),
+            };
+        };
+        set(refuses);
+        let outcome = running.wait();
+        outcome.expect(76, "the store d");
+        assert!(
+            outcome.stderr.contains("not renew it (") && outcome.stderr.contains(says),
+            "{outcome:?}"
+        );
+        assert!(!outcome.stderr.contains("script:"), "{outcome:?}");
+        set(passes);
+    }
 }
 
 /// If it is unknown whether the lock was released, it is also unknown whether it was still held:

@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use fairlock_testkit::server::{Generation, Server};
 
 use crate::environments::machine;
+use crate::fixture::{PROGRAM, Running, fairlock, finish, neutral, run_script};
 
 const EXAMPLE_URL: &str = "redis://locks.example:6379";
 
@@ -153,7 +154,7 @@ chmod 755 /usr/local/bin/report; touch /mnt/broken; chmod 777 /mnt
 hour; cat /mnt/log
 $f status report --url {url} | sed 's/5[0-9]s$/5?s/'
 # The time is over: here it is taken away.
-$f unlock --force --yes report --url {url}; : >/mnt/log
+$f unlock --force --yes report --url {url} | sed 's/5[0-9]s$/5?s/'; : >/mnt/log
 hour; cat /mnt/log
 "#,
         report = quoted(&report),
@@ -168,7 +169,7 @@ hour; cat /mnt/log
         "web-1 fails",
         "web-2 has report",
         "report: done, next start in 49m5?s",
-        "report: unlocked",
+        "report: unlocked; it was done, next start in 49m5?s",
         "web-1: 0",
         "web-2: 75",
         "web-3: 75",
@@ -260,6 +261,11 @@ fn services_run() {
     }
     assert_eq!(unit("nightly.timer").settings("OnCalendar").len(), 1);
     let (nightly, scheduler) = (start("nightly.service"), start("scheduler.service"));
+    // Candidates for the same lock, which another unit may take as a run.
+    let elected = start("elected.service");
+    for unit in ["scheduler.service", "elected.service"].map(unit) {
+        assert_eq!(unit.setting("StartLimitIntervalSec"), "0", "{}: a refused login", unit.name);
+    }
     let import = unit("import.service");
     let state = format!("/var/lib/{}", import.setting("StateDirectory"));
     assert!(import.setting("ExecStart").contains(&format!("sqlite:{state}/")));
@@ -271,7 +277,7 @@ fn services_run() {
 # Stopped: TERM for the program alone, which passes it on and waits.
 touch /mnt/busy; {scheduler} & first=$!
 until_is 'grep -q "has scheduler" /mnt/log'
-{scheduler} & second=$!
+{elected} & second=$!
 until_is '$f status scheduler --json --url {url} | grep -q "\"queue_len\":1"'
 kill -TERM $first; wait $first; echo "scheduler: $?"
 until_is 'test "$(grep -c "has scheduler" /mnt/log)" = 2'
@@ -289,6 +295,38 @@ mount --bind /mnt/closed /home; mount --bind /mnt/closed /root
                     scheduler has scheduler\nscheduler ends\nscheduler has scheduler\nscheduler ends\n\
                     import: 0\nimport has import\n";
     assert_eq!(printed, expected);
+}
+
+/// The filter of `jq` that finds locks that are held for long.
+#[test]
+fn long_holds_are_found() {
+    if Command::new("jq").arg("--version").stdout(Stdio::null()).status().is_err() {
+        return fairlock_testkit::skip("the program jq");
+    }
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let url = server.url();
+    let mut holder = Running::start(run_script(&url, &[], "x", "echo holding; exec sleep 60"));
+    assert_eq!(holder.line(), "holding");
+    let once = ["run", "--url", &url, "--once-per", "1h", "done", "--", "true"];
+    finish(fairlock(once)).expect(0, "");
+    let block =
+        blocks("sh").into_iter().find(|block| block.contains("| jq ")).expect("it is there");
+    let block = block.replace("/usr/bin/fairlock", PROGRAM);
+    let found = |script: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]);
+        neutral(&mut shell);
+        shell.env("FAIRLOCK_URL", &url);
+        shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let outcome = finish(shell);
+        outcome.expect(0, "");
+        outcome.stdout
+    };
+    assert_eq!(found(&block), "");
+    let at_once = found(&block.replace("7200000", "-1"));
+    assert!(at_once.starts_with("x: held for 0 min by "), "{at_once}");
+    assert!(at_once.trim_end().ends_with(&format!("pid {}", holder.pid())), "{at_once}");
+    assert_eq!(at_once.lines().count(), 1, "{at_once}");
 }
 
 /// The words of the JSON list after an instruction.

@@ -17,12 +17,15 @@ fn a_foreign_holder_keeps_us_out() {
     finish(run_script(&url, &once, "x", "echo never")).expect(75, "x");
     let shown = finish(fairlock(["status", "--kind", "simple", "--url", &url, "x"]));
     shown.expect(0, "");
-    assert!(shown.stdout.starts_with("x: held by a\\tvalue\\x1b[31m, runs out in"), "{shown:?}");
+    assert!(
+        shown.stdout.starts_with("x: held by another program, a\\tvalue\\x1b[31m, runs out in"),
+        "{shown:?}"
+    );
     // Of another kind: refused, with the key's name.
     finish(fairlock(["run", "--url", &url, "x", "--", "true"])).expect(64, "`x` holds a string");
     let unlocked = finish(fairlock(["unlock", "--force", "--kind", "simple", "--url", &url, "x"]));
     unlocked.expect(0, "");
-    assert_eq!(unlocked.stdout, "x: unlocked\n");
+    assert!(unlocked.stdout.starts_with("x: unlocked; it was held by "), "{unlocked:?}");
     assert_eq!(raw.call(&["EXISTS", "x"]).int(), 0);
 }
 
@@ -49,6 +52,34 @@ fn d01_what_is_no_lock_is_named_and_stays() {
     let unlock = ["unlock", "--force", "--kind", "simple", "--url", &url, "permits"];
     finish(fairlock(unlock)).expect(64, "permits` holds a number without a TTL");
     assert_eq!(raw.call(&["GET", "permits"]).text(), "5");
+}
+
+/// A latch or a counter was shown as held by its number, and a lock that never ends looked like a free one.
+#[test]
+fn a_number_is_no_holder_and_what_never_ends_says_so() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (url, mut raw) = (server.url(), server.client());
+    let shown = |args: &[&str]| {
+        let outcome = finish(fairlock([args, &["--url", &url]].concat()));
+        outcome.expect(0, "");
+        outcome.stdout
+    };
+    finish(fairlock(["latch", "--url", &url, "l", "--set", "3"])).expect(0, "");
+    let number =
+        "3, a number without a TTL: a latch (`fairlock latch --show`) or a counter, not a lock";
+    assert!(shown(&["status", "--kind", "simple", "l"]).starts_with(&format!("l: {number}\n")));
+    assert!(shown(&["list", "l"]).contains(number));
+    // One that ends may be a lock of another program, whose values are numbers.
+    raw.call(&["SET", "n", "3", "PX", "60000"]);
+    let line = shown(&["status", "--kind", "simple", "n"]);
+    assert!(line.starts_with("n: held by another program, 3, runs out in "), "{line}");
+    raw.call(&["HSET", "java", "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51", "1"]);
+    let line = shown(&["status", "java"]);
+    let held = "java: held by another program, 5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51, never runs out (no TTL)\n";
+    assert!(line.starts_with(held), "{line}");
+    let line = shown(&["list", "java"]);
+    let row: Vec<_> = line.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row[..4], ["java", "-", "-", "never"], "{line}");
 }
 
 /// The message used to advise removing the key: a live lock that somebody held.

@@ -1,11 +1,16 @@
 //! A terminal, provided by util-linux's `script`, which gives its command one of its own.
 
+use std::fs;
 use std::io::Write as _;
 use std::process::{ChildStdin, Command, Stdio};
 
 use fairlock_testkit::server::{Generation, Server};
+use fairlock_testkit::tempdir::TempDir;
 
-use crate::fixture::{Running, alone, fairlock, finish, neutral, run_script, with_default_signals};
+use crate::fixture::{
+    Running, alone, eventually, fairlock, finish, hold_until, neutral, run_script,
+    with_default_signals,
+};
 
 /// A shell script on a terminal, and its keyboard.
 pub(crate) struct Session {
@@ -212,6 +217,82 @@ fn unlock_asks_people() {
     session.see("x: was not locked");
     session.see("code=1");
     holder.wait().expect(76, "the command was ended");
+}
+
+/// While the question stood, the next one got the lock: the answer took it from that one, whose command was killed.
+#[test]
+fn unlock_takes_nothing_from_one_that_it_did_not_ask_about() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let (url, dir) = (server.url(), TempDir::new());
+    let (one, two) = (dir.path().join("one"), dir.path().join("two"));
+    let mut first = Running::start(run_script(&url, &[], "x", &hold_until(&one)));
+    assert_eq!(first.line(), "holding");
+    let options = ["--label", "the next"];
+    let mut second = Running::start(run_script(&url, &options, "x", &hold_until(&two)));
+    let waits = || finish(fairlock(["status", "--url", &url, "x"])).stdout.contains("the next");
+    eventually("it waits", waits);
+    let script = r#"$FAIRLOCK unlock --force x; echo "code=$?""#;
+    let Some(mut session) = Session::start(&url, script) else { return };
+    session.see("x: held by ");
+    assert!(session.see("Next: ").contains(", the next."));
+    fs::write(&one, "").unwrap();
+    assert_eq!(second.line(), "holding");
+    session.keys(b"y\n");
+    session.see("x: another one holds it by now; nothing was done");
+    session.see("code=1");
+    first.wait().expect(0, "");
+    // It was left alone.
+    fs::write(&two, "").unwrap();
+    second.wait().expect(0, "");
+}
+
+/// A mark of `--once-per` was asked about as if a command were at work.
+#[test]
+fn unlock_asks_about_what_is_done() {
+    let url = alone();
+    let once = ["run", "--url", &url, "--once-per", "1h", "x", "--", "true"];
+    finish(fairlock(once)).expect(0, "");
+    let Some(mut session) = Session::start(&url, "$FAIRLOCK unlock --force x") else { return };
+    session.see("x: done, next start in 59m");
+    session.keys(b"y\n");
+    session.see("Forget that it is done, so that it may be started again now? [y/N]");
+    session.see("x: unlocked; it was done, next start in 59m");
+}
+
+/// In the wrong store everything is free. Whoever names the store on the command line knows which one it is.
+#[test]
+fn people_see_where_nothing_was_found() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let url = server.url();
+    let looked =
+        format!("fairlock: looked in {url}, seen by all hosts that use it; from FAIRLOCK_URL");
+    for command in
+        ["list", "list x", "leader x", "wait x", "latch x --show", "unlock --force --yes x"]
+    {
+        let script = format!("$FAIRLOCK {command}; $FAIRLOCK {command} --url {url}; echo end");
+        let Some(mut session) = Session::start(&url, &script) else { return };
+        session.see(&looked);
+        loop {
+            let line = session.running.line();
+            assert!(!line.contains("looked in"), "{command}: {line}");
+            if line == "end" {
+                break;
+            }
+        }
+    }
+    let piped = finish(fairlock(["leader", "--url", &url, "x"]));
+    piped.expect(1, "");
+    // A lock that is found is in the right store.
+    let mut holder = Running::start(run_script(&url, &[], "x", "echo holding; exec sleep 60"));
+    assert_eq!(holder.line(), "holding");
+    let Some(mut session) = Session::start(&url, "$FAIRLOCK list; echo end") else { return };
+    loop {
+        let line = session.running.line();
+        assert!(!line.contains("looked in"), "{line}");
+        if line == "end" {
+            break;
+        }
+    }
 }
 
 /// Colours on a terminal, unless they are turned off.

@@ -1,4 +1,4 @@
-//! Foundations: exit codes and failures, messages, output, durations, the clock. Imports nothing above it.
+//! Foundations: exit codes and failures, messages, output, durations, the clock, dates. Imports nothing above it.
 
 pub(crate) mod clock;
 pub(crate) mod duration;
@@ -9,3 +9,4 @@ pub(crate) mod output;
 pub(crate) mod style;
 pub(crate) mod url;
 pub(crate) mod usage;
+pub(crate) mod utc;

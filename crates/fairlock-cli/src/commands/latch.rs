@@ -108,10 +108,14 @@ pub(crate) async fn latch(args: Args) -> Result<Code, Failure> {
     let store = Store::resolve(&args.store)?.silent();
     let store = store.waited_for(args.wait_for);
     store.warn(args.quiet);
+    let asked = store.asked(args.quiet);
     let client = store.connect(args.quiet).await?;
     let done = carry_out(&client.latch(args.name.as_bytes()), &args).await;
     store::shutdown(client).await;
     let Outcome { code, text, state, count } = done?;
+    if (args.show || args.delete) && code == Code::NO {
+        asked.found_nothing();
+    }
     let name = message::printable(&args.name);
     if args.json {
         let form = json!({

@@ -73,9 +73,13 @@ pub(crate) async fn leader(args: Args) -> Result<Code, Failure> {
     // A watcher may be there before the first candidate, and before the server.
     let store = if args.watch { store.silent().waited_for(None) } else { store.looked_at() };
     store.warn(false);
+    let asked = store.asked(false);
     let client = store.connect(false).await?;
     let done = if args.watch { watch(&client, &args).await } else { look(&client, &args).await };
     store::shutdown(client).await;
+    if done.as_ref().is_ok_and(|code| *code == Code::NO) {
+        asked.found_nothing();
+    }
     done
 }
 

@@ -14,7 +14,7 @@ use crate::base::output;
 use crate::base::style::Style;
 use crate::locks::form;
 use crate::locks::look::{self, Name, Seen, Target};
-use crate::locks::text::{age, done, holders, limits, want, who};
+use crate::locks::text::{age, done, holders, limits, minted, want, who};
 use crate::process::signal::Signals;
 use crate::settings::options::{self, Kind};
 use crate::settings::store_selection::StoreSelection;
@@ -171,8 +171,11 @@ fn human_form(Seen { name, kind, status }: &Seen, style: Style) -> String {
     text.push('\n');
     if let Some(token) = &status.token {
         // For a free lock this is the token of the last holder.
-        let which = if status.holder.is_some() { "token" } else { "last token" };
-        let _ = writeln!(text, "  {which} {token}");
+        let _ = match minted(status).filter(|_| status.holder.is_none()) {
+            Some(when) => writeln!(text, "  last token {token}, of {when}"),
+            None if status.holder.is_none() => writeln!(text, "  last token {token}"),
+            None => writeln!(text, "  token {token}"),
+        };
     }
     if let Some(limits) = limits(status) {
         let _ =

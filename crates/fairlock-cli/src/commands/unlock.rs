@@ -1,4 +1,4 @@
-//! `fairlock unlock`: takes a lock away from whoever holds it.
+//! `fairlock unlock`: takes a lock away from those who hold it.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -9,9 +9,9 @@ use fairlock::{Client, Kind as LockKind};
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
 use crate::base::output;
-use crate::base::usage;
-use crate::locks::look::{self, Name, Target};
-use crate::locks::text::{FORCED, holders};
+use crate::locks::look::{self, Name, Seen, Target};
+use crate::locks::take_away::{self, Named, Taken};
+use crate::locks::text::{FORCED, done, holders, in_line, owner};
 use crate::settings::options::{self, Kind, STORE};
 use crate::store::{self, Store};
 
@@ -24,7 +24,8 @@ Examples:
 const HELP: &str = "\
 Exit codes:
   0        the lock was held, and is taken away from all who held it
-  1        nothing was freed: nobody held it, or the question was answered with no
+  1        nothing was freed: nobody held it, the question was answered with no, or another one
+           holds it by now
   64       wrong usage, or a wrong setting; a key of another program under the name
   69       the store cannot be reached, or there is none
   70       internal error; an answer or a file that is not fairlock's; stdout cannot be written
@@ -32,7 +33,9 @@ Exit codes:
 
 On a terminal:
   When stdin and stderr are terminals, the holders are shown and one is asked, unless --yes is
-  given.";
+  given. The lock is taken only from those that the question named: if another one has got it in
+  the meantime, nothing is done. With --yes, or without a terminal, it is taken from whoever holds
+  it.";
 
 #[derive(clap::Args, Debug)]
 #[command(before_help = EXAMPLES, after_help = HELP)]
@@ -72,22 +75,37 @@ pub(crate) async fn unlock(args: Args) -> Result<Code, Failure> {
     let name = message::printable(&args.name);
     if !args.force {
         return Err(Failure::usage(format!(
-            "{name}: the holder may still be at work; say --force to take the lock away; {}",
-            usage::advice(Some("unlock"), EXAMPLES)
+            "{name}: the holder may still be at work; `fairlock status` shows it, --force takes the lock away from it; \
+             see fairlock unlock --help"
         )));
     }
     let store = Store::resolve(&args.store)?.looked_at().java_fleet(args.java_fleet)?;
     store.warn(args.quiet);
+    let asked = store.asked(args.quiet);
     let client = store.connect(args.quiet).await?;
     let kinds = look::kinds(args.kind.map(LockKind::from));
     let asks = !args.yes && io::stdin().is_terminal() && io::stderr().is_terminal();
     let target = Target { name: Name::new(args.name.as_bytes()), kind: kinds.first().copied() };
-    let done = free(&client, target, &kinds, asks).await;
+    let done = match asks {
+        true => ask_and_free(&client, target, &kinds).await,
+        false => free(&client, target, &kinds).await,
+    };
     store::shutdown(client).await;
     let (code, text) = match done? {
-        Done::Freed(1) => (Code::OK, "unlocked".to_owned()),
-        Done::Freed(0) => (Code::NO, "was not locked".to_owned()),
-        Done::Freed(holders) => (Code::OK, format!("unlocked, taken away from {holders} holders")),
+        Done::Freed { holders: 0, .. } => {
+            asked.found_nothing();
+            (Code::NO, "was not locked".to_owned())
+        }
+        Done::Freed { holders, seen } => {
+            let from = if holders > 1 {
+                format!(", taken away from {holders} holders")
+            } else {
+                String::new()
+            };
+            let was = seen.map_or(String::new(), |seen| format!("; it was {seen}"));
+            (Code::OK, format!("unlocked{from}{was}"))
+        }
+        Done::Changed => (Code::NO, take_away::CHANGED.to_owned()),
         Done::LeftAlone => (Code::NO, "left alone".to_owned()),
     };
     if !args.quiet {
@@ -97,31 +115,64 @@ pub(crate) async fn unlock(args: Args) -> Result<Code, Failure> {
 }
 
 enum Done {
-    /// Taken away from so many holders.
-    Freed(usize),
+    /// Taken away from so many holders; `seen`: who they were just before.
+    Freed {
+        holders: usize,
+        seen: Option<String>,
+    },
+    /// Somebody else got it while the question stood.
+    Changed,
     LeftAlone,
 }
 
-async fn free(
+/// Takes it from whoever holds it.
+async fn free(client: &Client, target: Target, kinds: &[LockKind]) -> Result<Done, Failure> {
+    let name = target.name.clone();
+    // Only for the report, so a look that is denied does not matter.
+    let seen = look::look_as(client, target, kinds, 0).await.ok();
+    let seen = seen.and_then(|seen| in_line(seen.kind, &seen.status));
+    let holders = look::force_as(client, name.as_bytes(), kinds).await?;
+    Ok(Done::Freed { holders, seen })
+}
+
+/// Takes it from those that the question names.
+async fn ask_and_free(
     client: &Client,
     target: Target,
     kinds: &[LockKind],
-    asks: bool,
 ) -> Result<Done, Failure> {
-    let name = target.name.clone();
-    if asks {
-        let seen = look::look_as(client, target, kinds, 0).await?;
-        let Some(holders) = holders(seen.kind, &seen.status) else { return Ok(Done::Freed(0)) };
-        let from = if seen.status.holding > 1 { "all of them" } else { "it" };
-        let name = name.printable();
-        let forced = FORCED.join("\n");
-        let question =
-            format!("{name}: {holders}\n{forced}\nTake the lock away from {from}? [y/N] ");
-        if !confirmed(&question)? {
-            return Ok(Done::LeftAlone);
-        }
+    const FREE: Done = Done::Freed { holders: 0, seen: None };
+    let seen = look::look_as(client, target.clone(), kinds, 1).await?;
+    let Some(named) = Named::of(&seen) else { return Ok(FREE) };
+    if !confirmed(&question(&seen).unwrap_or_default())? {
+        return Ok(Done::LeftAlone);
     }
-    Ok(Done::Freed(look::force_as(client, name.as_bytes(), kinds).await?))
+    let now = look::look_as(client, target, kinds, 0).await?;
+    Ok(match named.take_away(client, &now).await? {
+        Taken::Changed => Done::Changed,
+        Taken::From(holders) => Done::Freed { holders, seen: in_line(now.kind, &now.status) },
+    })
+}
+
+/// Who holds it, what happens to them, and who is next; `None` if the lock is free.
+fn question(seen: &Seen) -> Option<String> {
+    let (name, status) = (seen.name.printable(), &seen.status);
+    let next = match (status.queue.first(), status.queue_len) {
+        (Some(first), 1) => format!("Next: {}", owner(status, &first.owner)),
+        (Some(first), len) => {
+            format!("Next: {}, then {} more", owner(status, &first.owner), len - 1)
+        }
+        (None, _) => "Nobody waits for it".to_owned(),
+    };
+    if let Some(done) = done(status) {
+        return Some(format!(
+            "{name}: {done}\n{next}.\nForget that it is done, so that it may be started again now? [y/N] "
+        ));
+    }
+    let holders = holders(seen.kind, status)?;
+    let from = if status.holding > 1 { "all of them" } else { "it" };
+    let forced = FORCED.join("\n");
+    Some(format!("{name}: {holders}\n{next}.\n{forced}\nTake the lock away from {from}? [y/N] "))
 }
 
 /// Asks on the terminal; only an explicit yes counts.

@@ -96,12 +96,16 @@ pub(crate) async fn wait(args: Args) -> Result<Code, Failure> {
     if !args.quiet {
         look::note_patterns(&args.names);
     }
+    let asked = store.asked(args.quiet);
     let client = store.connect(args.quiet).await?;
     let kinds = look::kinds(args.kind.map(LockKind::from));
     let held = until_free(&client, &names, &kinds, until).await;
     store::shutdown(client).await;
     match held? {
-        None => Ok(Code::OK),
+        None => {
+            asked.found_nothing();
+            Ok(Code::OK)
+        }
         Some(_) if args.quiet => Err(Failure::silent(Code::CONFLICT)),
         Some(seen) => Err(Failure::new(Code::CONFLICT, not_free(&seen, args.wait_for))),
     }

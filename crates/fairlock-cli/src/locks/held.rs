@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock::{Error, Guard, GuardState, LostReason, MultiGuard, Release, Term};
+use fairlock::{Error, ErrorKind, Guard, GuardState, LostReason, MultiGuard, Release, Term};
 
 /// The guard of a run.
 #[derive(Debug)]
@@ -58,6 +58,16 @@ impl Held {
             Self::Leads(term) => term.lost_reason(),
             Self::Several(guards) => guards.lost_reason(),
         }
+    }
+
+    /// What the store says instead of renewing it; `None` if it renews it, or says nothing.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        let errors = self.guards().into_iter().filter_map(Guard::renewal_error);
+        errors.map(|error| (error.kind(), error.to_string())).find_map(|(kind, text)| {
+            // Of a server that is not there, the reason is the network's, and changes with each try.
+            let spoke = kind != ErrorKind::Unavailable || text.contains("the server ");
+            spoke.then_some(text)
+        })
     }
 
     pub(crate) async fn release(self) -> Result<Release, Error> {

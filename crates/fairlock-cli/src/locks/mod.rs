@@ -4,4 +4,5 @@ pub(crate) mod form;
 pub(crate) mod handle;
 pub(crate) mod held;
 pub(crate) mod look;
+pub(crate) mod take_away;
 pub(crate) mod text;

@@ -1,11 +1,12 @@
 //! A lock, its holders and its clients as text. The kind tells a writer from the holder of a whole lock.
 
 use std::fmt::Write as _;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fairlock::{ClientInfo, Holder, Kind, LockStatus, OwnerId, Share};
 
 use crate::base::duration;
+use crate::base::utc;
 
 /// What follows when a lock is taken away by force.
 pub(crate) const FORCED: [&str; 3] = [
@@ -21,10 +22,14 @@ const LINES_MAX: usize = 64;
 /// line; several have a line each. Since when each of several readers reads is not known, only since when somebody does.
 pub(crate) fn holders(kind: Option<Kind>, status: &LockStatus) -> Option<String> {
     let holder = status.holder.as_ref()?;
+    if let Some(number) = number(kind, status) {
+        return Some(number);
+    }
     let mut text = held(kind, status).to_owned();
     // Writing to a string cannot fail.
     if status.holding < 2 {
-        let _ = write!(text, " by {}", holder.owner);
+        let whose = if holder.ours { "" } else { "another program, " };
+        let _ = write!(text, " by {whose}{}", holder.owner);
     } else {
         let _ = write!(text, " by {}", status.holding);
     }
@@ -61,8 +66,8 @@ pub(crate) fn holders(kind: Option<Kind>, status: &LockStatus) -> Option<String>
 /// or that the run is done; `None` if the lock is free.
 pub(crate) fn in_line(kind: Option<Kind>, status: &LockStatus) -> Option<String> {
     let holder = status.holder.as_ref()?;
-    if let Some(done) = done(status) {
-        return Some(done);
+    if let Some(instead) = done(status).or_else(|| number(kind, status)) {
+        return Some(instead);
     }
     let mut text = format!("{} by {}", held(kind, status), owner(status, &holder.owner));
     if let Some(age) = age(status, holder.since) {
@@ -109,6 +114,9 @@ pub(crate) fn owner(status: &LockStatus, owner: &OwnerId) -> String {
 /// `5 of 6 permits, ann@web-1, pid 42, fetch, and 2 others`; `None` if the lock is free.
 pub(crate) fn cell(kind: Option<Kind>, status: &LockStatus) -> Option<String> {
     let holder = status.holder.as_ref()?;
+    if let Some(number) = number(kind, status) {
+        return Some(number);
+    }
     let mut text = match (kind, holder.share, held_limits(status)) {
         (_, Share::Read, _) => "read by ".to_owned(),
         (_, _, Some((least, most))) if least == most => {
@@ -193,8 +201,32 @@ fn times(status: &LockStatus, holder: &Holder, since: bool) -> String {
     }
     if let Some(ttl) = holder.ttl {
         let _ = write!(text, ", runs out in {} unless renewed", duration::human(ttl));
+    } else if !holder.ours {
+        text.push_str(", never runs out (no TTL)");
     }
     text
+}
+
+/// What a number without an end under a simple lock's name is; `None` for anything else.
+fn number(kind: Option<Kind>, status: &LockStatus) -> Option<String> {
+    let holder =
+        status.holder.as_ref().filter(|holder| kind == Some(Kind::Simple) && !holder.ours)?;
+    let value = holder.owner.to_string();
+    let counts =
+        holder.ttl.is_none() && !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
+    counts.then(|| {
+        format!("{value}, a number without a TTL: a latch (`fairlock latch --show`) or a counter, not a lock")
+    })
+}
+
+/// When the last token was minted, if it tells: `2026-11-26T15:49:59Z, 18m02s ago`. Tokens are the microseconds of the
+/// store's clock, unless that is behind an earlier token; those of Java alone count from 1.
+pub(crate) fn minted(status: &LockStatus) -> Option<String> {
+    const SINCE_2001: Duration = Duration::from_secs(1_000_000_000);
+    let since = Duration::from_micros(status.token?.get());
+    let time = UNIX_EPOCH + since;
+    let ago = status.at.duration_since(time).ok().filter(|_| since > SINCE_2001)?;
+    Some(format!("{}, {} ago", utc::rfc3339(time), duration::human(ago)))
 }
 
 /// `done, next start in 43m00s`; `None` if the lock is free or in use.

@@ -212,6 +212,11 @@ impl StoreSelection {
         Reach::of(&self.url)
     }
 
+    /// Whether the command line names it.
+    pub(crate) fn is_from_argument(&self) -> bool {
+        self.source == Source::Argument
+    }
+
     /// Whether the server is found through Sentinels.
     pub(crate) fn has_sentinels(&self) -> bool {
         let scheme = self.url.split_once("://").map_or("", |(scheme, _)| scheme);

@@ -89,6 +89,12 @@ impl Guard {
         self.hold.lost_reason()
     }
 
+    /// Why the last renewal failed: what the store said, or that it could not be reached. `None` if
+    /// it succeeded, or if none has ended yet. No I/O.
+    pub fn renewal_error(&self) -> Option<Error> {
+        self.hold.renewal_error()
+    }
+
     /// Waits for a state other than `from`; returns at once if the state already differs. Never
     /// resolves after [`Lost`](GuardState::Lost), which is final.
     ///

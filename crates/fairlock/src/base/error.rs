@@ -146,12 +146,12 @@ impl Error {
     #[cfg(feature = "redis")]
     pub(crate) fn without(self, secret: &str) -> Self {
         let said = self.0.outside.as_deref().unwrap_or(&self.0.message);
-        if secret.is_empty() || !said.contains(secret) {
+        let masked = masked(said, secret);
+        if masked == said {
             return self;
         }
         self.change(|inner| {
             let said = inner.outside.as_deref().unwrap_or(&inner.message).to_owned();
-            let masked = said.replace(secret, "***");
             inner.message = inner.message.replace(&said, &masked).into();
             inner.outside = inner.outside.is_some().then(|| masked.into());
         })
@@ -225,9 +225,50 @@ impl From<fairlock_core::IdError> for Error {
     }
 }
 
+/// The text with `***` for the secret. A short one is masked only where it is a word of its own:
+/// inside of another word it is not the password, which could be read off what is missing there.
+#[cfg(feature = "redis")]
+fn masked(text: &str, secret: &str) -> String {
+    /// Longer ones occur in no text by accident.
+    const SHORT: usize = 8;
+    if secret.is_empty() {
+        return text.to_owned();
+    }
+    if secret.len() > SHORT {
+        return text.replace(secret, "***");
+    }
+    let (mut clean, mut done) = (String::with_capacity(text.len()), 0);
+    for (at, _) in text.match_indices(secret) {
+        let (before, after) = (&text[..at], &text[at + secret.len()..]);
+        let joins = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+        let is_inside = joins(before.chars().next_back()) || joins(after.chars().next());
+        clean.push_str(&text[done..at]);
+        clean.push_str(if is_inside { secret } else { "***" });
+        done = at + secret.len();
+    }
+    clean + &text[done..]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// With the password `p` a message had "scri***t" in it, and so told the password.
+    #[test]
+    #[cfg(feature = "redis")]
+    fn a_short_password_is_masked_only_as_a_word() {
+        for (text, secret, shown) in [
+            ("script p, 'p' p", "p", "script ***, '***' ***"),
+            ("p", "p", "***"),
+            ("pp ppp", "p", "pp ppp"),
+            ("user:p@host", "p", "user:***@host"),
+            ("été t", "t", "été ***"),
+            ("my correct-horse is xcorrect-horse", "correct-horse", "my *** is x***"),
+            ("nothing", "", "nothing"),
+        ] {
+            assert_eq!(masked(text, secret), shown);
+        }
+    }
 
     /// D40: a password that is also a word of the library's message was masked there: "*** Sentinel
     /// names a master".

@@ -124,11 +124,7 @@ fn reason(name: &LockName, failure: &StoreError) -> Error {
     if !failure.passing || failure.error.kind() == ErrorKind::Denied {
         return failure.error.clone().on(name);
     }
-    let message = format!(
-        "the store was not reachable for the store timeout while waiting ({}); check the server \
-         and the network",
-        failure.error
-    );
+    let message = send::unreached("for the store timeout while waiting", &failure.error);
     Error::new(ErrorKind::Unavailable, message).on(name)
 }
 

@@ -61,7 +61,7 @@ async fn renew(context: Arc<Context>, hold: Arc<Hold>, slot: Slot) {
         }
         Err(error) => {
             observe::renewal_missed(&hold.told(), &error, valid_until.left());
-            Some(hold.unanswered())
+            Some(hold.unanswered(error))
         }
     };
     match next {

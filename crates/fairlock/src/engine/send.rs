@@ -5,7 +5,7 @@ use crate::base::backoff::Backoff;
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::context::Context;
-use crate::store::{Reply, StoreError};
+use crate::store::{REFUSES_WRITES, Reply, StoreError};
 pub(crate) use fairlock_core::client::Copies;
 use fairlock_core::{LockName, Op};
 use std::sync::Arc;
@@ -95,7 +95,17 @@ pub(crate) async fn until_answered_with(
 
 pub(crate) fn unreachable_in_time(in_doubt: bool, last: &Error) -> Error {
     let kind = if in_doubt { ErrorKind::Unknown } else { ErrorKind::Unavailable };
-    let message =
-        format!("the store was not reachable in time ({last}); check the server and the network");
-    Error::new(kind, message)
+    Error::new(kind, unreached("in time", last))
+}
+
+/// Why nothing was done for so long. A server that refuses writes is there, and its error says what
+/// to do.
+pub(crate) fn unreached(how_long: &str, last: &Error) -> String {
+    let last = last.to_string();
+    match last.contains(REFUSES_WRITES) {
+        true => format!("the store could not be used {how_long} ({last})"),
+        false => format!(
+            "the store was not reachable {how_long} ({last}); check the server and the network"
+        ),
+    }
 }

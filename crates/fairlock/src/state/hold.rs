@@ -37,6 +37,8 @@ pub(crate) struct Hold {
     known: Mutex<Known>,
     /// Its leader's announcement, with the number of that change.
     said: Mutex<Option<Box<Said>>>,
+    /// Why the last renewal failed; `None` if it succeeded.
+    missed: Mutex<Option<Error>>,
     pub(crate) story: observe::Story,
     standing: Standing,
 }
@@ -65,6 +67,7 @@ impl Hold {
             standing: Standing::new(&known),
             known: Mutex::new(known),
             said: Mutex::default(),
+            missed: Mutex::default(),
             story: observe::Story::default(),
         }
     }
@@ -199,11 +202,18 @@ impl Hold {
     /// it next, unless it is lost.
     pub(crate) fn renewed(&self, sent: Moment, ttl_ms: u64) -> Option<Moment> {
         let (now, sent) = (Moment::now().nanos(), sent.nanos());
+        *lock(&self.missed) = None;
         self.input(|known| known.renewed(now, sent, ttl_ms)).map(Moment::at_nanos)
     }
 
-    /// Notes a renewal that was not answered. Returns when to look at it again.
-    pub(crate) fn unanswered(&self) -> Moment {
+    /// Why the last renewal failed.
+    pub(crate) fn renewal_error(&self) -> Option<Error> {
+        if self.is_forked_child() { None } else { lock(&self.missed).clone() }
+    }
+
+    /// Notes a renewal that was not answered, or refused. Returns when to look at it again.
+    pub(crate) fn unanswered(&self, error: Error) -> Moment {
+        *lock(&self.missed) = Some(error);
         Moment::at_nanos(self.input(|known| known.unanswered(Moment::now().nanos())))
     }
 

@@ -37,6 +37,9 @@ pub(crate) struct Reply {
     pub(crate) clock: Option<Arc<ServerClock>>,
 }
 
+/// How errors begin of a server that answers and takes no writes.
+pub(crate) const REFUSES_WRITES: &str = "the server refuses writes";
+
 /// One copy of an operation got no usable answer.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreError {

@@ -47,6 +47,9 @@ On a server:
   take about 3 % of one core of the server. Found are locks that fairlock granted in the last
   day, and every lock with a queue. Not found are locks that only Redisson's RLock, RReadWriteLock,
   its RFairLock without waiters, or other programs' simple locks have used; name them to see them.
+  Latches are not locks, so none is shown: `fairlock latch NAME --show`.
+  LEFT is the time until the hold runs out unless it is renewed; of another program's without a
+  TTL it is `never`.
   A name that somebody waits for as another kind than it is used for is reported on stderr; one
   that is named here, as by `fairlock status`, while nobody holds it.
 
@@ -116,15 +119,18 @@ pub(crate) async fn list(args: Args) -> Result<Code, Failure> {
 }
 
 async fn run(store: Store, args: Args, names: Names) -> Result<Code, Failure> {
-    let looked_in = store.selection().explain();
+    let asked = store.asked(false);
     let client = store.connect(false).await?;
     let mut printer = Printer::new(args.json);
     let done = show_all(&client, &args, &names, &mut printer).await;
     store::shutdown(client).await;
     // Rows that were found are printed even after an error.
-    let ended = printer.end(done.is_ok(), &looked_in);
+    let ended = printer.end(done.is_ok());
     done?;
     let _ = ended?;
+    if !printer.in_use {
+        asked.found_nothing();
+    }
     Ok(printer.code)
 }
 
@@ -300,17 +306,20 @@ struct Printer {
     json: bool,
     table: Table,
     any: bool,
+    /// Whether any of them is held or waited for.
+    in_use: bool,
     code: Code,
 }
 
 impl Printer {
     fn new(json: bool) -> Self {
-        Self { json, table: Table::default(), any: false, code: Code::OK }
+        Self { json, table: Table::default(), any: false, in_use: false, code: Code::OK }
     }
 
     /// Returns `Break` if nobody reads any more.
     fn lock(&mut self, seen: Seen) -> Result<ControlFlow<()>, Failure> {
         self.any = true;
+        self.in_use |= seen.status.holder.is_some() || seen.status.queue_len > 0;
         if self.json {
             return output::tell(format!("{}\n", json_form(&seen)));
         }
@@ -343,15 +352,16 @@ impl Printer {
         }
         // The lock exists and may be held; a list without it would say that it is free.
         self.any = true;
+        self.in_use = true;
         match self.json {
             true => output::tell(format!("{}\n", denied_form(target, found, &error))),
             false => output::tell(self.table.add_denied(target, found)),
         }
     }
 
-    fn end(&mut self, all: bool, looked_in: &str) -> Result<ControlFlow<()>, Failure> {
+    fn end(&mut self, all: bool) -> Result<ControlFlow<()>, Failure> {
         if all && !self.any && io::stderr().is_terminal() {
-            message::report(&format!("no locks to show in {looked_in}"));
+            message::report("no locks to show");
         }
         output::tell(self.table.rest())
     }

@@ -106,7 +106,12 @@ fn row(seen: &Seen) -> Row {
         seen.name.printable(),
         look::kind_word(seen.kind).to_owned(),
         age(status, since).unwrap_or_else(none),
-        status.ttl.map_or_else(none, duration::human),
+        match (status.ttl, &status.holder) {
+            (Some(ttl), _) => duration::human(ttl),
+            // A `-` would look like a free lock.
+            (None, Some(_)) => "never".to_owned(),
+            (None, None) => none(),
+        },
         status.queue_len.to_string(),
         status.token.map_or_else(none, |token| token.to_string()),
         holder.unwrap_or_else(|| "free".to_owned()),

@@ -7,9 +7,11 @@ use std::time::Duration;
 use fairlock::GuardState;
 
 use super::args::Run;
+use super::loss;
 use crate::base::clock;
 use crate::base::duration;
 use crate::base::message;
+use crate::locks::held::Held;
 
 /// A shorter doubt is not worth a line: a connection that is made anew takes less.
 const MOMENT: Duration = Duration::from_secs(2);
@@ -33,8 +35,10 @@ impl Doubt {
 
     /// Notes the state, and writes a line if there is something new. `end` is what happens after `left` unless the
     /// store answers; `None` if nothing does.
-    pub(super) fn look(&mut self, state: GuardState, end: Option<(&str, Duration)>) {
-        let (Some(news), Some(name)) = (self.news(clock::now(), state, end), &self.name) else {
+    pub(super) fn look(&mut self, guard: &Held, state: GuardState, end: Option<(&str, Duration)>) {
+        let silence = || loss::silence(guard);
+        let (Some(news), Some(name)) = (self.news(clock::now(), state, silence, end), &self.name)
+        else {
             return;
         };
         message::report(&format!("{name}: {news}"));
@@ -44,6 +48,7 @@ impl Doubt {
         &mut self,
         now: Duration,
         state: GuardState,
+        silence: impl FnOnce() -> String,
         end: Option<(&str, Duration)>,
     ) -> Option<String> {
         if state != GuardState::Suspect {
@@ -59,9 +64,9 @@ impl Doubt {
         Some(match end {
             Some((what, left)) => {
                 let left = duration::human(left);
-                format!("the store does not answer; unless it does, {what} in {left}")
+                format!("{}; unless it does, {what} in {left}", silence())
             }
-            None => "the store does not answer".to_owned(),
+            None => silence(),
         })
     }
 }
@@ -77,7 +82,8 @@ mod tests {
         let mut doubt = Doubt { name: None, since: None, told: false };
         let mut news = |now, state| {
             let end = Some(("the command is ended", Duration::from_secs(21)));
-            doubt.news(Duration::from_millis(now), state, end)
+            let silence = || "the store does not answer".to_owned();
+            doubt.news(Duration::from_millis(now), state, silence, end)
         };
         let silent = "the store does not answer; unless it does, the command is ended in 21s";
         for (now, state, said) in [

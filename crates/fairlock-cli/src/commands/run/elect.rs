@@ -35,7 +35,8 @@ Exit codes:
   (any)    the command's own code; 128 + n when signal n ended it, or the campaign
   64       wrong usage, or a wrong setting; a name in use as another kind of lock, or by another
            program
-  69       the store cannot be reached, or there is none
+  69       the store cannot be reached, or there is none; while this waits to be elected, after the
+           store was away for 30 s: let its unit start it again (Restart=always)
   70       internal error; an answer or a file that is not fairlock's
   76       with --once: the term was lost; it is not known whether it was given back
   77       access denied by the store, or no encrypted connection to a verified server

@@ -13,14 +13,27 @@ use crate::locks::held::Held;
 /// Why the command must end now, as the end of a sentence about the lock.
 pub(super) fn why(guard: &Held, args: &Run) -> String {
     match guard.lost_reason() {
-        Some(reason) => format!("the lock was lost: {}", because(reason, args.lease)),
+        Some(reason) => match guard.refusal().filter(|_| reason == LostReason::Unreachable) {
+            Some(refusal) => format!(
+                "the lock was lost: its lease ran out, and the store did not renew it ({refusal})"
+            ),
+            None => format!("the lock was lost: {}", because(reason, args.lease)),
+        },
         None => {
             let why = match args.lease {
                 Some(lease) => format!("its --lease of {} is over", duration::human(lease)),
-                None => "the store does not answer, and its lease runs out".to_owned(),
+                None => format!("{}, and its lease runs out", silence(guard)),
             };
             format!("the lock was about to be lost: {why}")
         }
+    }
+}
+
+/// Why a lock is in doubt: the store does not answer, or refuses to renew it.
+pub(super) fn silence(guard: &Held) -> String {
+    match guard.refusal() {
+        Some(refusal) => format!("the store does not renew it ({refusal})"),
+        None => "the store does not answer".to_owned(),
     }
 }
 

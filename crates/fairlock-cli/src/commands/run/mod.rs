@@ -332,7 +332,7 @@ async fn supervise(
         let step = plan.step(clock::now(), state, guard.remaining());
         if why.is_none() {
             let left = plan.left(guard.remaining());
-            doubt.look(state, left.map(|left| ("the command is ended", left)));
+            doubt.look(guard, state, left.map(|left| ("the command is ended", left)));
         }
         if let Some(deadline) = plan.deadline() {
             child.allow_until(deadline);

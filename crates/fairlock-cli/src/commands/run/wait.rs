@@ -102,12 +102,7 @@ impl<'a> Wait<'a> {
             None => self.lock.lock().await.map(Some),
             Some(Duration::ZERO) => match time::timeout(SILENCE_MAX, self.lock.try_lock()).await {
                 Ok(got) => got,
-                Err(_) => {
-                    let name = message::printable(&self.args.name);
-                    let text =
-                        format!("{name}: the store does not answer; the command was not run");
-                    return Err(Failure::new(Code::UNAVAILABLE, text));
-                }
+                Err(_) => return Err(self.silent().await),
             },
             Some(wait) => {
                 let left = (self.began + wait).saturating_sub(clock::now());
@@ -120,6 +115,20 @@ impl<'a> Wait<'a> {
             Err(error) if error.kind() == ErrorKind::LeaseTooShort => Ok(Got::Over),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The failure of a store that gave no answer. One that can be looked at refuses writes.
+    async fn silent(&self) -> Failure {
+        let name = message::printable(&self.args.name);
+        let look = time::timeout(LOOK_TIMEOUT, self.lock.inspect_first(0)).await;
+        let why = match look {
+            Ok(Ok(_)) => {
+                "the store answers, and does not take the lock: the server may refuse writes (its memory or disk is \
+                 full, replicas are missing; see its log, and INFO errorstats)"
+            }
+            _ => "the store does not answer",
+        };
+        Failure::new(Code::UNAVAILABLE, format!("{name}: {why}; the command was not run"))
     }
 
     async fn conflict(&self) -> Failure {

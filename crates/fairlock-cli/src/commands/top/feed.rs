@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::{Client, ConnectionState, Error, Kind, LockEntry};
+use fairlock::{Client, ConnectionState, Error, LockEntry};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{self, MissedTickBehavior};
 
@@ -13,8 +13,8 @@ use super::facts::Facts;
 use super::tracked::Tracked;
 use crate::base::clock;
 use crate::base::message;
-use crate::locks::handle::Handle;
 use crate::locks::look::{self, Name, Target};
+use crate::locks::take_away::{self, Named, Taken};
 
 /// Waiters of the selected lock that are listed.
 const QUEUE_MAX: usize = 50;
@@ -101,28 +101,16 @@ impl Feed {
     }
 }
 
-/// Takes the lock only from those that the question named, not from one who got it in the meantime. Those who read at the
-/// same time have one token; of a semaphore, whose permits come and go, it takes all.
+/// Takes the lock only from those that the question named.
 async fn take_away(client: &Client, force: &Force) -> Result<String, Error> {
-    const FREE: &str = "was free already";
     let target = Target { name: force.name.clone(), kind: force.kind };
     let seen = look::look(client, target, 0).await?;
-    let Some(holder) = &seen.status.holder else { return Ok(FREE.to_owned()) };
-    let is_token = seen.status.token.map(|token| token.get()) == force.token;
-    let is_same = match seen.kind {
-        Some(Kind::Semaphore) => force.kind == seen.kind,
-        Some(Kind::ReadWrite) => force.kind == seen.kind && is_token,
-        _ => is_token && holder.owner.to_string() == force.holder_id,
-    };
-    if !is_same {
-        return Ok("another one holds it by now; nothing was done".to_owned());
-    }
-    let kind = seen.kind.unwrap_or(Kind::Fair);
-    let handle = Handle::of_kind(client, kind, force.name.as_bytes());
-    Ok(match handle.force_unlock().await? {
-        0 => FREE.to_owned(),
-        1 => "taken away".to_owned(),
-        holders => format!("taken away from {holders} holders"),
+    let named = Named { kind: force.kind, holder: force.holder_id.clone(), token: force.token };
+    Ok(match named.take_away(client, &seen).await? {
+        Taken::From(0) => "was free already".to_owned(),
+        Taken::From(1) => "taken away".to_owned(),
+        Taken::From(holders) => format!("taken away from {holders} holders"),
+        Taken::Changed => take_away::CHANGED.to_owned(),
     })
 }
 

@@ -15,6 +15,7 @@ use tokio::time::{self, MissedTickBehavior};
 
 use crate::base::exit::{Code, Failure};
 use crate::base::output;
+use crate::base::utc;
 use crate::locks::form;
 use crate::locks::look::{self, Name, Seen, Target};
 use crate::locks::text::in_line;
@@ -37,6 +38,7 @@ What is shown:
   over, released, done (by a run with --once-per), the holders of one that several hold, or the
   number of waiters. A renewal or a re-entry is no change. Of what happens between two looks, the
   outcome is shown. An error of the store ends it, after it was tried for 30 s.
+  A line begins with the time of the look by the store's clock, in UTC.
 
 Cost:
   Every --interval one call for each lock, and one for each of their clients, as `fairlock top`.
@@ -147,7 +149,7 @@ fn text(change: Change, seen: &Seen) -> String {
         Change::Queue => "queue: ",
     };
     let state = in_line(seen.kind, status).unwrap_or_else(|| "free".to_owned());
-    let mut text = format!("{}: {what}{state}", seen.name.printable());
+    let mut text = format!("{} {}: {what}{state}", utc::rfc3339(status.at), seen.name.printable());
     if let Some(token) = status.token.filter(|_| status.holding > 0) {
         text.push_str(&format!(", token {token}"));
     }

@@ -2,7 +2,7 @@
 
 use super::wire::CallError;
 use crate::base::error::{Error, ErrorKind};
-use crate::store::StoreError;
+use crate::store::{REFUSES_WRITES, StoreError};
 
 /// Longest part of a server's message that an error of ours repeats, in characters.
 const SHOWN_CHARS: usize = 200;
@@ -45,10 +45,30 @@ pub(crate) fn is_permission(error: &CallError) -> bool {
         .any(|words| says.contains(words))
 }
 
-/// The server's message, bounded and without control characters.
+/// The server's message, bounded, without control characters, and without the place in our script.
 pub(super) fn text(error: &CallError) -> String {
     let full = error.to_string();
+    let full = full.split(" script: ").next().unwrap_or_default();
     full.chars().take(SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Why a server refuses writes, and what to do. Its own message is longer than what is repeated of
+/// one, and says where in our script it was.
+fn refuses_writes(says: impl Fn(&str) -> bool) -> Option<&'static str> {
+    [
+        ("OOM", "its memory is full (OOM): raise `maxmemory`, or remove what fills it"),
+        ("MISCONF", "it cannot save to its disk (MISCONF): its log says why, often a full disk"),
+        (
+            "NOREPLICAS",
+            "too few replicas are connected (NOREPLICAS): start them, or lower `min-replicas-to-write`",
+        ),
+        (
+            "READONLY",
+            "it is a replica (READONLY): name the primary, or the Sentinels (redis+sentinel://) that know it",
+        ),
+    ]
+    .into_iter()
+    .find_map(|(code, text)| says(code).then_some(text))
 }
 
 pub(crate) fn classify(error: &CallError) -> StoreError {
@@ -65,7 +85,7 @@ fn judge(error: &CallError, message: String) -> StoreError {
         CallError::NoRight(_) => denied(message),
         CallError::Server(server) => match server.code() {
             "NOPERM" => denied(message),
-            "LOADING" | "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN" | "READONLY" => {
+            "LOADING" | "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN" => {
                 StoreError::unavailable(message, false)
             }
             _ => by_code(error, message),
@@ -113,7 +133,10 @@ fn by_code(error: &CallError, message: String) -> StoreError {
         // for where the slot goes. What was done before stays done.
         return StoreError::unavailable(format!("the slot is on its way: {message}"), true);
     }
-    let busy = ["OOM", "MISCONF", "NOREPLICAS", "BUSY", "LOADING", "READONLY", "UNKILLABLE"];
+    if let Some(why) = refuses_writes(says) {
+        return StoreError::unavailable(format!("{REFUSES_WRITES}: {why}"), false);
+    }
+    let busy = ["BUSY", "LOADING", "UNKILLABLE"];
     if busy.iter().any(|word| says(word)) || message.contains("max number of clients") {
         return StoreError::unavailable(format!("the server cannot serve now: {message}"), false);
     }
