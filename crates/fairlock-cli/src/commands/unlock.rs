@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 
-use fairlock::{Client, Kind as LockKind};
+use fairlock::{Client, Kind as LockKind, LockStatus, OwnerId};
 
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
 use crate::base::output;
 use crate::base::usage;
-use crate::locks::look::{self, Name, Target};
+use crate::locks::java;
+use crate::locks::look::{self, Name, Seen, Target};
 use crate::locks::text::holders;
 use crate::settings::options::{self, Kind, STORE};
 use crate::store::{self, Store};
@@ -24,7 +25,8 @@ Examples:
 const HELP: &str = "\
 Exit codes:
   0        the lock was held, and is taken away from all who held it
-  1        nothing was freed: nobody held it, or the question was answered with no
+  1        nothing was freed: nobody held it, or the question was answered with no. Silent waiters at
+           the head of the queue of a free lock are removed nevertheless
   64       wrong usage, or a wrong setting; a key of another program under the name
   69       the store cannot be reached, or there is none
   70       internal error; an answer or a file that is not fairlock's; stdout cannot be written
@@ -34,6 +36,9 @@ On a terminal:
   When stdin and stderr are terminals, the holders are shown and one is asked, unless --yes is
   given.";
 
+/// How many waiters are looked at.
+const WAITERS_MAX: usize = 1_000;
+
 #[derive(clap::Args, Debug)]
 #[command(before_help = EXAMPLES, after_help = HELP)]
 pub(crate) struct Args {
@@ -41,7 +46,8 @@ pub(crate) struct Args {
     #[arg(value_name = "NAME")]
     name: OsString,
 
-    /// Required: whoever holds the lock is not asked, only told that it is lost.
+    /// Required: whoever holds the lock is not asked, only told that it is lost. A Java client is not even told, and
+    /// works on: stop it first.
     #[arg(long)]
     force: bool,
 
@@ -85,9 +91,18 @@ pub(crate) async fn unlock(args: Args) -> Result<Code, Failure> {
     let done = free(&client, target, &kinds, asks).await;
     store::shutdown(client).await;
     let (code, text) = match done? {
-        Done::Freed(1) => (Code::OK, "unlocked".to_owned()),
-        Done::Freed(0) => (Code::NO, "was not locked".to_owned()),
-        Done::Freed(holders) => (Code::OK, format!("unlocked, taken away from {holders} holders")),
+        Done::Freed { holders, java } => {
+            let from = match holders {
+                1 => String::new(),
+                _ => format!(", taken away from {holders} holders"),
+            };
+            let note = if java { format!("; {}", works_on(holders)) } else { String::new() };
+            (Code::OK, format!("unlocked{from}{note}"))
+        }
+        Done::WasFree { removed: 0 } => (Code::NO, "was not locked".to_owned()),
+        Done::WasFree { removed } => {
+            (Code::NO, format!("was not locked; silent waiters removed from its queue: {removed}"))
+        }
         Done::LeftAlone => (Code::NO, "left alone".to_owned()),
     };
     if !args.quiet {
@@ -97,8 +112,15 @@ pub(crate) async fn unlock(args: Args) -> Result<Code, Failure> {
 }
 
 enum Done {
-    /// Taken away from so many holders.
-    Freed(usize),
+    /// Taken away from so many holders, of which some are Java clients.
+    Freed {
+        holders: usize,
+        java: bool,
+    },
+    /// Nobody held it; so many silent waiters were removed.
+    WasFree {
+        removed: usize,
+    },
     LeftAlone,
 }
 
@@ -109,16 +131,51 @@ async fn free(
     asks: bool,
 ) -> Result<Done, Failure> {
     let name = target.name.clone();
-    if asks {
-        let seen = look::look_as(client, target, kinds, 0).await?;
-        let Some(holders) = holders(seen.kind, &seen.status) else { return Ok(Done::Freed(0)) };
-        let from = if seen.status.holding > 1 { "all of them" } else { "it" };
+    // Also when nobody is asked: the answer to the force tells neither who held the lock nor who waits.
+    let before = match look::look_as(client, target.clone(), kinds, WAITERS_MAX).await {
+        Ok(seen) => Some(seen),
+        Err(error) if asks => return Err(error.into()),
+        Err(_) => None,
+    };
+    let java = before.as_ref().is_some_and(|seen| java::holds(&seen.status));
+    if asks && let Some(Seen { kind, status, .. }) = &before {
+        // Whoever gets it from now on was not shown.
+        let Some(holders) = holders(*kind, status) else { return Ok(Done::WasFree { removed: 0 }) };
+        let from = if status.holding > 1 { "all of them" } else { "it" };
+        let works_on = works_on(status.holding);
+        let note = if java { format!("\n{works_on} first") } else { String::new() };
         let name = name.printable();
-        if !confirmed(&format!("{name}: {holders}\nTake the lock away from {from}? [y/N] "))? {
+        let question = format!("{name}: {holders}{note}\nTake the lock away from {from}? [y/N] ");
+        if !confirmed(&question)? {
             return Ok(Done::LeftAlone);
         }
     }
-    Ok(Done::Freed(look::force_as(client, name.as_bytes(), kinds).await?))
+    let holders = look::force_as(client, name.as_bytes(), kinds).await?;
+    if holders > 0 {
+        return Ok(Done::Freed { holders, java });
+    }
+    let silent = before.map_or_else(Vec::new, |seen| silent(&seen.status));
+    let removed = if silent.is_empty() {
+        0
+    } else {
+        let after = look::look_as(client, target, kinds, WAITERS_MAX).await?.status;
+        let is_there = |id: &OwnerId| after.queue.iter().any(|waiter| waiter.owner == *id);
+        silent.iter().filter(|id| !is_there(id)).count()
+    };
+    Ok(Done::WasFree { removed })
+}
+
+/// What a Java client does that loses the lock: its next unlock fails, or not even that.
+fn works_on(holders: usize) -> &'static str {
+    match holders {
+        1 => "the holder is a Java client: it is not told and works on; stop that thread",
+        _ => "Java clients are among them: they are not told and work on; stop those threads",
+    }
+}
+
+fn silent(status: &LockStatus) -> Vec<OwnerId> {
+    let silent = status.queue.iter().filter(|waiter| waiter.alive == Some(false));
+    silent.map(|waiter| waiter.owner.clone()).collect()
 }
 
 /// Asks on the terminal; only an explicit yes counts.

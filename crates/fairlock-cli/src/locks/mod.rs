@@ -3,5 +3,6 @@
 pub(crate) mod form;
 pub(crate) mod handle;
 pub(crate) mod held;
+pub(crate) mod java;
 pub(crate) mod look;
 pub(crate) mod text;
