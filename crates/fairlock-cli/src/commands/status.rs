@@ -62,8 +62,8 @@ With --json, one object on one line:
   limits     the smallest and the largest limit that the listed holders and waiters name who
              hold or want permits, [NUMBER, NUMBER], or null; they should be equal
   ttl_ms     milliseconds until the hold of holder runs out unless renewed, or null
-  token      fencing token of the present or the last hold, or null. Of Java's locks only RFencedLock
-             mints any: beside another Java holder it is that of an earlier hold
+  token      fencing token of the present or the last hold, or null. Of Java's locks only
+             RFencedLock mints any: beside another Java holder it is that of an earlier hold
   queue      the first 1000 waiters in order: [{\"place\": 1 for the next, \"owner\": ID, \"ours\": BOOL,
              \"alive\": true, false or null (unknown), \"since_ms\": when it came, or null,
              \"client\": CLIENT or null, SHARE}]

@@ -25,8 +25,8 @@ Examples:
 const HELP: &str = "\
 Exit codes:
   0        the lock was held, and is taken away from all who held it
-  1        nothing was freed: nobody held it, or the question was answered with no. Silent waiters at
-           the head of the queue of a free lock are removed nevertheless
+  1        nothing was freed: nobody held it, or the question was answered with no. Silent waiters
+           at the head of the queue of a free lock are removed nevertheless
   64       wrong usage, or a wrong setting; a key of another program under the name
   69       the store cannot be reached, or there is none
   70       internal error; an answer or a file that is not fairlock's; stdout cannot be written
