@@ -41,7 +41,7 @@ fn a_deleted_lock_ends_the_commands_group() {
     let (running, family) = start_family(&server.url(), &["--grace", "300ms"]);
     assert_eq!(server.client().call(&["DEL", "x"]).int(), 1);
     let why = "x: the lock was lost: the store knows nothing of it: its data were lost, or somebody \
-               deleted it; the command was ended";
+               deleted it (Java's forceUnlock, DEL); the command was ended";
     running.wait().expect(76, why);
     all_gone(&family);
 }

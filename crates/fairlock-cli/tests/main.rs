@@ -27,6 +27,7 @@
 //! - `shares`: read-write locks and semaphores;
 //! - `elect`: elections, and who sees them;
 //! - `messages`: every error and notice, in one file for people to read;
+//! - `beside_java`: what it says of Java's clients;
 //! - `waits`: `fairlock wait`, which takes nothing;
 //! - `watches`: `fairlock watch`, a line for each change;
 //! - `documents`: the commands in the documents, run as written;
@@ -37,6 +38,7 @@
 //! - `upgrade`: a former version and this one in the same queue.
 
 mod bench;
+mod beside_java;
 mod cluster;
 mod coming_from;
 mod command;

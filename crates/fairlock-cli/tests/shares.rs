@@ -402,7 +402,7 @@ fn java_stands_under_the_same_name() {
     java.command(&["SET", "x", "3"]);
     for options in [READ, &["--permits", "2"]] {
         let outcome = finish(run_script(&scene.url, options, "x", "true"));
-        outcome.expect(64, "holds a string");
+        outcome.expect(64, "holds a number without a TTL: a latch");
     }
     // A mode of nobody's: to name a kind of share helps no one who just did.
     java.command(&["DEL", "x"]);

@@ -50,7 +50,17 @@ fn d01_what_is_no_lock_is_named_and_stays() {
     assert_eq!(raw.call(&["PTTL", "user:42"]).int(), -1);
     assert_eq!(raw.call(&["HLEN", "user:42"]).int(), 2);
     let unlock = ["unlock", "--force", "--kind", "simple", "--url", &url, "permits"];
-    finish(fairlock(unlock)).expect(64, "permits` holds a number without a TTL");
+    let counter =
+        "permits` holds a number without a TTL: a latch (`fairlock latch`; `latch`), or a counter";
+    finish(fairlock(unlock)).expect(64, counter);
+    finish(fairlock(["run", "--wait", "0", "--url", &url, "permits", "--", "true"]))
+        .expect(64, counter);
+    // Other strings may be locks.
+    for (value, ttl) in [("5", &["PX", "60000"][..]), ("123456789012345678901", &[]), ("5x", &[])] {
+        raw.call(&[&["SET", "text", value], ttl].concat());
+        let other = finish(fairlock(["run", "--wait", "0", "--url", &url, "text", "--", "true"]));
+        other.expect(64, "it is a simple lock (`--kind simple`");
+    }
     assert_eq!(raw.call(&["GET", "permits"]).text(), "5");
 }
 
@@ -93,8 +103,12 @@ fn the_message_about_a_lock_of_another_kind_names_the_kind() {
             "simple",
             "(`--kind fair` or `plain`; `fair_lock`, `plain_lock`), and remove nothing",
         ),
-        ("simple", "fair", "(`--kind simple`; `simple_lock`), and remove nothing"),
-        ("simple", "plain", "(`--kind simple`; `simple_lock`), and remove nothing"),
+        ("simple", "fair", "(`--kind simple`; `simple_lock`), a latch (`fairlock latch`; `latch`)"),
+        (
+            "simple",
+            "plain",
+            "(`--kind simple`; `simple_lock`), a latch (`fairlock latch`; `latch`)",
+        ),
     ] {
         let name = format!("{held}-{typed}");
         let file = dir.path().join(&name);
@@ -106,7 +120,9 @@ fn the_message_about_a_lock_of_another_kind_names_the_kind() {
             other.args(["--kind", typed, "--url", &url, &name]);
             let outcome = finish(other);
             outcome.expect(64, advice);
-            assert!(outcome.stderr.contains("otherwise use another name"), "{outcome:?}");
+            for advice in ["use another name", "remove nothing"] {
+                assert!(outcome.stderr.contains(advice), "{outcome:?}");
+            }
         }
         assert_eq!(raw.call(&["EXISTS", &name]).int(), 1);
         std::fs::write(&file, "").expect("the folder is there");

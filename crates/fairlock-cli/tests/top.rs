@@ -119,7 +119,7 @@ fn it_shows_holders_and_the_queue_in_order() {
         assert!(line.contains(&format!(", {label}, for #")), "{text}");
     }
     let java = text.lines().find(|line| line.trim_start().starts_with("3. ")).unwrap();
-    assert_eq!(java, format!("   3. {JAVA} (may be dead)"), "{text}");
+    assert_eq!(java, format!("   3. {JAVA} (Java: not known whether alive)"), "{text}");
 
     // Another order, another lock, another part.
     terminal.keys("s");

@@ -143,7 +143,7 @@ fn it_leaves_nothing_in_the_store() {
     waits.signal(Signal::KILL);
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&waits.wait().status), Some(9));
     wait(&server.url(), &["x", "--wait-for", "100ms"])
-        .expect(75, "held by another program (5f3c1a52-");
+        .expect(75, "held by a Java client (5f3c1a52-");
     is_untouched();
     assert_eq!(dump(), before);
 }

@@ -13,6 +13,7 @@ use crate::base::exit::{Code, Failure};
 use crate::base::output;
 use crate::base::style::Style;
 use crate::locks::form;
+use crate::locks::java;
 use crate::locks::look::{self, Name, Seen, Target};
 use crate::locks::text::{age, done, holders, limits, minted, want, who};
 use crate::process::signal::Signals;
@@ -61,7 +62,8 @@ With --json, one object on one line:
   limits     the smallest and the largest limit that the listed holders and waiters name who
              hold or want permits, [NUMBER, NUMBER], or null; they should be equal
   ttl_ms     milliseconds until the hold of holder runs out unless renewed, or null
-  token      fencing token of the present or the last hold, or null
+  token      fencing token of the present or the last hold, or null. Of Java's locks only
+             RFencedLock mints any: beside another Java holder it is that of an earlier hold
   queue      the first 1000 waiters in order: [{\"place\": 1 for the next, \"owner\": ID, \"ours\": BOOL,
              \"alive\": true, false or null (unknown), \"since_ms\": when it came, or null,
              \"client\": CLIENT or null, SHARE}]
@@ -170,11 +172,13 @@ fn human_form(Seen { name, kind, status }: &Seen, style: Style) -> String {
     }
     text.push('\n');
     if let Some(token) = &status.token {
-        // For a free lock this is the token of the last holder.
-        let _ = match minted(status).filter(|_| status.holder.is_none()) {
+        // For a free lock this is the token of the last holder. Java's fair and plain locks mint none: beside such a
+        // holder it is that of an earlier hold.
+        let is_holders = status.holders.iter().any(|holder| holder.ours);
+        let _ = match minted(status) {
+            _ if is_holders => writeln!(text, "  token {token}"),
             Some(when) => writeln!(text, "  last token {token}, of {when}"),
-            None if status.holder.is_none() => writeln!(text, "  last token {token}"),
-            None => writeln!(text, "  token {token}"),
+            None => writeln!(text, "  last token {token}"),
         };
     }
     if let Some(limits) = limits(status) {
@@ -193,11 +197,14 @@ fn human_form(Seen { name, kind, status }: &Seen, style: Style) -> String {
         if let Some(client) = status.client(&waiter.owner) {
             let _ = write!(text, ", {}", who(client));
         }
-        text.push_str(match waiter.alive {
-            Some(true) => "\n",
-            Some(false) => &silent,
-            None => " (may be dead)\n",
-        });
+        match waiter.alive {
+            Some(true) => text.push('\n'),
+            Some(false) => text.push_str(&silent),
+            None => {
+                let unknown = java::not_known_whether_alive(&waiter.owner.to_string());
+                let _ = writeln!(text, " ({unknown})");
+            }
+        }
     }
     let unlisted = status.queue_len.saturating_sub(status.queue.len());
     if unlisted > 0 {

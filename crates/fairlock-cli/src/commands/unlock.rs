@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 
-use fairlock::{Client, Kind as LockKind};
+use fairlock::{Client, Kind as LockKind, LockStatus, OwnerId};
 
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
 use crate::base::output;
+use crate::locks::java;
 use crate::locks::look::{self, Name, Seen, Target};
 use crate::locks::take_away::{self, Named, Taken};
 use crate::locks::text::{FORCED, done, holders, in_line, owner};
@@ -25,7 +26,8 @@ const HELP: &str = "\
 Exit codes:
   0        the lock was held, and is taken away from all who held it
   1        nothing was freed: nobody held it, the question was answered with no, or another one
-           holds it by now
+           holds it by now. Without a question, silent waiters at the head of the queue of a free
+           lock are removed nevertheless
   64       wrong usage, or a wrong setting; a key of another program under the name
   69       the store cannot be reached, or there is none
   70       internal error; an answer or a file that is not fairlock's; stdout cannot be written
@@ -36,6 +38,9 @@ On a terminal:
   given. The lock is taken only from those that the question named: if another one has got it in
   the meantime, nothing is done. With --yes, or without a terminal, it is taken from whoever holds
   it.";
+
+/// How many waiters are looked at.
+const WAITERS_MAX: usize = 1_000;
 
 #[derive(clap::Args, Debug)]
 #[command(before_help = EXAMPLES, after_help = HELP)]
@@ -92,19 +97,14 @@ pub(crate) async fn unlock(args: Args) -> Result<Code, Failure> {
     };
     store::shutdown(client).await;
     let (code, text) = match done? {
-        Done::Freed { holders: 0, .. } => {
+        Done::WasFree { removed: 0 } => {
             asked.found_nothing();
             (Code::NO, "was not locked".to_owned())
         }
-        Done::Freed { holders, seen } => {
-            let from = if holders > 1 {
-                format!(", taken away from {holders} holders")
-            } else {
-                String::new()
-            };
-            let was = seen.map_or(String::new(), |seen| format!("; it was {seen}"));
-            (Code::OK, format!("unlocked{from}{was}"))
+        Done::WasFree { removed } => {
+            (Code::NO, format!("was not locked; silent waiters removed from its queue: {removed}"))
         }
+        Done::Freed { holders, seen } => (Code::OK, freed(holders, seen.as_ref())),
         Done::Changed => (Code::NO, take_away::CHANGED.to_owned()),
         Done::LeftAlone => (Code::NO, "left alone".to_owned()),
     };
@@ -118,7 +118,11 @@ enum Done {
     /// Taken away from so many holders; `seen`: who they were just before.
     Freed {
         holders: usize,
-        seen: Option<String>,
+        seen: Option<Seen>,
+    },
+    /// Nobody held it; so many silent waiters were removed.
+    WasFree {
+        removed: usize,
     },
     /// Somebody else got it while the question stood.
     Changed,
@@ -129,10 +133,18 @@ enum Done {
 async fn free(client: &Client, target: Target, kinds: &[LockKind]) -> Result<Done, Failure> {
     let name = target.name.clone();
     // Only for the report, so a look that is denied does not matter.
-    let seen = look::look_as(client, target, kinds, 0).await.ok();
-    let seen = seen.and_then(|seen| in_line(seen.kind, &seen.status));
+    let seen = look::look_as(client, target.clone(), kinds, WAITERS_MAX).await.ok();
     let holders = look::force_as(client, name.as_bytes(), kinds).await?;
-    Ok(Done::Freed { holders, seen })
+    if holders > 0 {
+        return Ok(Done::Freed { holders, seen });
+    }
+    let silent = seen.map_or_else(Vec::new, |seen| silent(&seen.status));
+    if silent.is_empty() {
+        return Ok(Done::WasFree { removed: 0 });
+    }
+    let after = look::look_as(client, target, kinds, WAITERS_MAX).await?.status;
+    let is_there = |id: &OwnerId| after.queue.iter().any(|waiter| waiter.owner == *id);
+    Ok(Done::WasFree { removed: silent.iter().filter(|id| !is_there(id)).count() })
 }
 
 /// Takes it from those that the question names.
@@ -141,17 +153,44 @@ async fn ask_and_free(
     target: Target,
     kinds: &[LockKind],
 ) -> Result<Done, Failure> {
-    const FREE: Done = Done::Freed { holders: 0, seen: None };
     let seen = look::look_as(client, target.clone(), kinds, 1).await?;
-    let Some(named) = Named::of(&seen) else { return Ok(FREE) };
+    let Some(named) = Named::of(&seen) else { return Ok(Done::WasFree { removed: 0 }) };
     if !confirmed(&question(&seen).unwrap_or_default())? {
         return Ok(Done::LeftAlone);
     }
     let now = look::look_as(client, target, kinds, 0).await?;
     Ok(match named.take_away(client, &now).await? {
         Taken::Changed => Done::Changed,
-        Taken::From(holders) => Done::Freed { holders, seen: in_line(now.kind, &now.status) },
+        Taken::From(0) => Done::WasFree { removed: 0 },
+        Taken::From(holders) => Done::Freed { holders, seen: Some(now) },
     })
+}
+
+fn freed(holders: usize, seen: Option<&Seen>) -> String {
+    let mut text = "unlocked".to_owned();
+    if holders > 1 {
+        text.push_str(&format!(", taken away from {holders} holders"));
+    }
+    let was = seen.and_then(|seen| in_line(seen.kind, &seen.status));
+    text.extend(was.map(|was| format!("; it was {was}")));
+    if seen.is_some_and(|seen| java::holds(&seen.status)) {
+        text.push_str("; ");
+        text.push_str(works_on(holders));
+    }
+    text
+}
+
+/// What a Java client does that loses the lock: its next unlock fails, or not even that.
+fn works_on(holders: usize) -> &'static str {
+    match holders {
+        1 => "the holder is a Java client: it is not told and works on; stop that thread",
+        _ => "Java clients are among them: they are not told and work on; stop those threads",
+    }
+}
+
+fn silent(status: &LockStatus) -> Vec<OwnerId> {
+    let silent = status.queue.iter().filter(|waiter| waiter.alive == Some(false));
+    silent.map(|waiter| waiter.owner.clone()).collect()
 }
 
 /// Who holds it, what happens to them, and who is next; `None` if the lock is free.
@@ -171,7 +210,10 @@ fn question(seen: &Seen) -> Option<String> {
     }
     let holders = holders(seen.kind, status)?;
     let from = if status.holding > 1 { "all of them" } else { "it" };
-    let forced = FORCED.join("\n");
+    let forced = match java::holds(status) {
+        true => format!("{} first.", works_on(status.holding)),
+        false => FORCED.join("\n"),
+    };
     Some(format!("{name}: {holders}\n{next}.\n{forced}\nTake the lock away from {from}? [y/N] "))
 }
 

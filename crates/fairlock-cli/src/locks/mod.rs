@@ -3,6 +3,7 @@
 pub(crate) mod form;
 pub(crate) mod handle;
 pub(crate) mod held;
+pub(crate) mod java;
 pub(crate) mod look;
 pub(crate) mod take_away;
 pub(crate) mod text;

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fairlock::{ClientInfo, Holder, Kind, LockStatus, OwnerId, Share};
 
+use super::java;
 use crate::base::duration;
 use crate::base::utc;
 
@@ -106,6 +107,7 @@ pub(crate) fn owner(status: &LockStatus, owner: &OwnerId) -> String {
     match status.client(owner) {
         Some(client) => who(client),
         None if owner.is_ours() => owner.to_string(),
+        None if java::is_java(&owner.to_string()) => format!("a Java client ({owner})"),
         None => format!("another program ({owner})"),
     }
 }

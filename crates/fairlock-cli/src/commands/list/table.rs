@@ -102,6 +102,9 @@ fn row(seen: &Seen) -> Row {
     let holder = done(status).or_else(|| cell(seen.kind, status));
     let since = status.holder.as_ref().and_then(|holder| holder.since);
     let none = || NONE.to_owned();
+    // Java's fair and plain locks mint none: beside such a holder it is that of an earlier hold.
+    let is_holders = status.holder.is_none() || status.holders.iter().any(|holder| holder.ours);
+    let token = status.token.filter(|_| is_holders);
     [
         seen.name.printable(),
         look::kind_word(seen.kind).to_owned(),
@@ -113,7 +116,7 @@ fn row(seen: &Seen) -> Row {
             (None, None) => none(),
         },
         status.queue_len.to_string(),
-        status.token.map_or_else(none, |token| token.to_string()),
+        token.map_or_else(none, |token| token.to_string()),
         holder.unwrap_or_else(|| "free".to_owned()),
     ]
 }

@@ -68,7 +68,8 @@ fn because(reason: LostReason, lease: Option<Duration>) -> String {
              lost it"
         }
         (LostReason::DataLost, _) => {
-            "the store knows nothing of it: its data were lost, or somebody deleted it"
+            "the store knows nothing of it: its data were lost, or somebody deleted it (Java's \
+             forceUnlock, DEL)"
         }
         (reason, _) => return reason.to_string(),
     };

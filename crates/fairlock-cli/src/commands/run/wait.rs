@@ -15,7 +15,7 @@ use crate::base::exit::{Code, Failure};
 use crate::base::message;
 use crate::locks::handle::Handle;
 use crate::locks::held::Held;
-use crate::locks::text::in_line;
+use crate::locks::text::{in_line, owner};
 use crate::process::signal::Signals;
 
 /// How often a lock under a fixed lease may be over before the command begins, until the lease counts as too short. A
@@ -136,10 +136,16 @@ impl<'a> Wait<'a> {
         if *quiet || *conflict_exit_code == Code::OK {
             return Failure::silent(*conflict_exit_code);
         }
-        let status = time::timeout(LOOK_TIMEOUT, self.lock.inspect_first(0)).await;
-        // `None` if the lock is free by now, or the store is silent.
+        let status = time::timeout(LOOK_TIMEOUT, self.lock.inspect_first(1)).await;
+        // `None` if the lock is free by now and nobody waits, or the store is silent.
         let holder = status.ok().and_then(Result::ok).and_then(|status| {
-            let holder = in_line(Some(self.lock.kind()), &status)?;
+            let Some(holder) = in_line(Some(self.lock.kind()), &status) else {
+                let first = status.queue.first()?;
+                return Some(format!(
+                    "free, but it is the turn of {}",
+                    owner(&status, &first.owner)
+                ));
+            };
             // A share may fit beside the holders, and still not come before those who wait.
             let waiting = status.queue_len;
             let tells = waiting > 0 && self.lock.is_shared();

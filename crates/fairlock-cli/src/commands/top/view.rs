@@ -11,6 +11,7 @@ use ratatui::widgets::{Block, Clear, Paragraph, Row as TableRow, Table, TableSta
 use super::app::{App, Force, Mode, Row};
 use super::facts::{Facts, Holder};
 use crate::base::duration;
+use crate::locks::java;
 use crate::locks::look;
 use crate::locks::text::FORCED;
 
@@ -237,7 +238,10 @@ fn details(row: &Row, look: &Look) -> Vec<Line<'static>> {
         lines.push(match waiter.alive {
             Some(true) => Line::raw(text),
             Some(false) => Line::styled(text + " (silent)", look.color(Color::Red)),
-            None => Line::raw(text + " (may be dead)"),
+            None => {
+                let unknown = java::not_known_whether_alive(&waiter.id);
+                Line::raw(format!("{text} ({unknown})"))
+            }
         });
     }
     let unlisted = facts.waiting.saturating_sub(facts.queue.len());

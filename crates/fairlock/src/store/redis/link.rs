@@ -323,6 +323,13 @@ fn is_dead(error: &CallError) -> bool {
     error.is_io_error() || error.is_connection_dropped() || error.is_timeout()
 }
 
+/// How a script names a string that counts something.
+const NUMBER: &str = "a number without a TTL";
+
+/// What such a string is, and what to do about it.
+const COUNTER: &str = "a number without a TTL: a latch (`fairlock latch`; `latch`), or a counter or Redisson's RSemaphore \
+                       or RCountDownLatch, not a lock; use another name, and remove nothing";
+
 /// What the script found under the lock's name, and what to do about it.
 pub(crate) async fn name_not_a_lock(
     conn: &mut Connection,
@@ -344,6 +351,7 @@ pub(crate) async fn name_not_a_lock(
             "the key `{name}` holds {found}; if it is a read-write lock or a semaphore, name that kind (`--shared`, \
              `--permits`; `rw_lock`, `semaphore`), and remove nothing; otherwise use another name"
         ),
+        None if found.starts_with(NUMBER) => format!("the key `{name}` holds {COUNTER}"),
         None if found.contains("not a latch") => format!(
             "the key `{name}` holds {found}; it may be a simple lock that somebody holds, or another program's: use \
              another name, and remove nothing"
@@ -354,6 +362,18 @@ pub(crate) async fn name_not_a_lock(
         ),
     };
     StoreError::refused(Error::new(ErrorKind::WrongType, message).on(name))
+}
+
+/// Whether the lock's key holds a whole number without a TTL. Asked only after an error; a server that refuses to answer
+/// says no.
+async fn is_counter(conn: &mut Connection, name: &LockName) -> bool {
+    /// No 64-bit number is longer.
+    const END: &str = "20";
+    let value = conn.call(wire::cmd("GETRANGE").arg(name.as_bytes()).arg("0").arg(END)).await;
+    let Ok(Value::BulkString(value)) = value else { return false };
+    let is_number = str::from_utf8(&value).is_ok_and(|text| text.parse::<i64>().is_ok());
+    let ttl = conn.call(wire::cmd("PTTL").arg(name.as_bytes())).await;
+    is_number && matches!(ttl, Ok(Value::Int(-1)))
 }
 
 /// The kind that the field `mode` of the lock's hash tells. Asked only after an error.
@@ -400,6 +420,11 @@ pub(crate) async fn name_wrong_type(
                 return Some(StoreError::refused(
                     Error::new(ErrorKind::WrongType, message).on(name),
                 ));
+            }
+            if at == 0 && found == "string" && is_counter(conn, name).await {
+                let message = format!("the key `{}` holds {COUNTER}", key.escape_ascii());
+                let error = Error::new(ErrorKind::WrongType, message).on(name);
+                return Some(StoreError::refused(error));
             }
             // The first is the lock's own key: what other kinds keep there may be a lock that somebody holds.
             let advice = match (at, found.as_str()) {

@@ -115,7 +115,7 @@ nightly  kind fair  token 12
 held by ann@web-1, pid 42, backup-id, for 2.5s, runs out in 27s unless renewed
    1. bob@web-2, pid 7, sh, for 1m01s
    2. eve@web-3, pid 8, sh, for 1m02s (silent)
-   3. id-3 (may be dead)
+   3. id-3 (not known whether alive)
       and 1 more in the queue
 q quit  up/down select  s sort  r reverse  / filter  u take the lock away",
     );
@@ -197,7 +197,7 @@ nightly │                                                              │
 held by │Type y to take it away; any other key leaves it alone.        │enewed
    1. bo└──────────────────────────────────────────────────────────────┘
    2. eve@web-3, pid 8, sh, for 1m02s (silent)
-   3. id-3 (may be dead)
+   3. id-3 (not known whether alive)
       and 1 more in the queue
 y take the lock away  any other key: leave it alone",
     );
