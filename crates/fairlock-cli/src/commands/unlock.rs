@@ -104,7 +104,7 @@ pub(crate) async fn unlock(args: Args) -> Result<Code, Failure> {
         Done::WasFree { removed } => {
             (Code::NO, format!("was not locked; silent waiters removed from its queue: {removed}"))
         }
-        Done::Freed { holders, seen } => (Code::OK, freed(holders, seen.as_ref())),
+        Done::Freed(text) => (Code::OK, text),
         Done::Changed => (Code::NO, take_away::CHANGED.to_owned()),
         Done::LeftAlone => (Code::NO, "left alone".to_owned()),
     };
@@ -115,11 +115,8 @@ pub(crate) async fn unlock(args: Args) -> Result<Code, Failure> {
 }
 
 enum Done {
-    /// Taken away from so many holders; `seen`: who they were just before.
-    Freed {
-        holders: usize,
-        seen: Option<Seen>,
-    },
+    /// Taken away; from whom, as a sentence.
+    Freed(String),
     /// Nobody held it; so many silent waiters were removed.
     WasFree {
         removed: usize,
@@ -136,7 +133,7 @@ async fn free(client: &Client, target: Target, kinds: &[LockKind]) -> Result<Don
     let seen = look::look_as(client, target.clone(), kinds, WAITERS_MAX).await.ok();
     let holders = look::force_as(client, name.as_bytes(), kinds).await?;
     if holders > 0 {
-        return Ok(Done::Freed { holders, seen });
+        return Ok(Done::Freed(freed(holders, seen.as_ref())));
     }
     let silent = seen.map_or_else(Vec::new, |seen| silent(&seen.status));
     if silent.is_empty() {
@@ -162,10 +159,11 @@ async fn ask_and_free(
     Ok(match named.take_away(client, &now).await? {
         Taken::Changed => Done::Changed,
         Taken::From(0) => Done::WasFree { removed: 0 },
-        Taken::From(holders) => Done::Freed { holders, seen: Some(now) },
+        Taken::From(holders) => Done::Freed(freed(holders, Some(&now))),
     })
 }
 
+/// From so many holders, who were seen just before.
 fn freed(holders: usize, seen: Option<&Seen>) -> String {
     let mut text = "unlocked".to_owned();
     if holders > 1 {

@@ -70,7 +70,8 @@ fn one_name(command: &Command, rest: &[&str], unknown: &str) -> Option<String> {
 /// `completions --shell bash`.
 fn shell(command: &Command, rest: &[&str], unknown: &str) -> Option<String> {
     let is_it = command.get_name() == "completions" && unknown == "--shell";
-    let shell = rest.iter().find_map(|word| word.strip_prefix("--shell=")).or(rest.get(1).copied());
+    let shell =
+        rest.iter().find_map(|word| word.strip_prefix("--shell=")).or_else(|| rest.get(1).copied());
     is_it.then(|| {
         format!(
             "the shell is named without an option: `fairlock completions {}`",

@@ -288,7 +288,7 @@ mod tests {
     #[tokio::test]
     async fn readers_and_a_writer() -> Result<(), Error> {
         let client = client().await;
-        let catalogue = client.rw_lock("catalogue").lease(std::time::Duration::from_secs(90));
+        let catalogue = client.rw_lock("catalogue").lease(Duration::from_secs(90));
         let kind = Some(Kind::ReadWrite);
         assert_eq!(holders(kind, &catalogue.inspect().await?), None);
         let writing = catalogue.write().await?;
