@@ -113,6 +113,26 @@ pub(crate) enum Address {
     Cluster(Vec<(String, u16)>),
 }
 
+/// As in a URL, without the scheme.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = |places: &[(String, u16)]| {
+            let place = |(host, port): &(String, u16)| match host.contains(':') {
+                true => format!("[{host}]:{port}"),
+                false => format!("{host}:{port}"),
+            };
+            places.iter().map(place).collect::<Vec<_>>().join(",")
+        };
+        match self {
+            Self::Memory => f.write_str("memory"),
+            Self::Sqlite { path, .. } | Self::Unix(path) => write!(f, "{}", path.display()),
+            Self::Tcp { host, port } => f.write_str(&all(&[(host.clone(), *port)])),
+            Self::Sentinel(place) => write!(f, "{}/{}", all(&place.sentinels), place.master),
+            Self::Cluster(nodes) => f.write_str(&all(nodes)),
+        }
+    }
+}
+
 /// Sentinels, and the name of the master that they monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SentinelPlace {
@@ -229,6 +249,10 @@ impl Config {
     }
 
     /// A store inside this process, for the one client that is created with it.
+    ///
+    /// Its leases and waits run in real time, on the client's own thread, also under
+    /// `#[tokio::test(start_paused = true)]`. For tests in paused time use `test_util::Sandbox`
+    /// (feature `test-util`).
     pub fn memory() -> Self {
         Self::for_address(Address::Memory)
     }
