@@ -39,7 +39,7 @@ const RESERVED_PREFIXES: [&str; 6] = [
 pub enum IdError {
     /// The lock name has no bytes.
     EmptyName,
-    /// The lock name is longer than [`MAX_NAME_BYTES`].
+    /// The lock name is longer than 4096 bytes.
     NameTooLong {
         /// Its length in bytes.
         bytes: usize,
@@ -75,7 +75,7 @@ impl fmt::Display for IdError {
 
 impl std::error::Error for IdError {}
 
-/// A valid lock name: 1 to [`MAX_NAME_BYTES`] bytes, any bytes, not a derived key of another lock.
+/// A valid lock name: 1 to 4096 bytes, any bytes, not a derived key of another lock.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockName(Arc<[u8]>);
 

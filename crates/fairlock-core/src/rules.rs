@@ -191,7 +191,7 @@ pub trait World {
 pub struct Token(u64);
 
 impl Token {
-    /// The token `value`, or `None` if it is 0 or not below [`TOKEN_LIMIT`].
+    /// The token `value`, or `None` if it is 0 or not below 2^53.
     pub fn new(value: u64) -> Option<Self> {
         (value > 0 && value < TOKEN_LIMIT).then_some(Self(value))
     }

@@ -33,6 +33,7 @@ const TABLE: &[(&str, &str)] = &[
     ),
     ("with", "booked 42\ncancelled, the lock was lost\n"),
     ("several", "moved\none is taken: none of them\n"),
+    ("once", "sent: true\nsent again: false\nsent in the next period: true\n"),
     ("owner", "reenter: held 2 times\nowner: held 2 times\nnon_reentrant: held 1 times\n"),
 ];
 

@@ -53,6 +53,7 @@ enum Call {
     WriteFor,
     PermitFor,
     PermitsFor,
+    WithPermitFor,
     TogetherFor,
     LatchFor,
     Inspect,
@@ -62,7 +63,7 @@ enum Call {
     List,
 }
 
-const CALLS: [(Call, Duration); 18] = [
+const CALLS: [(Call, Duration); 19] = [
     (Call::Ping, RESPONSE),
     (Call::Lock, STORE),
     (Call::TryLock, STORE),
@@ -74,6 +75,7 @@ const CALLS: [(Call, Duration); 18] = [
     (Call::WriteFor, WAIT.saturating_add(WAIT_ADDS)),
     (Call::PermitFor, WAIT.saturating_add(WAIT_ADDS)),
     (Call::PermitsFor, WAIT.saturating_add(WAIT_ADDS)),
+    (Call::WithPermitFor, WAIT.saturating_add(WAIT_ADDS)),
     (Call::TogetherFor, WAIT.saturating_add(WAIT_ADDS)),
     (Call::LatchFor, WAIT.saturating_add(WAIT_ADDS)),
     (Call::Inspect, STORE),
@@ -100,6 +102,9 @@ async fn make(call: Call, client: &Client, lock: &Lock) -> Result<String, Error>
         }
         Call::PermitsFor => {
             format!("{:?}", client.semaphore("permits", 2).try_acquire_many_for(2, WAIT).await?)
+        }
+        Call::WithPermitFor => {
+            format!("{:?}", client.semaphore("permits", 2).try_with_for(WAIT, async |_| ()).await?)
         }
         Call::TogetherFor => {
             let both = client.multi_lock([lock.clone(), client.fair_lock("other")])?;
@@ -129,6 +134,7 @@ async fn all_are_errors(story: &'static str, proxy: &Proxy, go_silent: bool) {
                     | Call::WriteFor
                     | Call::PermitFor
                     | Call::PermitsFor
+                    | Call::WithPermitFor
                     | Call::TogetherFor
                     | Call::LatchFor
             );
@@ -194,7 +200,7 @@ fn a_store_that_goes_silent() {
 }
 
 /// Every call of the API that waits for a time, where it is tried on a silent store.
-const TIMED: [(&str, &str); 9] = [
+const TIMED: [(&str, &str); 10] = [
     ("Latch::wait_for", "LatchFor"),
     ("Lock::try_lock_for", "TryLockFor"),
     ("Lock::try_with_for", "TryWithFor"),
@@ -203,6 +209,7 @@ const TIMED: [(&str, &str); 9] = [
     ("RwLock::try_write_for", "WriteFor"),
     ("Semaphore::try_acquire_for", "PermitFor"),
     ("Semaphore::try_acquire_many_for", "PermitsFor"),
+    ("Semaphore::try_with_for", "WithPermitFor"),
     ("Turn::wait_for", "a_turn_of_a_store_that_goes_silent"),
 ];
 
@@ -225,7 +232,7 @@ fn every_timed_call_is_tried_on_a_silent_store() {
     let tried = TIMED.map(|(name, _)| name);
     assert_eq!(called("fairlock::"), tried);
     let on_threads: Vec<_> =
-        tried.into_iter().filter(|name| *name != "Lock::try_with_for").collect();
+        tried.into_iter().filter(|name| !name.ends_with("::try_with_for")).collect();
     assert_eq!(called("fairlock::blocking::"), on_threads);
     let calls: Vec<_> = CALLS.iter().map(|(call, _)| format!("{call:?}")).collect();
     for (name, tried) in TIMED {
@@ -332,6 +339,57 @@ fn guards_of_a_store_that_goes_silent() {
         assert_eq!(calls.2.unwrap(), Release::Unknown);
         assert_eq!(calls.3.unwrap(), Release::Unknown);
         assert!(enters.lost_reason().is_none(), "its lease is not over");
+    });
+}
+
+/// A shutdown lasted for the store timeout to tell the store of holds that were over.
+#[test]
+fn a_shutdown_does_not_wait_for_leases_that_are_over() {
+    for refused in [false, true] {
+        let Some((_server, proxy)) = fixture() else { return };
+        runtime().block_on(async {
+            let config = patient(&proxy).watchdog_lease(Duration::from_millis(600));
+            let client = Client::with_config(config).await.unwrap();
+            let lock = async |name: &str| client.fair_lock(name).lock().await.unwrap();
+            let (awaited, dropped) = (lock("a").await, lock("b").await);
+            proxy.refuse(refused);
+            proxy.black_hole_to_client(!refused);
+            if refused {
+                proxy.cut_all();
+            }
+            tokio::join!(awaited.lost(), dropped.lost());
+            drop(dropped);
+            let began = Instant::now();
+            assert_eq!(awaited.release().await.unwrap(), Release::Lost);
+            assert!(began.elapsed() < RESPONSE + SLACK, "{:?}", began.elapsed());
+            let began = Instant::now();
+            client.shutdown().await;
+            // Without the bound: 30 s.
+            let bound = Duration::from_secs(1) + 2 * RESPONSE + SLACK;
+            assert!(began.elapsed() < bound, "{refused}: {:?}", began.elapsed());
+        });
+    }
+}
+
+/// The error of a wait names the server and what is wrong with it, as that of a call that does not wait.
+#[test]
+fn a_timed_wait_without_a_connection_says_why() {
+    let Some((_server, proxy)) = fixture() else { return };
+    runtime().block_on(async {
+        let client = Client::with_config(patient(&proxy)).await.unwrap();
+        proxy.refuse(true);
+        proxy.cut_all();
+        let place = proxy.addr().to_string();
+        let named =
+            async || client.ping().await.is_err_and(|error| error.to_string().contains(&place));
+        until("an attempt has failed", named).await;
+        for lock in [client.fair_lock("job"), client.plain_lock("job")] {
+            let error = lock.try_lock_for(WAIT).await.unwrap_err();
+            let text = error.to_string();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{text}");
+            assert!(text.contains(&place), "{text}");
+            assert!(!text.contains("longer"), "{text}");
+        }
     });
 }
 

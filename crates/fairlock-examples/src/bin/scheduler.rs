@@ -1,7 +1,7 @@
 //! A service of several replicas whose scheduler runs once in the fleet, and of which all know where it runs.
 //! `cargo run -p fairlock-examples --bin scheduler [-- redis://127.0.0.1/]`
 
-use fairlock::{Client, Config, Election, Error, ErrorKind, FencingToken, Observer, Term};
+use fairlock::{Client, Config, Election, Error, FencingToken, Observer, Term};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -24,9 +24,7 @@ impl Replica {
             match election.run(self.address, |term| self.schedule(term)).await {
                 Ok(()) => {}
                 // No store, no election. Whoever leads goes on until its lease is over.
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) =>
-                {
+                Err(error) if error.kind().is_retryable() => {
                     time::sleep(Duration::from_secs(1)).await;
                 }
                 Err(error) => return Err(error),

@@ -11,7 +11,8 @@ async fn main() -> Result<(), Error> {
 
     let both = client.multi_lock(["account:1", "account:2"])?;
     let guard = both.lock().await?; // both, or none
-    ledger.move_money(guard.token("account:1"), guard.token("account:2")).await?;
+    let token = |name| guard.token(name).expect("a member");
+    ledger.move_money(token("account:1"), token("account:2")).await?;
     guard.release().await?;
 
     let _one = client.fair_lock("account:2").lock().await?;
@@ -25,12 +26,8 @@ async fn main() -> Result<(), Error> {
 struct Ledger;
 
 impl Ledger {
-    async fn move_money(
-        &self,
-        from: Option<FencingToken>,
-        to: Option<FencingToken>,
-    ) -> Result<(), Error> {
-        assert!(from.is_some() && to.is_some());
+    async fn move_money(&self, from: FencingToken, to: FencingToken) -> Result<(), Error> {
+        assert_ne!(from, to);
         println!("moved");
         Ok(())
     }

@@ -25,7 +25,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// A client of one store. Cheap to clone; all clones share its connections.
+/// A client of one store. Cheap to clone; all clones share its connections: two to a server, three if
+/// it waits for [replicas](Config::replicas). On a Cluster it has up to as many to each master.
 ///
 /// Each client has a thread of its own for heartbeats, renewals and releases. They continue while
 /// the application's runtime is blocked, and work where there is no runtime. The thread ends when
@@ -310,9 +311,13 @@ impl Client {
 
     /// Shuts the client down: waiters leave their queues, guards are no longer renewed and end with
     /// their leases, and later calls are errors; held locks can still be released. Waits until work
-    /// under way (releases, waiters that leave) is answered, at most for the store timeout. With
-    /// Sentinels, it asks them once whether the server that answered is being replaced; if so, it
-    /// waits until the new server has been told, up to 5 s.
+    /// under way is answered: releases, at most until their leases end, and waiters that leave; all of
+    /// it at most for the [store timeout](Config::store_timeout). What the store did not answer
+    /// before, about holds that are over, is tried again for a second. With Sentinels, it asks them
+    /// once whether the server that answered is being replaced; if so, it waits until the new server
+    /// has been told, up to 5 s.
+    ///
+    /// To wait for less, use `tokio::time::timeout`.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the client shut down; work under way continues.

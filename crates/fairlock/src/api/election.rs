@@ -9,7 +9,7 @@ use crate::engine::election::{self, Patience};
 use crate::settings::config::MIN_LEASE;
 use crate::state::hold::Hold;
 use crate::state::outcome::Release;
-use fairlock_core::{ANNOUNCED_BYTES_MAX, Kind, MAX_LEASE_MS};
+use fairlock_core::{ANNOUNCED_BYTES_MAX, Kind, LockName, MAX_LEASE_MS};
 use std::convert::identity;
 use std::fmt;
 use std::future::Future;
@@ -46,6 +46,7 @@ use tokio::task::JoinHandle;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "nothing is asked before one of its methods is called and awaited"]
 pub struct Election {
     lock: Lock,
     session: Session,
@@ -59,6 +60,14 @@ impl Election {
 
     pub(crate) fn new(session: Session, name: &[u8]) -> Self {
         Self { lock: Lock::new(session.clone(), name, Kind::Fair), session, patience: None }
+    }
+
+    /// Its name.
+    ///
+    /// # Errors
+    /// For a name that cannot be used: that of every other call of this handle.
+    pub fn name(&self) -> Result<&LockName, Error> {
+        self.lock.name()
     }
 
     /// The same election with a sign of life: a term is lost if the program does not
@@ -84,7 +93,6 @@ impl Election {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn while_touched(mut self, time: Duration) -> Self {
         self.patience = Some(time);
         self
@@ -251,7 +259,7 @@ impl Election {
 /// One term of a leader: from the grant until the leader [resigns](Self::resign), or the term is
 /// dropped or lost. A [`Guard`] of the election's lock, whose [token](Guard::token) is the number
 /// of the term.
-#[must_use = "the term is over as soon as this is dropped"]
+#[must_use = "bind it to a named variable, `let _term = ...`; `let _ = ...` resigns at once"]
 pub struct Term {
     guard: Guard,
     office: Office,

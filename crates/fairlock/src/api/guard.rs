@@ -28,8 +28,9 @@ use tokio::task::coop;
 /// than its lease.
 ///
 /// Dropping the guard releases the lock in the background, from any thread and at the end of
-/// `main`; [`release`](Self::release) returns the outcome.
-#[must_use = "the lock is released as soon as the guard is dropped"]
+/// `main`; [`release`](Self::release) returns the outcome. So bind it to a named variable,
+/// `let _guard = ...`: `let _ = ...` releases at once.
+#[must_use = "bind it to a named variable, `let _guard = ...`; `let _ = ...` releases at once"]
 pub struct Guard {
     hold: Arc<Hold>,
     session: Session,
@@ -117,7 +118,14 @@ impl Guard {
     /// # Errors
     /// [`Lost`](crate::ErrorKind::Lost) when it does not.
     pub fn ensure_valid(&self) -> Result<(), Error> {
-        self.hold.ensure_valid()
+        self.hold.ensure_valid().map_err(|error| {
+            let expired = error.lost_reason() == Some(LostReason::Expired);
+            let ended = expired && self.session.context().is_closed();
+            match ended && self.hold.lease().renewed {
+                true => error.noting("its client was shut down, and no longer renewed it"),
+                false => error,
+            }
+        })
     }
 
     fn ensure_open(&self) -> Result<(), Error> {
@@ -198,28 +206,38 @@ impl Guard {
     }
 
     /// Like [`detach`](Self::detach), for `time` from now, whatever the lease, the explicit lease
-    /// or the longest hold is: "done for this hour". The time is between 100 ms and ten years. The
+    /// or the longest hold is: "done for this period". The time is between 100 ms and ten years. The
     /// hold must have no other guard, not even a detached one.
     ///
-    /// An earlier renewal that was never answered may reach the server after this one, late, on a
-    /// connection that was lost. The lock then stays held for as long as that renewal grants,
-    /// counted from its arrival, and no longer.
+    /// `time` counts from this call, not from the grant. For a job every hour choose less than an
+    /// hour minus the time that the job takes and the differences between clocks, or the next run
+    /// finds the lock held and is skipped. Best count from the start, as `fairlock run --once-per`
+    /// does:
     ///
     /// ```
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, Instant};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fairlock::Error> {
     /// # async fn send() {}
+    /// /// The job runs every hour, started by a clock that may be some minutes off.
+    /// const ONCE_PER: Duration = Duration::from_secs(50 * 60);
+    ///
     /// let client = fairlock::Client::connect("memory:").await?;
     /// let lock = client.fair_lock("newsletter").owned_by(&client.once_owner());
+    /// let began = Instant::now();
     /// if let Some(guard) = lock.try_lock().await? {
     ///     send().await; // renewed for as long as this takes; given back if it fails
-    ///     guard.detach_for(Duration::from_secs(3_600)).await?;
+    ///     let left = ONCE_PER.saturating_sub(began.elapsed());
+    ///     guard.detach_for(left.max(Duration::from_millis(100))).await?;
     /// }
     /// assert!(lock.try_lock().await?.is_none());
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// An earlier renewal that was never answered may reach the server after this one, late, on a
+    /// connection that was lost. The lock then stays held for as long as that renewal grants,
+    /// counted from its arrival, and no longer.
     ///
     /// # Errors
     /// Those of [`detach`](Self::detach), and [`Misuse`](crate::ErrorKind::Misuse) for a time out
@@ -280,7 +298,7 @@ impl Guard {
     }
 
     /// Releases this guard and returns the outcome. Waits for the store's answer, at most until the
-    /// hold would have ended by itself.
+    /// hold would have ended by itself, or for the [store timeout](crate::Config::store_timeout).
     ///
     /// # Errors
     /// [`Misuse`](crate::ErrorKind::Misuse) in a forked child. The outcome of the release is never

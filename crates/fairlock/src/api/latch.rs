@@ -51,6 +51,7 @@ const SILENCE_GRACE: Duration = Duration::from_millis(500);
 /// # }
 /// ```
 #[derive(Clone)]
+#[must_use = "nothing is asked before one of its methods is called and awaited"]
 pub struct Latch {
     session: Session,
     name: Result<LockName, Error>,

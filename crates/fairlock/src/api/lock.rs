@@ -41,6 +41,7 @@ use tokio::task::coop;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "nothing is asked before one of its methods is called and awaited"]
 pub struct Lock {
     session: Session,
     name: Result<LockName, Error>,
@@ -92,7 +93,6 @@ impl Lock {
     /// one, guards are renewed until they are released.
     ///
     /// A lease below 100 ms or above ten years is an error of the next call.
-    #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
@@ -116,7 +116,6 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn max_hold(mut self, most: Duration) -> Self {
         self.max_hold = Some(most);
         self
@@ -127,7 +126,6 @@ impl Lock {
     /// for each call.
     ///
     /// An owner of another client is an error of the next call.
-    #[must_use]
     pub fn owned_by(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
         self
@@ -153,7 +151,6 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn non_reentrant(mut self) -> Self {
         self.non_reentrant = true;
         self
@@ -180,10 +177,17 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn poll(mut self, most: Duration) -> Self {
         self.poll = Some(most);
         self
+    }
+
+    /// Its name.
+    ///
+    /// # Errors
+    /// For a name that cannot be used: that of every other call of this handle.
+    pub fn name(&self) -> Result<&LockName, Error> {
+        self.name.as_ref().map_err(Clone::clone)
     }
 
     /// Its kind: fair, plain or simple.
@@ -214,6 +218,10 @@ impl Lock {
 
     /// Takes the lock if it is free and nobody waits for it.
     ///
+    /// It does not wait for the lock, but for the store's answer, and for up to the [store
+    /// timeout](crate::Config::store_timeout) (30 s by default) if the store cannot be reached. In a
+    /// request handler use [`try_lock_for`](Self::try_lock_for) with a short time, which bounds both.
+    ///
     /// # Errors
     /// Those of [`lock`](Self::lock).
     ///
@@ -223,7 +231,8 @@ impl Lock {
         self.acquire(None, true).await
     }
 
-    /// Waits for its turn for at most `wait`; zero is [`try_lock`](Self::try_lock).
+    /// Waits for its turn for at most `wait`; zero is [`try_lock`](Self::try_lock), which may wait
+    /// longer for the store.
     ///
     /// Returns `None` if the lock was not granted in time. By then the place in the queue has been
     /// given up, so that it delays nobody; that request adds a round trip to `wait`. If the store
@@ -494,10 +503,6 @@ impl Lock {
             return self.check_poll();
         };
         Err(self.about(Error::misuse(message)))
-    }
-
-    pub(crate) fn name(&self) -> Result<&LockName, Error> {
-        self.name.as_ref().map_err(Clone::clone)
     }
 
     pub(crate) fn check_times(&self) -> Result<(), Error> {

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 /// Several locks, until they are released or dropped, or one of them is lost: see
 /// [`MultiLock`](crate::MultiLock). It is valid while all of them are.
-#[must_use = "the locks are released as soon as the guard is dropped"]
+#[must_use = "bind it to a named variable, `let _guard = ...`; `let _ = ...` releases at once"]
 pub struct MultiGuard {
     /// In the order in which they were taken.
     guards: Vec<Guard>,
@@ -32,8 +32,9 @@ impl MultiGuard {
         self.named.iter().map(|place| &self.guards[*place])
     }
 
-    /// The fencing token of the lock of this name; `None` if it is not among these. Pass each resource
-    /// the token of its own lock: see [`Guard::token`].
+    /// The fencing token of the lock of this name; `None` if it is not among these, which is a mistake
+    /// of the program: `.expect("a member")`. Pass each resource the token of its own lock: see
+    /// [`Guard::token`].
     pub fn token(&self, name: impl AsRef<[u8]>) -> Option<FencingToken> {
         let is_meant = |guard: &&Guard| guard.name().as_bytes() == name.as_ref();
         self.guards.iter().find(is_meant).map(Guard::token)

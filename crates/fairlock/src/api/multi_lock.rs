@@ -40,6 +40,7 @@ const TRIES_MAX: u32 = 3;
 /// While it waits for one, it keeps others waiting for those that it holds already. That costs more
 /// the more locks there are and the busier they are.
 #[derive(Clone, Debug)]
+#[must_use = "nothing is asked before one of its methods is called and awaited"]
 pub struct MultiLock {
     session: Session,
     /// In the order in which they are taken.
@@ -73,7 +74,6 @@ impl MultiLock {
     /// when the last lock has come; until then those that are held are renewed.
     ///
     /// A lease below 100 ms or above ten years is an error of the next call.
-    #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
@@ -354,7 +354,7 @@ impl MultiLock {
     }
 
     fn silence(&self, held: &[Guard]) -> Error {
-        let error = errors::silence(true);
+        let error = errors::silence(true, None);
         match held.first() {
             Some(guard) => error.on(guard.name()).by(guard.owner()),
             None => error,

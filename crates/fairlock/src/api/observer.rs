@@ -22,7 +22,7 @@ const PACE: Duration = Duration::from_millis(20);
 const AFTER_THE_END: Duration = Duration::from_millis(10);
 
 /// The leader of an election.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Leader {
@@ -43,6 +43,22 @@ pub struct Leader {
 #[cfg(feature = "serde")]
 fn as_text<S: serde::Serializer>(value: &Option<Vec<u8>>, to: S) -> Result<S::Ok, S::Error> {
     serde::Serialize::serialize(&value.as_deref().map(fairlock_core::Text), to)
+}
+
+impl fmt::Debug for Leader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Mostly text, which a list of bytes would hide.
+        let value = match &self.value {
+            Some(value) => format!("\"{}\"", value.escape_ascii()),
+            None => "None".to_owned(),
+        };
+        f.debug_struct("Leader")
+            .field("owner", &self.owner)
+            .field("term", &self.term)
+            .field("value", &format_args!("{value}"))
+            .field("since", &self.since)
+            .finish()
+    }
 }
 
 impl Leader {

@@ -9,7 +9,7 @@ use crate::api::status::LockStatus;
 use crate::api::turn::Turn;
 use crate::base::error::Error;
 use crate::state::outcome::Release;
-use fairlock_core::Share;
+use fairlock_core::{LockName, Share};
 use std::future::Future;
 use std::ops::Deref;
 use std::time::Duration;
@@ -44,6 +44,7 @@ use std::time::Duration;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "nothing is asked before one of its methods is called and awaited"]
 pub struct RwLock {
     pub(crate) reads: Lock,
     pub(crate) writes: Lock,
@@ -58,14 +59,20 @@ impl RwLock {
         Self { reads: change(self.reads), writes: change(self.writes) }
     }
 
+    /// Its name.
+    ///
+    /// # Errors
+    /// For a name that cannot be used: that of every other call of this handle.
+    pub fn name(&self) -> Result<&LockName, Error> {
+        self.writes.name()
+    }
+
     /// The same lock with an explicit lease: see [`Lock::lease`].
-    #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
         self.each(|lock| lock.lease(lease))
     }
 
     /// The same lock with a longest hold: see [`Lock::max_hold`].
-    #[must_use]
     pub fn max_hold(self, most: Duration) -> Self {
         self.each(|lock| lock.max_hold(most))
     }
@@ -73,14 +80,12 @@ impl RwLock {
     /// The same lock, requested by `owner`: while that owner reads, it may read once more, and
     /// while it writes, it may write or read once more; both enter its hold again. To write while
     /// it reads would make it wait for itself, and is [`Misuse`](crate::ErrorKind::Misuse) at once.
-    #[must_use]
     pub fn owned_by(self, owner: &Owner) -> Self {
         self.each(|lock| lock.owned_by(owner))
     }
 
     /// The same lock, which its owner does not enter again: while it reads or writes, another request is
     /// the error [`AlreadyHeld`](crate::ErrorKind::AlreadyHeld) at once. See [`Lock::non_reentrant`].
-    #[must_use]
     pub fn non_reentrant(self) -> Self {
         self.each(Lock::non_reentrant)
     }
@@ -262,12 +267,12 @@ impl RwLock {
 
 /// A reader's [`Guard`], beside those of other readers, until it is released, dropped or lost.
 #[derive(Debug)]
-#[must_use = "the lock is released as soon as the guard is dropped"]
+#[must_use = "bind it to a named variable, `let _guard = ...`; `let _ = ...` releases at once"]
 pub struct ReadGuard(Guard);
 
 /// The writer's [`Guard`], the only one, until it is released, dropped or lost.
 #[derive(Debug)]
-#[must_use = "the lock is released as soon as the guard is dropped"]
+#[must_use = "bind it to a named variable, `let _guard = ...`; `let _ = ...` releases at once"]
 pub struct WriteGuard(Guard);
 
 impl ReadGuard {

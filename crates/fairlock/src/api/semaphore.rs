@@ -4,11 +4,13 @@ use crate::api::guard::Guard;
 use crate::api::lock::Lock;
 use crate::api::member::Member;
 use crate::api::owner::Owner;
+use crate::api::scoped::{Done, Held};
 use crate::api::status::LockStatus;
 use crate::base::error::Error;
 use crate::state::outcome::Release;
-use fairlock_core::Share;
+use fairlock_core::{LockName, Share};
 use std::fmt;
+use std::future::Future;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -48,6 +50,7 @@ use std::time::Duration;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "nothing is asked before one of its methods is called and awaited"]
 pub struct Semaphore {
     lock: Lock,
     limit: u32,
@@ -81,19 +84,25 @@ impl Semaphore {
         self.lock.clone().sharing(Share::Permits { n, limit: self.limit })
     }
 
+    /// Its name.
+    ///
+    /// # Errors
+    /// For a name that cannot be used: that of every other call of this handle.
+    pub fn name(&self) -> Result<&LockName, Error> {
+        self.lock.name()
+    }
+
     /// The limit.
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
     /// The same semaphore with an explicit lease: see [`Lock::lease`].
-    #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
         Self { lock: self.lock.lease(lease), ..self }
     }
 
     /// The same semaphore with a longest hold: see [`Lock::max_hold`].
-    #[must_use]
     pub fn max_hold(self, most: Duration) -> Self {
         Self { lock: self.lock.max_hold(most), ..self }
     }
@@ -101,7 +110,6 @@ impl Semaphore {
     /// The same semaphore, requested by `owner`: while that owner holds permits, a request for the
     /// same number enters that hold once more, and takes no further ones. Another number is
     /// [`Misuse`](crate::ErrorKind::Misuse).
-    #[must_use]
     pub fn owned_by(self, owner: &Owner) -> Self {
         Self { lock: self.lock.owned_by(owner), ..self }
     }
@@ -183,6 +191,59 @@ impl Semaphore {
         Ok(self.wanting(n).try_lock_for(wait).await?.map(|guard| Permit { guard, n }))
     }
 
+    /// Waits for its turn and runs `work` with a permit: see [`Lock::with`]. For several permits, run it
+    /// beside [`lost`](Guard::lost) of an [`acquire_many`](Self::acquire_many), in a `select!`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// # async fn fetch() -> u32 { 42 }
+    /// let client = fairlock::Client::connect("memory:").await?;
+    /// let done = client.semaphore("downloads", 3).with(async |_| fetch().await).await?;
+    /// assert_eq!(done.value, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Lock::with`].
+    ///
+    /// # Panics
+    /// If the closure does; the permit is released in the background.
+    ///
+    /// # Cancel safety
+    /// Same as [`Lock::with`].
+    pub async fn with<T, F, Fut>(&self, work: F) -> Result<Done<T>, Error>
+    where
+        F: FnOnce(Held) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        self.wanting(1).with(work).await
+    }
+
+    /// Like [`with`](Self::with), but waits for its turn for at most `wait`: see
+    /// [`Lock::try_with_for`].
+    ///
+    /// # Errors
+    /// Those of [`with`](Self::with).
+    ///
+    /// # Panics
+    /// Same as [`with`](Self::with).
+    ///
+    /// # Cancel safety
+    /// Same as [`with`](Self::with).
+    pub async fn try_with_for<T, F, Fut>(
+        &self,
+        wait: Duration,
+        work: F,
+    ) -> Result<Option<Done<T>>, Error>
+    where
+        F: FnOnce(Held) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        self.wanting(1).try_with_for(wait, work).await
+    }
+
     /// How many permits are in use, and which limits are named.
     ///
     /// # Errors
@@ -233,7 +294,7 @@ impl Semaphore {
 
 /// Permits of a [`Semaphore`], until they are released, dropped or lost: a [`Guard`], beside those
 /// of other holders.
-#[must_use = "the permits are released as soon as this is dropped"]
+#[must_use = "bind it to a named variable, `let _permit = ...`; `let _ = ...` releases at once"]
 pub struct Permit {
     guard: Guard,
     n: u32,

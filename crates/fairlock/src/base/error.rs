@@ -28,7 +28,8 @@ struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The caller's input cannot work: a bad name, lease, URL, setting. Nothing was sent.
+    /// The caller's input cannot work: a bad name, lease, URL, setting, or a server that a setting
+    /// excludes, such as one that is no Cluster behind `redis+cluster://`. Nothing was sent for any lock.
     Misuse,
     /// The server refuses the client (wrong password, missing permission, no client certificate
     /// that it trusts), or the host store's file or folder belongs to another user, is read-only,
@@ -67,6 +68,22 @@ pub enum ErrorKind {
     /// Another thread ended the wait (blocking API only). The request has no lasting effect:
     /// anything it may have left behind is being taken back.
     Interrupted,
+}
+
+impl ErrorKind {
+    /// Whether the same call may succeed later without a change of the program, of its settings or of
+    /// the store's content: [`Unavailable`](Self::Unavailable), [`Unknown`](Self::Unknown) and
+    /// [`NotReplicated`](Self::NotReplicated). The client has retried already, for as long as the call
+    /// may take, so pause before the next one.
+    ///
+    /// ```
+    /// # use fairlock::ErrorKind;
+    /// assert!(ErrorKind::Unavailable.is_retryable());
+    /// assert!(!ErrorKind::Misuse.is_retryable());
+    /// ```
+    pub fn is_retryable(self) -> bool {
+        matches!(self, Self::Unavailable | Self::Unknown | Self::NotReplicated)
+    }
 }
 
 impl Error {
@@ -126,6 +143,11 @@ impl Error {
 
     pub(crate) fn on(self, lock: &LockName) -> Self {
         self.change(|inner| inner.lock = Some(lock.clone()))
+    }
+
+    /// Adds a circumstance.
+    pub(crate) fn noting(self, note: &str) -> Self {
+        self.change(|inner| inner.message = format!("{}; {note}", inner.message).into())
     }
 
     /// Names the server that it is about.

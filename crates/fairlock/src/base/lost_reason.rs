@@ -65,6 +65,25 @@ impl LostReason {
         }
     }
 
+    /// As a field of events: as `serde` writes it.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Unreachable => "unreachable",
+            Self::MaxHold => "max_hold",
+            Self::Forced => "forced",
+            Self::Replaced => "replaced",
+            Self::DataLost => "data_lost",
+            Self::Forked => "forked",
+            Self::Untouched => "untouched",
+        }
+    }
+
+    /// Whether a time was over, as opposed to an answer of the store.
+    pub(crate) fn is_by_time(self) -> bool {
+        matches!(self, Self::Expired | Self::Unreachable | Self::MaxHold | Self::Untouched)
+    }
+
     /// As a number, for an atomic.
     pub(crate) fn code(self) -> u8 {
         self as u8

@@ -6,6 +6,7 @@ use crate::api::observer::{self, Leader};
 use crate::base::error::{Error, ErrorKind};
 use crate::state::outcome::Release;
 use crate::state::standing::GuardState;
+use fairlock_core::LockName;
 use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use std::time::Duration;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "nothing is asked before one of its methods is called"]
 pub struct Election {
     inner: crate::Election,
     interrupt: Option<Interrupt>,
@@ -36,14 +38,20 @@ impl Election {
         Self { inner, interrupt: None }
     }
 
+    /// Its name.
+    ///
+    /// # Errors
+    /// For a name that cannot be used: that of every other call of this handle.
+    pub fn name(&self) -> Result<&LockName, Error> {
+        self.inner.name()
+    }
+
     /// The same election with a sign of life: see [`Election::while_touched`](crate::Election::while_touched).
-    #[must_use]
     pub fn while_touched(self, time: Duration) -> Self {
         Self { inner: self.inner.while_touched(time), ..self }
     }
 
     /// The same election, with waits that `interrupt` can end.
-    #[must_use]
     pub fn interruptible(self, interrupt: &Interrupt) -> Self {
         Self { interrupt: Some(interrupt.clone()), ..self }
     }
@@ -105,7 +113,7 @@ impl Election {
 }
 
 /// One term of a leader: see [`Term`](crate::Term) of the async API. A [`Guard`], which stays on its thread.
-#[must_use = "the term is over as soon as this is dropped"]
+#[must_use = "bind it to a named variable, `let _term = ...`; `let _ = ...` resigns at once"]
 pub struct Term {
     guard: Guard,
     office: Office,

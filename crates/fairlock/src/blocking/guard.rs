@@ -19,23 +19,28 @@ use std::time::Duration;
 /// (it is `Sync`), for instance in `std::thread::scope`.
 ///
 /// Dropping it releases the lock in the background and never waits: in a task, in the destructor of
-/// a thread-local, at the end of `main`.
+/// a thread-local, at the end of `main`. So bind it to a named variable, `let _guard = ...`:
+/// `let _ = ...` releases at once.
 ///
 /// ```compile_fail,E0277
 /// # let client = fairlock::blocking::Client::connect("memory:").unwrap();
 /// let guard = client.fair_lock("job").lock().unwrap();
 /// std::thread::spawn(move || drop(guard));
 /// ```
-#[must_use = "the lock is released as soon as the guard is dropped"]
+#[must_use = "bind it to a named variable, `let _guard = ...`; `let _ = ...` releases at once"]
 pub struct Guard {
     inner: crate::Guard,
-    /// Keeps the guard on its thread, like the guard of a mutex.
-    _on_thread: PhantomData<MutexGuard<'static, ()>>,
+    _on_thread: StaysOnItsThread,
 }
+
+/// Keeps what contains it on its thread, as the guard of a mutex is kept: `Sync`, but not `Send`. The
+/// compiler names this type where a guard is moved to another thread.
+#[derive(Default)]
+pub(super) struct StaysOnItsThread(PhantomData<MutexGuard<'static, ()>>);
 
 impl Guard {
     pub(super) fn new(inner: crate::Guard) -> Self {
-        Self { inner, _on_thread: PhantomData }
+        Self { inner, _on_thread: StaysOnItsThread::default() }
     }
 
     /// The guard of the async API, which may leave the thread.

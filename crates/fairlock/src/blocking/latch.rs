@@ -20,6 +20,7 @@ use std::time::Duration;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "nothing is asked before one of its methods is called"]
 pub struct Latch {
     inner: crate::Latch,
     interrupt: Option<Interrupt>,
@@ -31,7 +32,6 @@ impl Latch {
     }
 
     /// The same latch, with waits that `interrupt` can end.
-    #[must_use]
     pub fn interruptible(self, interrupt: &Interrupt) -> Self {
         Self { interrupt: Some(interrupt.clone()), ..self }
     }

@@ -7,7 +7,7 @@ use crate::api::owner::Owner;
 use crate::api::scoped::{self, Done, Held};
 use crate::api::status::{Holder, LockStatus};
 use crate::base::error::Error;
-use fairlock_core::Kind;
+use fairlock_core::{Kind, LockName};
 use std::time::Duration;
 
 /// A lock by name. Cheap to create and to clone; nothing happens on the store until it is used.
@@ -15,6 +15,7 @@ use std::time::Duration;
 /// The calling thread owns the locks that it takes, and may take them again: see the [module's
 /// documentation](super).
 #[derive(Clone, Debug)]
+#[must_use = "nothing is asked before one of its methods is called"]
 pub struct Lock {
     client: Client,
     inner: crate::Lock,
@@ -30,14 +31,12 @@ impl Lock {
 
     /// The same lock with an explicit lease: see [`Lock::lease`](crate::Lock::lease) of the async
     /// API. A re-entry keeps the lease of the hold that it enters.
-    #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
         Self { inner: self.inner.lease(lease), ..self }
     }
 
     /// The same lock with a longest hold: see [`Lock::max_hold`](crate::Lock::max_hold) of the
     /// async API.
-    #[must_use]
     pub fn max_hold(self, most: Duration) -> Self {
         Self { inner: self.inner.max_hold(most), ..self }
     }
@@ -45,7 +44,6 @@ impl Lock {
     /// The same lock, requested by `owner` instead of the calling thread.
     ///
     /// An owner of another client is an error of the next call.
-    #[must_use]
     pub fn owned_by(self, owner: &Owner) -> Self {
         Self { inner: self.inner.owned_by(owner), is_owned: true, ..self }
     }
@@ -54,22 +52,27 @@ impl Lock {
     /// holds the lock, another request is the error
     /// [`AlreadyHeld`](crate::ErrorKind::AlreadyHeld) at once. See
     /// [`Lock::non_reentrant`](crate::Lock::non_reentrant) of the async API.
-    #[must_use]
     pub fn non_reentrant(self) -> Self {
         Self { inner: self.inner.non_reentrant(), ..self }
     }
 
     /// The same plain lock, at which a waiter looks after this time at the latest: see
     /// [`Lock::poll`](crate::Lock::poll) of the async API.
-    #[must_use]
     pub fn poll(self, most: Duration) -> Self {
         Self { inner: self.inner.poll(most), ..self }
     }
 
     /// The same lock, with waits that `interrupt` can end.
-    #[must_use]
     pub fn interruptible(self, interrupt: &Interrupt) -> Self {
         Self { interrupt: Some(interrupt.clone()), ..self }
+    }
+
+    /// Its name.
+    ///
+    /// # Errors
+    /// For a name that cannot be used: that of every other call of this handle.
+    pub fn name(&self) -> Result<&LockName, Error> {
+        self.inner.name()
     }
 
     /// Fair, plain or simple.

@@ -26,6 +26,7 @@ use std::time::Duration;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "nothing is asked before one of its methods is called"]
 pub struct MultiLock {
     inner: crate::MultiLock,
     interrupt: Option<Interrupt>,
@@ -37,13 +38,11 @@ impl MultiLock {
     }
 
     /// The same locks with an explicit lease: see [`MultiLock::lease`](crate::MultiLock::lease).
-    #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
         Self { inner: self.inner.lease(lease), ..self }
     }
 
     /// The same locks, with waits that `interrupt` can end.
-    #[must_use]
     pub fn interruptible(self, interrupt: &Interrupt) -> Self {
         Self { interrupt: Some(interrupt.clone()), ..self }
     }
@@ -100,7 +99,7 @@ impl MultiLock {
 
 /// Several locks, until they are released or dropped, or one of them is lost: see
 /// [`MultiGuard`](crate::MultiGuard) of the async API.
-#[must_use = "the locks are released as soon as the guard is dropped"]
+#[must_use = "bind it to a named variable, `let _guard = ...`; `let _ = ...` releases at once"]
 pub struct MultiGuard(crate::MultiGuard);
 
 impl MultiGuard {

@@ -9,6 +9,7 @@ use crate::api::scoped::{self, Done, Held};
 use crate::api::status::LockStatus;
 use crate::base::error::Error;
 use crate::state::outcome::Release;
+use fairlock_core::LockName;
 use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
@@ -31,6 +32,7 @@ use std::time::Duration;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "nothing is asked before one of its methods is called"]
 pub struct RwLock {
     client: Client,
     inner: crate::RwLock,
@@ -44,33 +46,36 @@ impl RwLock {
         Self { client: client.clone(), inner, is_owned: false, interrupt: None }
     }
 
+    /// Its name.
+    ///
+    /// # Errors
+    /// For a name that cannot be used: that of every other call of this handle.
+    pub fn name(&self) -> Result<&LockName, Error> {
+        self.inner.name()
+    }
+
     /// The same lock with an explicit lease: see [`Lock::lease`](crate::Lock::lease).
-    #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
         Self { inner: self.inner.lease(lease), ..self }
     }
 
     /// The same lock with a longest hold: see [`Lock::max_hold`](crate::Lock::max_hold).
-    #[must_use]
     pub fn max_hold(self, most: Duration) -> Self {
         Self { inner: self.inner.max_hold(most), ..self }
     }
 
     /// The same lock, requested by `owner` instead of the calling thread.
-    #[must_use]
     pub fn owned_by(self, owner: &Owner) -> Self {
         Self { inner: self.inner.owned_by(owner), is_owned: true, ..self }
     }
 
     /// The same lock, which the calling thread, or its explicit owner, does not enter again: see
     /// [`RwLock::non_reentrant`](crate::RwLock::non_reentrant) of the async API.
-    #[must_use]
     pub fn non_reentrant(self) -> Self {
         Self { inner: self.inner.non_reentrant(), ..self }
     }
 
     /// The same lock, with waits that `interrupt` can end.
-    #[must_use]
     pub fn interruptible(self, interrupt: &Interrupt) -> Self {
         Self { interrupt: Some(interrupt.clone()), ..self }
     }
@@ -225,11 +230,11 @@ fn with<T>(guard: Guard, work: impl FnOnce(Held) -> T) -> Result<Done<T>, Error>
 }
 
 /// A reader's [`Guard`], beside those of other readers, until it is released, dropped or lost.
-#[must_use = "the lock is released as soon as the guard is dropped"]
+#[must_use = "bind it to a named variable, `let _guard = ...`; `let _ = ...` releases at once"]
 pub struct ReadGuard(Guard);
 
 /// The writer's [`Guard`], the only one, until it is released, dropped or lost.
-#[must_use = "the lock is released as soon as the guard is dropped"]
+#[must_use = "bind it to a named variable, `let _guard = ...`; `let _ = ...` releases at once"]
 pub struct WriteGuard(Guard);
 
 impl ReadGuard {

@@ -7,6 +7,7 @@ use crate::api::semaphore::{self, Usage};
 use crate::api::status::LockStatus;
 use crate::base::error::Error;
 use crate::state::outcome::Release;
+use fairlock_core::LockName;
 use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
@@ -27,6 +28,7 @@ use std::time::Duration;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "nothing is asked before one of its methods is called"]
 pub struct Semaphore {
     inner: crate::Semaphore,
     interrupt: Option<Interrupt>,
@@ -37,32 +39,36 @@ impl Semaphore {
         Self { inner, interrupt: None }
     }
 
+    /// Its name.
+    ///
+    /// # Errors
+    /// For a name that cannot be used: that of every other call of this handle.
+    pub fn name(&self) -> Result<&LockName, Error> {
+        self.inner.name()
+    }
+
     /// The limit.
     pub fn limit(&self) -> u32 {
         self.inner.limit()
     }
 
     /// The same semaphore with an explicit lease: see [`Lock::lease`](crate::Lock::lease).
-    #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
         Self { inner: self.inner.lease(lease), ..self }
     }
 
     /// The same semaphore with a longest hold: see [`Lock::max_hold`](crate::Lock::max_hold).
-    #[must_use]
     pub fn max_hold(self, most: Duration) -> Self {
         Self { inner: self.inner.max_hold(most), ..self }
     }
 
     /// The same semaphore, requested by `owner`: see
     /// [`Semaphore::owned_by`](crate::Semaphore::owned_by).
-    #[must_use]
     pub fn owned_by(self, owner: &Owner) -> Self {
         Self { inner: self.inner.owned_by(owner), ..self }
     }
 
     /// The same semaphore, with waits that `interrupt` can end.
-    #[must_use]
     pub fn interruptible(self, interrupt: &Interrupt) -> Self {
         Self { interrupt: Some(interrupt.clone()), ..self }
     }
@@ -163,7 +169,7 @@ impl Semaphore {
 
 /// Permits of a [`Semaphore`], until they are released, dropped or lost: a [`Guard`], beside those
 /// of other holders.
-#[must_use = "the permits are released as soon as this is dropped"]
+#[must_use = "bind it to a named variable, `let _permit = ...`; `let _ = ...` releases at once"]
 pub struct Permit {
     guard: Guard,
     n: u32,

@@ -1,11 +1,10 @@
 //! A place in the queue of a fair lock, for threads.
 
+use super::guard::StaysOnItsThread;
 use super::{Guard, Interrupt, wait};
 use crate::base::error::Error;
 use fairlock_core::{LockName, OwnerId};
 use std::fmt;
-use std::marker::PhantomData;
-use std::sync::MutexGuard;
 use std::time::Duration;
 
 /// A place in the queue of a fair lock: see [`Turn`](crate::Turn) of the async API. The place is
@@ -16,12 +15,12 @@ use std::time::Duration;
 pub struct Turn {
     inner: crate::Turn,
     interrupt: Option<Interrupt>,
-    _on_thread: PhantomData<MutexGuard<'static, ()>>,
+    _on_thread: StaysOnItsThread,
 }
 
 impl Turn {
     pub(super) fn new(inner: crate::Turn, interrupt: Option<Interrupt>) -> Self {
-        Self { inner, interrupt, _on_thread: PhantomData }
+        Self { inner, interrupt, _on_thread: StaysOnItsThread::default() }
     }
 
     /// The lock's name.

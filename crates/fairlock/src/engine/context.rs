@@ -318,7 +318,7 @@ impl Context {
             self.closes.notify_waiters();
         }
         if is_new {
-            self.observed.becomes(self.client_id, state);
+            self.observed.becomes(self.client_id, &self.config.address, state);
         }
     }
 

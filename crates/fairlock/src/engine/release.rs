@@ -14,7 +14,7 @@ use crate::engine::send::{self, Copies};
 use crate::observe;
 use crate::settings::server_checks::{Check, Reaction, Warning};
 use crate::state::hold::{Change, Hold};
-use crate::state::in_flight::{self, InFlightCleanup};
+use crate::state::in_flight::{self, InFlightCleanup, LAST_WORDS};
 use crate::state::outcome::Release;
 use crate::state::signals::{TurnReporter, unconfirmed};
 use crate::state::standing::GuardState;
@@ -228,13 +228,23 @@ pub(crate) fn take_back(
     reporter: Option<Arc<TurnReporter>>,
     owed: bool,
 ) -> JoinHandle<()> {
+    // After `longest`, every copy is refused by its own not-after, and any hold that one obtained
+    // has expired. Doubled, to allow for clocks and queues on the way.
+    let longest = context.config.store_timeout + context.config.watchdog_lease;
+    take_back_until(context, name, leave, reporter, owed, Moment::now().plus(2 * longest))
+}
+
+fn take_back_until(
+    context: &Arc<Context>,
+    name: &LockName,
+    leave: Op,
+    reporter: Option<Arc<TurnReporter>>,
+    owed: bool,
+    until: Moment,
+) -> JoinHandle<()> {
     let (in_flight, context) = (InFlightCleanup::new(&context.in_flight), Arc::clone(context));
     let name = name.clone();
     context.clone().spawn(async move {
-        // After `longest`, every copy is refused by its own not-after, and any hold that one obtained
-        // has expired. Doubled, to allow for clocks and queues on the way.
-        let longest = context.config.store_timeout + context.config.watchdog_lease;
-        let until = Moment::now().plus(2 * longest);
         let mut copies = Copies::default();
         match send::until_answered(&context, &name, &leave, until, &mut copies).await {
             Ok(_) => {
@@ -265,11 +275,13 @@ pub(crate) fn pay_debts(context: &Arc<Context>, name: &LockName, count: usize) {
     }
 }
 
-/// Tries all of them once more: the client ends.
+/// Tries all of them once more, for a moment: the client ends. A store that has been silent until
+/// their leases were over, or has refused them until now, must not hold up a program.
 pub(crate) fn pay_all_debts(context: &Arc<Context>) {
+    let until = Moment::now().plus(LAST_WORDS);
     let owed = context.debts().take_all();
     for (name, leave) in owed {
-        take_back(context, &name, leave, None, true);
+        take_back_until(context, &name, leave, None, true, until);
     }
 }
 

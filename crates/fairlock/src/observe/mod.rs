@@ -16,6 +16,8 @@
 mod meter;
 
 use crate::base::error::{Error, ErrorKind};
+use crate::base::lost_reason::LostReason;
+use crate::settings::config::Address;
 use crate::settings::connection_state::ConnectionState;
 use crate::settings::server_checks::Warning;
 use fairlock_core::{Answer, ClientId, Kind, LockName, OwnerId, Share, Token, kind_label};
@@ -61,6 +63,24 @@ macro_rules! event {
     ($level:ident, $($rest:tt)*) => {{
         #[cfg(feature = "tracing")]
         tracing::event!(target: "fairlock", tracing::Level::$level, $($rest)*);
+    }};
+}
+
+/// A warning about a hold. Its owner and its token are fields of its span, and of the event only if a
+/// filter has left the span out.
+macro_rules! warn_of {
+    ($hold:expr $(, $field:ident)*; $message:literal) => {{
+        #[cfg(feature = "tracing")]
+        {
+            let span = $hold.story.span();
+            event!(
+                WARN, in &span, $($field,)*
+                owner = Story::unless_in(&span, display($hold.owner)),
+                token = Story::unless_in(&span, $hold.token.get()),
+                lock = $hold.story.name_unless_in(&span, $hold.name),
+                $message
+            );
+        }
     }};
 }
 
@@ -197,7 +217,7 @@ fn acquired(request: &Request<'_>, outcome: &'static str, error: Option<&Error>)
         span.record("outcome", outcome);
         event!(
             DEBUG, in span, kind, outcome, lock = %request.name, waited_ms = waited.as_millis() as u64,
-            error = error.map(display), "asked for"
+            error = error.map(display), "asked for a lock"
         );
     }
 }
@@ -253,6 +273,8 @@ struct Chapter {
     since: Since,
     over: bool,
     names: bool,
+    /// The last renewal was not confirmed.
+    silent: bool,
     #[cfg(feature = "tracing")]
     span: tracing::Span,
 }
@@ -263,9 +285,28 @@ impl Story {
         self.0.get().map_or_else(tracing::Span::none, |chapter| lock(chapter).span.clone())
     }
 
+    /// What an event must name because its span does not: a filter left that out.
     #[cfg(feature = "tracing")]
-    fn names(&self) -> bool {
-        self.0.get().is_some_and(|chapter| lock(chapter).names)
+    fn unless_in<T>(span: &tracing::Span, value: T) -> Option<T> {
+        span.is_disabled().then_some(value)
+    }
+
+    /// As [`unless_in`](Self::unless_in), for the name of the lock, which may not be shown.
+    #[cfg(feature = "tracing")]
+    fn name_unless_in<'a>(
+        &self,
+        span: &tracing::Span,
+        name: &'a LockName,
+    ) -> Option<DisplayValue<&'a LockName>> {
+        let names = self.0.get().is_some_and(|chapter| lock(chapter).names);
+        named(names && span.is_disabled(), name)
+    }
+
+    /// Notes whether the store confirms the renewals. Returns whether that has changed.
+    #[cfg(feature = "tracing")]
+    fn falls_silent(&self, silent: bool) -> bool {
+        let Some(chapter) = self.0.get() else { return silent };
+        std::mem::replace(&mut lock(chapter).silent, silent) != silent
     }
 
     /// Records how long the hold lasted, unless it has ended before.
@@ -316,6 +357,7 @@ pub(crate) fn held(hold: &Hold<'_>, names: bool, asked: &Asked) {
             since: Since::now(),
             over: false,
             names,
+            silent: false,
             #[cfg(feature = "tracing")]
             span,
         };
@@ -339,11 +381,7 @@ pub(crate) fn released(hold: &Hold<'_>, outcome: &'static str, good: bool) {
     if good {
         event!(DEBUG, in &hold.story.span(), outcome, lock = %hold.name, "released");
     } else {
-        event!(
-            WARN, in &hold.story.span(), outcome, owner = %hold.owner,
-            token = hold.token.get(), lock = named(hold.story.names(), hold.name),
-            "a release did not end well"
-        );
+        warn_of!(hold, outcome; "a release did not end well");
     }
 }
 
@@ -351,42 +389,41 @@ pub(crate) fn released(hold: &Hold<'_>, outcome: &'static str, good: bool) {
 pub(crate) fn renewed(hold: &Hold<'_>, left: Duration) {
     count!(RENEWALS);
     record!(MARGIN; left.as_secs_f64());
+    #[cfg(feature = "tracing")]
+    hold.story.falls_silent(false);
     event!(
         TRACE, in &hold.story.span(), lock = %hold.name, left_ms = left.as_millis() as u64,
         "renewed"
     );
 }
 
-/// A renewal was not confirmed and is retried; `left` of the validity remains.
+/// A renewal was not confirmed and is retried; `left` of the validity remains. An outage has many of
+/// them for each lock, so only the first one is a warning.
 pub(crate) fn renewal_missed(hold: &Hold<'_>, error: &Error, left: Duration) {
     count!(RENEWALS_MISSED);
-    event!(
-        WARN, in &hold.story.span(), owner = %hold.owner, token = hold.token.get(),
-        lock = named(hold.story.names(), hold.name), error = error_label(error.kind()),
-        left_ms = left.as_millis() as u64,
-        "a renewal was not confirmed, and is tried again"
-    );
-    event!(DEBUG, in &hold.story.span(), lock = %hold.name, %error, "renewal not confirmed");
+    #[cfg(feature = "tracing")]
+    {
+        let left_ms = left.as_millis() as u64;
+        if hold.story.falls_silent(true) {
+            let error = error_label(error.kind());
+            warn_of!(hold, error, left_ms; "a renewal was not confirmed, and is tried again");
+        }
+        event!(DEBUG, in &hold.story.span(), lock = %hold.name, %error, left_ms, "renewal not confirmed");
+    }
 }
 
 /// A hold has become Suspect.
 pub(crate) fn suspect(hold: &Hold<'_>) {
     count!(SUSPECT, kind = hold.kind.label());
-    event!(
-        WARN, in &hold.story.span(), owner = %hold.owner, token = hold.token.get(),
-        lock = named(hold.story.names(), hold.name), "a lock is in doubt"
-    );
+    warn_of!(hold; "a lock is in doubt");
 }
 
-/// A hold is lost: its validity has run out (`expired`), or according to the store somebody took
-/// it.
-pub(crate) fn lost(hold: &Hold<'_>, expired: bool) {
-    let cause = if expired { "expired" } else { "taken" };
+/// A hold is lost.
+pub(crate) fn lost(hold: &Hold<'_>, reason: LostReason) {
+    let cause = if reason.is_by_time() { "expired" } else { "taken" };
     count!(LOST, kind = hold.kind.label(), cause = cause);
-    event!(
-        WARN, in &hold.story.span(), cause, owner = %hold.owner, token = hold.token.get(),
-        lock = named(hold.story.names(), hold.name), "a lock is lost"
-    );
+    let reason = reason.label();
+    warn_of!(hold, cause, reason; "a lock is lost");
     let_go(hold.story);
 }
 
@@ -414,6 +451,12 @@ pub(crate) fn warned(warning: &Warning) {
     event!(WARN, check = warning.check().name(), "{warning}");
 }
 
+/// The first attempt to connect since the last connection has failed, for this reason. Its text names
+/// the server, and no lock.
+pub(crate) fn unreached(error: &Error) {
+    event!(WARN, %error, "no connection");
+}
+
 /// What one client reported about its connection.
 pub(crate) struct Connection {
     #[cfg(any(feature = "metrics", feature = "tracing"))]
@@ -433,7 +476,7 @@ impl Connection {
     }
 
     /// The connection has changed its state.
-    pub(crate) fn becomes(&self, client: ClientId, state: ConnectionState) {
+    pub(crate) fn becomes(&self, client: ClientId, server: &Address, state: ConnectionState) {
         #[cfg(any(feature = "metrics", feature = "tracing"))]
         {
             let (before, again) = {
@@ -456,11 +499,13 @@ impl Connection {
             match state {
                 ConnectionState::Connected if again => {
                     count!(RECONNECTS);
-                    event!(INFO, client = %client, "connected again");
+                    event!(INFO, client = %client, server = %server, "connected again");
                 }
-                ConnectionState::Connected => event!(DEBUG, client = %client, "connected"),
+                ConnectionState::Connected => {
+                    event!(DEBUG, client = %client, server = %server, "connected");
+                }
                 ConnectionState::Reconnecting => {
-                    event!(WARN, client = %client, "the connection is lost");
+                    event!(WARN, client = %client, server = %server, "the connection is lost");
                 }
                 ConnectionState::Closed => event!(DEBUG, client = %client, "closed"),
             }

@@ -1,7 +1,9 @@
 //! Settings: each number with its unit, default and reason.
 
+mod address;
 mod tls;
 
+pub(crate) use self::address::Address;
 pub(crate) use self::tls::TlsSettings;
 
 use crate::base::error::Error;
@@ -92,25 +94,6 @@ pub enum ShardedPubSub {
     On,
     /// To the whole Cluster, as Redisson before 3.22 does.
     Off,
-}
-
-/// Where the store is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Address {
-    Memory,
-    /// The host store's file. With `shared`, members of the folder's group share it.
-    Sqlite {
-        path: PathBuf,
-        shared: bool,
-    },
-    Tcp {
-        host: String,
-        port: u16,
-    },
-    Unix(PathBuf),
-    Sentinel(SentinelPlace),
-    /// Nodes of a Cluster, from which the others are discovered.
-    Cluster(Vec<(String, u16)>),
 }
 
 /// Sentinels, and the name of the master that they monitor.
@@ -229,6 +212,10 @@ impl Config {
     }
 
     /// A store inside this process, for the one client that is created with it.
+    ///
+    /// Its leases and waits run in real time, on the client's own thread, also under
+    /// `#[tokio::test(start_paused = true)]`. For tests in paused time use `test_util::Sandbox`
+    /// (feature `test-util`).
     pub fn memory() -> Self {
         Self::for_address(Address::Memory)
     }

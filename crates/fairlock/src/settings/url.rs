@@ -105,12 +105,13 @@ fn login(user: &str) -> Result<(Option<String>, Password), Error> {
 }
 
 /// Options of every server's URL.
-const OF_SERVERS: [&str; 15] = [
+const OF_SERVERS: [&str; 16] = [
     "password-file",
     "password-env",
     "replicas",
     "replicas-timeout-ms",
     "java-fleet",
+    "log-names",
     "on-rights",
     "on-eviction",
     "on-version",
@@ -142,7 +143,7 @@ fn is_encrypted(scheme: &str) -> bool {
 }
 
 /// Reads what follows `?`: options of every server's URL and the scheme's own, each at most once.
-/// Errors do not repeat unknown names, which are part of the password if it was not encoded.
+/// Errors do not repeat unknown names that may be a part of a password that was not encoded.
 fn options(
     mut config: Config,
     scheme: &str,
@@ -162,8 +163,11 @@ fn options(
                 )));
             }
             let known: Vec<_> = known().map(|name| format!("`{name}`")).collect();
+            // A password with a `?` in it is followed by the host.
+            let is_option = option.contains('=') && !query.is_some_and(|it| it.contains('@'));
+            let not_this = if is_option { format!(", not `{name}`") } else { String::new() };
             return Err(Error::misuse(format!(
-                "a `{scheme}:` URL takes only the options {}",
+                "a `{scheme}:` URL takes only the options {}{not_this}",
                 known.join(", ")
             )));
         }
@@ -207,17 +211,8 @@ fn set_option(config: &mut Config, name: &str, value: &str) -> Result<(), Error>
             let bad = || Error::misuse("`replicas-timeout-ms` in the store URL is no number");
             config.replicas_timeout = Duration::from_millis(ms.ok_or_else(bad)?);
         }
-        "java-fleet" => {
-            config.java_fleet = match value {
-                "true" => true,
-                "false" => false,
-                _ => {
-                    return Err(Error::misuse(
-                        "the option `java-fleet` of the store URL is `true` or `false`",
-                    ));
-                }
-            };
-        }
+        "java-fleet" => config.java_fleet = yes_or_no(name, value)?,
+        "log-names" => config.log_names = yes_or_no(name, value)?,
         "sharded-pubsub" => {
             config.sharded_pubsub = match value {
                 "auto" => ShardedPubSub::Auto,
@@ -235,6 +230,16 @@ fn set_option(config: &mut Config, name: &str, value: &str) -> Result<(), Error>
         _ => return Err(Error::misuse("an option of the store URL is listed and not read")),
     }
     Ok(())
+}
+
+fn yes_or_no(name: &str, value: &str) -> Result<bool, Error> {
+    match value {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => {
+            Err(Error::misuse(format!("the option `{name}` of the store URL is `true` or `false`")))
+        }
+    }
 }
 
 /// Refuses a second password: it is not clear which one was meant.
@@ -501,8 +506,8 @@ mod tests {
                 Password::Given(secret) => secret.0.clone(),
                 _ => String::new(),
             });
-            let rest =
-                (&c.tls, c.sharded_pubsub, c.replicas, c.replicas_timeout, c.java_fleet, c.on);
+            let flags = (c.java_fleet, c.log_names);
+            let rest = (&c.tls, c.sharded_pubsub, c.replicas, c.replicas_timeout, flags, c.on);
             format!("{:?} {} {logins:?} {secrets:?} {rest:?}", c.address, c.database)
         };
         let tcp = || Config::tcp("h", 6379);
@@ -521,6 +526,8 @@ mod tests {
             ),
             ("redis://h?java-fleet=true", tcp().java_fleet(true)),
             ("redis://h?java-fleet=false", tcp()),
+            ("redis://h?log-names=true", tcp().log_names(true)),
+            ("unix:/s?log-names=false", Config::unix("/s")),
             ("redis+cluster://h?java-fleet=true", cluster().java_fleet(true)),
             ("redis://h?on-rights=warn", tcp().on_check(Check::Rights, Reaction::Warn)),
             ("redis://h?on-eviction=refuse", tcp().on_check(Check::Eviction, Reaction::Refuse)),
@@ -598,6 +605,18 @@ mod tests {
         }
         let error = parse("redis+sentinel://h/m?sentinel-password=%zz").unwrap_err().to_string();
         assert!(error.contains("`sentinel-password`"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_option_is_named_unless_it_may_be_a_password() {
+        let error = |url: &str| parse(url).unwrap_err().to_string();
+        let said = error("redis://h?timeout=3");
+        assert!(said.contains("not `timeout`") && said.contains("`log-names`"), "{said}");
+        for url in ["redis://:pw?CANARY=x@h", "redis://:pw?a=b&CANARY=x@h", "redis://h?CANARY"] {
+            assert!(!error(url).contains("CANARY"), "{url}");
+        }
+        let said = error("redis://h?log-names=yes");
+        assert!(said.contains("`log-names`") && said.contains("`true` or `false`"), "{said}");
     }
 
     #[test]

@@ -129,7 +129,10 @@ impl Hold {
         match state {
             GuardState::Held => {}
             GuardState::Suspect => observe::suspect(&self.told()),
-            GuardState::Lost => observe::lost(&self.told(), self.valid_until().left().is_zero()),
+            GuardState::Lost => {
+                let reason = self.standing.reason().unwrap_or(LostReason::Expired);
+                observe::lost(&self.told(), reason);
+            }
         }
     }
 

@@ -125,6 +125,10 @@ impl Locks {
 pub(crate) struct Lock(blocking::Lock);
 
 impl Lock {
+    pub(crate) fn name(&self) -> Result<&LockName, Error> {
+        self.0.name()
+    }
+
     pub(crate) fn lease(self, lease: Duration) -> Self {
         Self(self.0.lease(lease))
     }
@@ -221,6 +225,10 @@ fn writes(guard: blocking::WriteGuard) -> blocking::Guard {
 }
 
 impl RwLock {
+    pub(crate) fn name(&self) -> Result<&LockName, Error> {
+        self.0.name()
+    }
+
     pub(crate) fn owned_by(self, owner: &Owner) -> Self {
         Self(self.0.owned_by(owner))
     }
@@ -270,6 +278,10 @@ impl RwLock {
 pub(crate) struct Semaphore(blocking::Semaphore);
 
 impl Semaphore {
+    pub(crate) fn name(&self) -> Result<&LockName, Error> {
+        self.0.name()
+    }
+
     pub(crate) fn lease(self, lease: Duration) -> Self {
         Self(self.0.lease(lease))
     }
@@ -550,6 +562,10 @@ impl fmt::Debug for Guard {
 pub(crate) struct Election(blocking::Election);
 
 impl Election {
+    pub(crate) fn name(&self) -> Result<&LockName, Error> {
+        self.0.name()
+    }
+
     pub(crate) fn while_touched(self, time: Duration) -> Self {
         Self(self.0.while_touched(time))
     }

@@ -69,6 +69,8 @@ pub(super) async fn a_held_guard_ends_with_its_lease(store: Store) {
     assert_eq!(released.release().await.unwrap(), Release::Released);
     soon("the end of the lease", guard.lost()).await;
     assert_eq!(guard.state(), GuardState::Lost);
+    let error = guard.ensure_valid().unwrap_err();
+    assert!(error.to_string().contains("its client was shut down"), "{error}");
     drop(guard);
     if !store.is_memory() {
         is_free(&store.client().await.fair_lock("job")).await;

@@ -64,7 +64,7 @@ macro_rules! on {
             ];
             unpolled: [a_shutdown_does_not_wait_for_one_that_nobody_polls];
             with: [
-                closures_of_both_forms, it_runs_in_a_task, the_lock_is_held_meanwhile,
+                closures_of_both_forms, it_runs_in_a_task, closures_run_with_a_permit, the_lock_is_held_meanwhile,
                 a_loss_cancels_the_closure, a_value_outlives_a_loss, a_value_wins_over_a_loss, a_value_outlives_the_store,
                 a_panic_releases, a_dropped_future_drops_the_closure_first,
                 nothing_is_held_after_it, it_can_give_up_waiting, errors_come_before_the_closure,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::support::{Store, granted, no_beats, soon, until, wait_behind};
-use fairlock::ErrorKind;
+use fairlock::{Error, ErrorKind, LockName};
 
 /// Names that can all be used beside each other.
 fn odd_names(store: &Store) -> Vec<Vec<u8>> {
@@ -123,7 +123,23 @@ pub(super) async fn bad_names_are_refused(store: Store) {
         (b"fairlock_state:{a}", "fairlock_"),
         (b"fairlock_", "fairlock_"),
     ];
+    let names = |name: &[u8]| {
+        let name_of = |name: Result<&LockName, Error>| name.cloned();
+        [
+            name_of(client.fair_lock(name).name()),
+            name_of(client.rw_lock(name).name()),
+            name_of(client.semaphore(name, 1).name()),
+            name_of(client.election(name).name()),
+        ]
+    };
+    for name in names(b"job") {
+        assert_eq!(name.unwrap().as_bytes(), b"job");
+    }
     for (name, says) in table {
+        for error in names(name).map(Result::unwrap_err) {
+            assert_eq!(error.kind(), ErrorKind::Misuse);
+            assert!(error.to_string().contains(says), "{error}");
+        }
         for lock in [client.fair_lock(name), client.plain_lock(name)] {
             for error in super::errors::of_every_call(&lock).await {
                 assert_eq!(error.kind(), ErrorKind::Misuse);

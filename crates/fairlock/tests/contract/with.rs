@@ -45,6 +45,25 @@ pub(super) async fn closures_of_both_forms(store: Store) {
     }
 }
 
+pub(super) async fn closures_run_with_a_permit(store: Store) {
+    let pool = store.client().await.semaphore("pool", 1);
+    assert_eq!(pool.name().unwrap().as_bytes(), b"pool");
+    let used = async || pool.usage().await.unwrap().used;
+    let done = pool.with(async |_| used().await).await.unwrap();
+    assert_eq!((done.value, done.release), (1, Release::Released));
+    let permit = pool.acquire().await.unwrap();
+    let refused = pool
+        .try_with_for(Duration::from_millis(50), async |_| panic!("it has no permit"))
+        .await
+        .unwrap();
+    assert_eq!(refused, None::<fairlock::Done<()>>);
+    permit.release().await.unwrap();
+    let done =
+        pool.try_with_for(Duration::from_secs(20), async |_| used().await).await.unwrap().unwrap();
+    assert_eq!((done.value, done.release), (1, Release::Released));
+    assert_eq!(pool.usage().await.unwrap().used, 0);
+}
+
 pub(super) async fn it_runs_in_a_task(store: Store) {
     let client = store.client_with(no_beats).await;
     for lock in all(&client) {

@@ -90,12 +90,12 @@ async fn everything(server: &Server, log_names: bool) -> Vec<String> {
 }
 
 /// What must have been reported at each level.
-const TOLD: [(Level, &str); 16] = [
+const TOLD: [(Level, &str); 17] = [
     (Level::INFO, "acquire kind=\"fair\""),
     (Level::INFO, "acquire outcome=\"granted\""),
     (Level::INFO, "hold kind=\"fair\""),
-    (Level::DEBUG, "asked for kind=\"fair\" outcome=\"granted\""),
-    (Level::DEBUG, "asked for kind=\"fair\" outcome=\"wrong_type\""),
+    (Level::DEBUG, "asked for a lock kind=\"fair\" outcome=\"granted\""),
+    (Level::DEBUG, "asked for a lock kind=\"fair\" outcome=\"wrong_type\""),
     (Level::DEBUG, "granted"),
     (Level::DEBUG, "stands in the queue"),
     (Level::DEBUG, "released outcome=\"released\""),
@@ -103,9 +103,10 @@ const TOLD: [(Level, &str); 16] = [
     (Level::TRACE, "renewed"),
     (Level::INFO, "a waiter was dropped from its queue"),
     (Level::WARN, "the connection is lost"),
+    (Level::WARN, "no connection error=127.0.0.1:"),
     (Level::INFO, "connected again"),
     (Level::WARN, "a lock is in doubt"),
-    (Level::WARN, "a lock is lost cause=\"expired\""),
+    (Level::WARN, "a lock is lost cause=\"expired\" reason=\"unreachable\""),
     (Level::WARN, "a release did not end well outcome=\"lost\""),
 ];
 
@@ -137,7 +138,18 @@ fn f88_no_secret_and_no_name_where_it_does_not_belong() {
         let names = |line: &&Line| line.text.contains(&format!("lock={NAME}"));
         assert!(lines.iter().filter(names).count() >= 8, "{lines:#?}");
         let lost = loud(&lines).find(|line| line.text.starts_with("a lock is lost")).unwrap();
-        assert!(lost.text.contains(" owner=") && lost.text.contains(" token="), "{lost:?}");
+        for field in [" owner=", " token="] {
+            assert_eq!(lost.text.matches(field).count(), 1, "{lost:?}");
+        }
+        // An outage has many of them.
+        let missed = |line: &&Line| line.text.starts_with("a renewal was not confirmed");
+        assert_eq!(loud(&lines).filter(missed).count(), 1, "{lines:#?}");
+        let missed = lines.iter().filter(|line| line.text.starts_with("renewal not confirmed"));
+        assert!(missed.count() > 1, "{lines:#?}");
+        for start in ["the connection is lost", "connected again"] {
+            let line = loud(&lines).find(|line| line.text.starts_with(start)).unwrap();
+            assert!(line.text.contains(" server=127.0.0.1:"), "{line:?}");
+        }
         assert!(lines.iter().any(|line| line.is_span && line.text.contains(" owner=")));
 
         for series in recorder::seen() {

@@ -23,6 +23,8 @@ pub(crate) struct Line {
 struct Kept {
     lines: Vec<Line>,
     spans: BTreeMap<u64, (Level, String, String)>,
+    /// The fields that a span began with.
+    fields: BTreeMap<u64, String>,
 }
 
 static KEPT: Mutex<Option<Kept>> = Mutex::new(None);
@@ -67,7 +69,10 @@ impl Subscriber for TestSubscriber {
         attributes.record(&mut text);
         let meta = attributes.metadata();
         let named = (*meta.level(), meta.target().to_owned(), meta.name().to_owned());
-        with(|kept| kept.spans.insert(id, named));
+        with(|kept| {
+            kept.spans.insert(id, named);
+            kept.fields.insert(id, text.fields.clone());
+        });
         keep(meta, format!("{}{}", meta.name(), text.fields), true);
         Id::from_u64(id)
     }
@@ -87,7 +92,10 @@ impl Subscriber for TestSubscriber {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text::default();
         event.record(&mut text);
-        keep(event.metadata(), format!("{}{}", text.message, text.fields), false);
+        // As a log shows it: with the fields of the span that the event names.
+        let of = event.parent().map(Id::into_u64);
+        let of = of.map(|id| with(|kept| kept.fields[&id].clone())).unwrap_or_default();
+        keep(event.metadata(), format!("{}{}{of}", text.message, text.fields), false);
     }
 
     fn enter(&self, _: &Id) {}

@@ -438,7 +438,7 @@ impl<E> Acquiring<E> {
         let end = if self.copies.answered_once() || self.closed {
             End::Nothing
         } else if in_doubt || !at.connected {
-            End::Error(Reason::Silent { in_doubt })
+            End::Error(Reason::Silent { last: refusal, in_doubt })
         } else {
             refusal.map_or(End::Nothing, |last| End::Error(Reason::Unreachable { last, in_doubt }))
         };

@@ -280,7 +280,7 @@ impl<E> Acquiring<E> {
                 let replicated = self.is_replicated();
                 let reason = reason.unwrap_or_else(|| match replicated {
                     true => Reason::NotAsked(last),
-                    false => Reason::Silent { in_doubt: true },
+                    false => Reason::Silent { last, in_doubt: true },
                 });
                 self.give_back(at, it.held, reason)
             }

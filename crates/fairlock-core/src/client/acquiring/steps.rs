@@ -209,6 +209,8 @@ pub enum Reason<E> {
     },
     /// The store never answered, so it is not certain that the lock is taken.
     Silent {
+        /// The error of the last call, if one has ended.
+        last: Option<E>,
         /// A copy may have been carried out.
         in_doubt: bool,
     },

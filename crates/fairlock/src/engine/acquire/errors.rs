@@ -34,7 +34,7 @@ pub(super) fn unnamed(reason: Reason<Error>) -> Error {
         Reason::Closed => return Error::closed(),
         Reason::Unreachable { last, in_doubt } => return unreachable_in_time(in_doubt, &last),
         Reason::Refused(refused) => return refusal(refused),
-        Reason::Silent { in_doubt } => return silence(in_doubt),
+        Reason::Silent { last, in_doubt } => return silence(in_doubt, last.as_ref()),
         Reason::NotAsked(last) => {
             let last = last.map_or_else(|| "no answer".to_owned(), |last| last.to_string());
             let message = format!(
@@ -64,11 +64,16 @@ pub(super) fn unnamed(reason: Reason<Error>) -> Error {
     Error::new(kind, message)
 }
 
-/// The error of a wait during which the store did not answer.
-pub(crate) fn silence(in_doubt: bool) -> Error {
+/// The error of a wait during which the store did not answer. `last` is that of the last call.
+pub(crate) fn silence(in_doubt: bool, last: Option<&Error>) -> Error {
     let kind = if in_doubt { ErrorKind::Unknown } else { ErrorKind::Unavailable };
-    let message = "the store did not answer while this waited, so nobody knows whether the lock is \
-                   free; check the server and the network, or wait for longer";
+    let unknown = "so nobody knows whether the lock is free; check the server and the network";
+    let message = match last {
+        Some(last) => format!("the store did not answer while this waited ({last}), {unknown}"),
+        None => {
+            format!("the store did not answer while this waited, {unknown}, or wait for longer")
+        }
+    };
     Error::new(kind, message)
 }
 

@@ -71,7 +71,7 @@ async fn find_way<'a>(asking: &'a Asking, seat: &'a Arc<Seat>) -> Result<Way<'a>
                     }
                     OwnedEnd::None => Ok(Way::Ends(None)),
                     OwnedEnd::Failed(error) => Err(error),
-                    OwnedEnd::Silent => Err(errors::silence(true).by(&seat.owner)),
+                    OwnedEnd::Silent => Err(errors::silence(true, None).by(&seat.owner)),
                 };
             }
             (OwnedStep::Turn { now }, _) => Doing::Turn { now },

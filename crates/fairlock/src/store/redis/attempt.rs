@@ -2,6 +2,7 @@
 
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
+use crate::observe;
 use crate::store::StoreError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
@@ -13,6 +14,8 @@ pub(crate) struct Attempt {
     first: watch::Sender<Option<Result<(), Error>>>,
     /// Whether any attempt has succeeded.
     has_succeeded: AtomicBool,
+    /// Whether the first failure after a success is reported: by one of the connections to a server.
+    is_reported: bool,
 }
 
 impl Default for Attempt {
@@ -21,11 +24,17 @@ impl Default for Attempt {
             failure: watch::Sender::new(None),
             first: watch::Sender::new(None),
             has_succeeded: AtomicBool::new(false),
+            is_reported: true,
         }
     }
 }
 
 impl Attempt {
+    /// Those of a connection beside another one, which reports that their server cannot be reached.
+    pub(crate) fn beside() -> Self {
+        Self { is_reported: false, ..Self::default() }
+    }
+
     pub(crate) fn succeeded(&self) {
         self.has_succeeded.store(true, Ordering::Relaxed);
         self.failure.send_replace(None);
@@ -44,7 +53,11 @@ impl Attempt {
         failure.passing |=
             failure.error.kind() == ErrorKind::Tls && self.has_succeeded.load(Ordering::Relaxed);
         self.note_first(Err(failure.error.clone()));
-        self.failure.send_replace(Some(failure));
+        let error = failure.error.clone();
+        let before = self.failure.send_replace(Some(failure));
+        if self.is_reported && before.is_none() {
+            observe::unreached(&error);
+        }
     }
 
     /// Why the last attempt failed, while there is no connection.

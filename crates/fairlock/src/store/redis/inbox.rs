@@ -97,7 +97,7 @@ impl Inbox {
             found: Notify::new(),
             topics: Mutex::default(),
             current: watch::Sender::new(None),
-            attempt: Attempt::default(),
+            attempt: Attempt::beside(),
         })
     }
 

@@ -73,7 +73,7 @@ impl Routes {
             rules: config.rules(),
             record,
             events,
-            attempt: Attempt::default(),
+            attempt: Attempt::beside(),
             subscriptions: OnceLock::new(),
         });
         tokio::spawn(Arc::clone(&routes).keep_map());

@@ -134,7 +134,7 @@ fn a_renewal_that_is_silent_ends_soon_after_the_callers_time() {
     assert_eq!(play.work(), Work::Confirm { token: token(), ttl_ms: LEASE_MS });
     play.time(2_500);
     assert!(matches!(play.last, Step::GiveBack(_)), "{:?}", play.last);
-    play.give(|it| it.given_back(at(2_501))).fails(Reason::Silent { in_doubt: true });
+    play.give(|it| it.given_back(at(2_501))).fails(Reason::Silent { last: None, in_doubt: true });
 }
 
 #[test]

@@ -405,14 +405,14 @@ fn silence_is_an_error() {
         assert_eq!(play.last, Step::Wait, "a slow store can still say whether the lock is taken");
         play.time(600).leaves(600, false);
         assert_eq!(play.takes_back(), (only(BURIED), false));
-        play.fails(Reason::Silent { in_doubt: true });
+        play.fails(Reason::Silent { last: None, in_doubt: true });
     }
     // Nothing was sent, and nothing could be.
     let mut play = Play::asks(wanted(Kind::Fair));
     play.fail(0, silence(false)).give(|it| it.gone(at(1)));
     let apart = At { ns: ns(51), connected: false };
     play.give(|it| it.time(apart)).leaves(51, false);
-    play.fails(Reason::Silent { in_doubt: false });
+    play.fails(Reason::Silent { last: None, in_doubt: false });
 }
 
 /// A server without free memory refused each copy, and a timed wait ended as if the lock were taken: a
@@ -564,7 +564,7 @@ fn a_round_that_begins_after_the_end_of_the_wait_is_short() {
     play.enter(at(9_000)).sends();
     play.time(9_050).leaves(9_050, false);
     assert_eq!(play.takes_back().0.len(), 2);
-    play.fails(Reason::Silent { in_doubt: true });
+    play.fails(Reason::Silent { last: None, in_doubt: true });
 }
 
 /// Nothing was listening. A fair request that never reached it need not be taken back.

@@ -127,7 +127,7 @@ fn a_waiter_whose_time_is_up_before_its_turn_asks_once() {
     play.ends(Outcome::None);
     let mut play = in_line();
     play.time(600).leaves(600, false).takes_back();
-    play.fails(Reason::Silent { in_doubt: true });
+    play.fails(Reason::Silent { last: None, in_doubt: true });
 }
 
 #[test]
