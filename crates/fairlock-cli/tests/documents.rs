@@ -49,8 +49,6 @@ fn documented_commands_run() {
     for line in DOCUMENTS.iter().flat_map(|document| commands(document)) {
         // Without a name it does not contact a store.
         let asks = line != "fairlock status";
-        let known = line.contains(EXAMPLE_URL) || line.contains(ENCRYPTED_URL);
-        assert!(!asks || known, "{line}: the example's server");
         let line = line.replace(EXAMPLE_URL, &server.url()).replace(ENCRYPTED_URL, &encrypted_url);
         seen += 1;
         if line.starts_with("fairlock top") {
@@ -61,6 +59,8 @@ fn documented_commands_run() {
         shell.args(["-c", &line]);
         shell.current_dir(dir.path()).env("PATH", &path);
         neutral(&mut shell);
+        // Where a line names no server.
+        shell.env("FAIRLOCK_URL", server.url());
         shell.stdin(std::process::Stdio::null());
         shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
         // `unlock` needs a holder to take the lock from.

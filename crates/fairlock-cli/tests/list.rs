@@ -150,7 +150,7 @@ fn people_get_a_table() {
     assert_eq!(columns[0], ["NAME", "KIND", "FOR", "LEFT", "WAITING", "TOKEN", "HOLDER"]);
     let first: Vec<_> = columns.iter().map(|line| line[0]).collect();
     assert_eq!(first, ["NAME", "java", "nightly", "old", "report", "simple"]);
-    assert_eq!(columns[1], ["java", "fair", "-", "-", "1", "-", JAVA]);
+    assert_eq!(columns[1], ["java", "fair", "-", "never", "1", "-", JAVA]);
     assert_eq!((&columns[3][..5], columns[3][6]), (&["old", "-", "-", "-", "0"][..], "free"));
     assert!(lines[2].contains(", pid ") && lines[2].ends_with(", backup"), "{outcome:?}");
     // The columns are aligned with their headings.

@@ -188,7 +188,7 @@ fn d24_what_fails_or_takes_longer_gives_the_lock_back() {
             assert_eq!(json["held"], false, "{script}: {human}");
         }
         let missing = ["run", "--url", url, "--once-per", "1h", "x", "--", "/no/such/command"];
-        finish(fairlock(missing)).expect(127, "not found");
+        finish(fairlock(missing)).expect(127, "no such file");
         assert_eq!(status(url, "x").0["held"], false);
         // Killed while working: the lock is held no longer than its lease, however long the period
         // is.

@@ -383,7 +383,10 @@ fn java_stands_under_the_same_name() {
     let mut java = JavaClient::new(server, 0);
     assert_eq!(java.read_acquire("x", 7, 60_000), None);
     let text = scene.shown(&["status", "x"]);
-    assert!(text[0].starts_with(&format!("x: held to read by {}", java.owner(7))), "{text:?}");
+    assert!(
+        text[0].starts_with(&format!("x: held to read by a Java client ({})", java.owner(7))),
+        "{text:?}"
+    );
     assert_eq!(scene.status()["kind"], "rw");
     let reader = scene.holds(READ, "a");
     assert!(scene.shown(&["status", "x"])[0].starts_with("x: held to read by 2, for "));

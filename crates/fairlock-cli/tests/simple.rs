@@ -18,7 +18,7 @@ fn a_foreign_holder_keeps_us_out() {
     let shown = finish(fairlock(["status", "--kind", "simple", "--url", &url, "x"]));
     shown.expect(0, "");
     assert!(
-        shown.stdout.starts_with("x: held by another program, a\\tvalue\\x1b[31m, runs out in"),
+        shown.stdout.starts_with("x: held by another program (a\\tvalue\\x1b[31m), runs out in"),
         "{shown:?}"
     );
     // Of another kind: refused, with the key's name.
@@ -82,10 +82,10 @@ fn a_number_is_no_holder_and_what_never_ends_says_so() {
     // One that ends may be a lock of another program, whose values are numbers.
     raw.call(&["SET", "n", "3", "PX", "60000"]);
     let line = shown(&["status", "--kind", "simple", "n"]);
-    assert!(line.starts_with("n: held by another program, 3, runs out in "), "{line}");
+    assert!(line.starts_with("n: held by another program (3), runs out in "), "{line}");
     raw.call(&["HSET", "java", "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51", "1"]);
     let line = shown(&["status", "java"]);
-    let held = "java: held by another program, 5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51, never runs out (no TTL)\n";
+    let held = "java: held by a Java client (5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51), never runs out (no TTL)\n";
     assert!(line.starts_with(held), "{line}");
     let line = shown(&["list", "java"]);
     let row: Vec<_> = line.lines().nth(1).unwrap().split_whitespace().collect();

@@ -29,8 +29,10 @@ pub(crate) fn holders(kind: Option<Kind>, status: &LockStatus) -> Option<String>
     let mut text = held(kind, status).to_owned();
     // Writing to a string cannot fail.
     if status.holding < 2 {
-        let whose = if holder.ours { "" } else { "another program, " };
-        let _ = write!(text, " by {whose}{}", holder.owner);
+        let _ = match holder.ours {
+            true => write!(text, " by {}", holder.owner),
+            false => write!(text, " by {}", owner(status, &holder.owner)),
+        };
     } else {
         let _ = write!(text, " by {}", status.holding);
     }
