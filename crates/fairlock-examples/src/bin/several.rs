@@ -27,7 +27,7 @@ struct Ledger;
 
 impl Ledger {
     async fn move_money(&self, from: FencingToken, to: FencingToken) -> Result<(), Error> {
-        assert_ne!(from, to);
+        assert!(from.get() > 0 && to.get() > 0);
         println!("moved");
         Ok(())
     }
