@@ -50,7 +50,8 @@ fn taking_a_lock_away_from_java_says_that_it_works_on() {
     // Of others nothing is known.
     raw.call(&["DEL", "x"]);
     raw.call(&["HSET", "x", "somebody", "1"]);
-    assert_eq!(finish(fairlock(args)).stdout, "x: unlocked\n");
+    let unlocked = finish(fairlock(args)).stdout;
+    assert_eq!(unlocked, "x: unlocked; it was held by another program (somebody)\n");
 
     for (held, says) in [(HOLDER, "held by a Java client ("), ("no", "held by another program (")] {
         raw.call(&["DEL", "x"]);

@@ -48,7 +48,8 @@ pub(crate) fn is_permission(error: &CallError) -> bool {
 /// The server's message, bounded, without control characters, and without the place in our script.
 pub(super) fn text(error: &CallError) -> String {
     let full = error.to_string();
-    let full = full.split(" script: ").next().unwrap_or_default();
+    // "... data set. script: 003e..., on @user_script:104." But "ACL failure in script: ..." says which right is missing.
+    let full = full.split(". script: ").next().unwrap_or_default();
     full.chars().take(SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
