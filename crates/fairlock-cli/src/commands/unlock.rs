@@ -87,6 +87,9 @@ pub(crate) async fn unlock(args: Args) -> Result<Code, Failure> {
     let store = Store::resolve(&args.store)?.looked_at().java_fleet(args.java_fleet)?;
     store.warn(args.quiet);
     let asked = store.asked(args.quiet);
+    if !args.quiet {
+        look::note_patterns([&args.name]);
+    }
     let client = store.connect(args.quiet).await?;
     let kinds = look::kinds(args.kind.map(LockKind::from));
     let asks = !args.yes && io::stdin().is_terminal() && io::stderr().is_terminal();

@@ -7,7 +7,7 @@ use super::words;
 use crate::base::duration;
 
 /// What others call our commands.
-const COMMANDS: [(&str, &str); 15] = [
+const COMMANDS: [(&str, &str); 16] = [
     ("acquire", "run"),
     ("election", "elect"),
     ("exec", "run"),
@@ -15,6 +15,7 @@ const COMMANDS: [(&str, &str); 15] = [
     ("hold", "run"),
     ("kill", "unlock --force"),
     ("lock", "run"),
+    ("locks", "list"),
     ("ls", "list"),
     ("ps", "list"),
     ("release", "unlock --force"),

@@ -1,7 +1,6 @@
 //! Looks at many locks at once, of any kind.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, IsTerminal as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
@@ -45,11 +44,8 @@ impl Name {
     }
 }
 
-/// Tells people at a terminal that a name is no pattern here.
+/// Says that a name is no pattern here, also in a script: it would take `free` for all that the pattern means.
 pub(crate) fn note_patterns<'a>(names: impl IntoIterator<Item = &'a OsString>) {
-    if !io::stderr().is_terminal() {
-        return;
-    }
     for name in names.into_iter().filter(|name| name.as_bytes().ends_with(b"*")) {
         let name = message::printable(name);
         message::report(&format!(
