@@ -51,7 +51,11 @@ fn taking_a_lock_away_from_java_says_that_it_works_on() {
     raw.call(&["DEL", "x"]);
     raw.call(&["HSET", "x", "somebody", "1"]);
     let unlocked = finish(fairlock(args)).stdout;
-    assert_eq!(unlocked, "x: unlocked; it was held by another program (somebody)\n");
+    let says = "the holder is another program: it is not told and works on; stop it";
+    assert_eq!(
+        unlocked,
+        format!("x: unlocked; it was held by another program (somebody); {says}\n")
+    );
 
     for (held, says) in [(HOLDER, "held by a Java client ("), ("no", "held by another program (")] {
         raw.call(&["DEL", "x"]);

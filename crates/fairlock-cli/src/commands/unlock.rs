@@ -174,19 +174,24 @@ fn freed(holders: usize, seen: Option<&Seen>) -> String {
     }
     let was = seen.and_then(|seen| in_line(seen.kind, &seen.status));
     text.extend(was.map(|was| format!("; it was {was}")));
-    if seen.is_some_and(|seen| java::holds(&seen.status)) {
+    if let Some(note) = seen.and_then(|seen| works_on(&seen.status)) {
         text.push_str("; ");
-        text.push_str(works_on(holders));
+        text.push_str(note);
     }
     text
 }
 
-/// What a Java client does that loses the lock: its next unlock fails, or not even that.
-fn works_on(holders: usize) -> &'static str {
-    match holders {
-        1 => "the holder is a Java client: it is not told and works on; stop that thread",
-        _ => "Java clients are among them: they are not told and work on; stop those threads",
-    }
+/// What a holder that is not ours does when it loses the lock. Java's next unlock fails, or not even that.
+fn works_on(status: &LockStatus) -> Option<&'static str> {
+    let foreign = status.holders.iter().any(|holder| !holder.ours);
+    foreign.then(|| match (status.holding, java::holds(status)) {
+        (1, true) => "the holder is a Java client: it is not told and works on; stop that thread",
+        (1, false) => "the holder is another program: it is not told and works on; stop it",
+        (_, true) => {
+            "Java clients are among them: they are not told and work on; stop those threads"
+        }
+        (_, false) => "other programs are among them: they are not told and work on; stop them",
+    })
 }
 
 fn silent(status: &LockStatus) -> Vec<OwnerId> {
@@ -211,9 +216,9 @@ fn question(seen: &Seen) -> Option<String> {
     }
     let holders = holders(seen.kind, status)?;
     let from = if status.holding > 1 { "all of them" } else { "it" };
-    let forced = match java::holds(status) {
-        true => format!("{} first.", works_on(status.holding)),
-        false => FORCED.join("\n"),
+    let forced = match works_on(status) {
+        Some(note) => format!("{note} first."),
+        None => FORCED.join("\n"),
     };
     Some(format!("{name}: {holders}\n{next}.\n{forced}\nTake the lock away from {from}? [y/N] "))
 }
