@@ -396,6 +396,10 @@ async fn shares(sent: &mut Sent, client: &Client) {
     assert_eq!(released, Release::Released);
     drop(two);
     assert_eq!(sent.by("Semaphore::force_unlock", pool.force_unlock()).await.unwrap(), 0);
+    let done = sent.by("Semaphore::with", pool.with(async |held| held.token())).await.unwrap();
+    let next =
+        sent.by("Semaphore::try_with_for", pool.try_with_for(moment, async |held| held.token()));
+    assert!(next.await.unwrap().unwrap().value > done.value);
 }
 
 async fn election(sent: &mut Sent, client: &Client) {
