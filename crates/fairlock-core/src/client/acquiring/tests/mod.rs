@@ -412,7 +412,7 @@ fn silence_is_an_error() {
     play.fail(0, silence(false)).give(|it| it.gone(at(1)));
     let apart = At { ns: ns(51), connected: false };
     play.give(|it| it.time(apart)).leaves(51, false);
-    play.fails(Reason::Silent { last: None, in_doubt: false });
+    play.fails(Reason::Silent { last: Some("no answer"), in_doubt: false });
 }
 
 /// A server without free memory refused each copy, and a timed wait ended as if the lock were taken: a
