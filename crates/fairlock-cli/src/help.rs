@@ -90,7 +90,7 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
             };
             let tip = match habit {
                 Some(habit) => format!("; {habit}"),
-                None => tip(error.kind(), tips, &typed),
+                None => tip(&all, error.kind(), tips, &typed),
             };
             Err(Failure::usage(format!("{reason}{tip}; {}", advice(&typed))))
         }
@@ -98,7 +98,7 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
 }
 
 /// Suggests what may have been meant by something unknown.
-fn tip(error: ErrorKind, tips: &str, typed: &[&str]) -> String {
+fn tip(all: &clap::Command, error: ErrorKind, tips: &str, typed: &[&str]) -> String {
     let tips = || tips.lines().filter_map(|line| line.trim_start().strip_prefix("tip: "));
     if let Some((_, similar)) = tips().find_map(|tip| tip.split_once("similar")?.1.split_once(": "))
     {
@@ -116,7 +116,6 @@ fn tip(error: ErrorKind, tips: &str, typed: &[&str]) -> String {
     let Some(word) = typed.iter().find(|word| word.starts_with(value)) else {
         return String::new();
     };
-    let all = command();
     let of = typed.first().and_then(|first| all.find_subcommand(first));
     if of.is_some_and(|command| !words::operands(command, &typed[1..]).is_empty()) {
         return String::new();

@@ -15,7 +15,7 @@ use crate::base::style::Style;
 use crate::locks::form;
 use crate::locks::java;
 use crate::locks::look::{self, Name, Seen, Target};
-use crate::locks::text::{age, done, holders, limits, minted, want, who};
+use crate::locks::text::{age, done, holders, is_token_of_holders, limits, minted, want, who};
 use crate::process::signal::Signals;
 use crate::settings::options::{self, Kind};
 use crate::settings::store_selection::StoreSelection;
@@ -148,16 +148,14 @@ fn of_store(selection: &StoreSelection, json: bool) -> Result<Code, Failure> {
 }
 
 async fn ask(store: Store, quiet: bool, kind: Option<Kind>, name: &OsStr) -> Result<Seen, Failure> {
-    /// As many as are listed of one lock.
-    const ALL: usize = 1_000;
     let client = store.connect(quiet).await?;
     let kind = kind.map(fairlock::Kind::from);
     let target = Target { name: Name::new(name.as_bytes()), kind };
-    let mut seen = look::look_as(&client, target, &look::kinds(kind), ALL).await;
+    let mut seen = look::look_as(&client, target, &look::kinds(kind), look::WAITERS_MAX).await;
     if kind.is_none()
         && let Ok(seen) = &mut seen
     {
-        look::look_at_lines(&client, seen, ALL).await;
+        look::look_at_lines(&client, seen, look::WAITERS_MAX).await;
     }
     store::shutdown(client).await;
     Ok(seen?)
@@ -172,11 +170,9 @@ fn human_form(Seen { name, kind, status }: &Seen, style: Style) -> String {
     }
     text.push('\n');
     if let Some(token) = &status.token {
-        // For a free lock this is the token of the last holder. Java's fair and plain locks mint none: beside such a
-        // holder it is that of an earlier hold.
-        let is_holders = status.holders.iter().any(|holder| holder.ours);
+        // Else that of the last holder.
         let _ = match minted(status) {
-            _ if is_holders => writeln!(text, "  token {token}"),
+            _ if is_token_of_holders(status) => writeln!(text, "  token {token}"),
             Some(when) => writeln!(text, "  last token {token}, of {when}"),
             None => writeln!(text, "  last token {token}"),
         };

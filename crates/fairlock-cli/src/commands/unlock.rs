@@ -39,9 +39,6 @@ On a terminal:
   the meantime, nothing is done. With --yes, or without a terminal, it is taken from whoever holds
   it.";
 
-/// How many waiters are looked at.
-const WAITERS_MAX: usize = 1_000;
-
 #[derive(clap::Args, Debug)]
 #[command(before_help = EXAMPLES, after_help = HELP)]
 pub(crate) struct Args {
@@ -133,7 +130,7 @@ enum Done {
 async fn free(client: &Client, target: Target, kinds: &[LockKind]) -> Result<Done, Failure> {
     let name = target.name.clone();
     // Only for the report, so a look that is denied does not matter.
-    let seen = look::look_as(client, target.clone(), kinds, WAITERS_MAX).await.ok();
+    let seen = look::look_as(client, target.clone(), kinds, look::WAITERS_MAX).await.ok();
     let holders = look::force_as(client, name.as_bytes(), kinds).await?;
     if holders > 0 {
         return Ok(Done::Freed(freed(holders, seen.as_ref())));
@@ -142,7 +139,7 @@ async fn free(client: &Client, target: Target, kinds: &[LockKind]) -> Result<Don
     if silent.is_empty() {
         return Ok(Done::WasFree { removed: 0 });
     }
-    let after = look::look_as(client, target, kinds, WAITERS_MAX).await?.status;
+    let after = look::look_as(client, target, kinds, look::WAITERS_MAX).await?.status;
     let is_there = |id: &OwnerId| after.queue.iter().any(|waiter| waiter.owner == *id);
     Ok(Done::WasFree { removed: silent.iter().filter(|id| !is_there(id)).count() })
 }

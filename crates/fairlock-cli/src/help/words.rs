@@ -18,7 +18,7 @@ pub(crate) fn operands<'a>(command: &Command, words: &[&'a str]) -> Vec<&'a str>
 }
 
 /// Whether the value of this option is the next word.
-pub(crate) fn waits_for_value(command: &Command, option: &str) -> bool {
+fn waits_for_value(command: &Command, option: &str) -> bool {
     let takes = |arg: &Arg| arg.get_action().takes_values();
     if let Some(long) = option.strip_prefix("--") {
         let is_it = |arg: &Arg| {

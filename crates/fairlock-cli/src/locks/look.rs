@@ -54,6 +54,9 @@ pub(crate) fn note_patterns<'a>(names: impl IntoIterator<Item = &'a OsString>) {
     }
 }
 
+/// How many waiters of one lock are looked at where all matter.
+pub(crate) const WAITERS_MAX: usize = 1_000;
+
 /// The result of a look.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {

@@ -223,6 +223,12 @@ fn number(kind: Option<Kind>, status: &LockStatus) -> Option<String> {
     })
 }
 
+/// Whether the token is that of the holders. Java's fair and plain locks mint none: beside such a holder it is that of an
+/// earlier hold.
+pub(crate) fn is_token_of_holders(status: &LockStatus) -> bool {
+    status.holders.iter().any(|holder| holder.ours)
+}
+
 /// When the last token was minted, if it tells: `2026-11-26T15:49:59Z, 18m02s ago`. Tokens are the microseconds of the
 /// store's clock, unless that is behind an earlier token; those of Java alone count from 1.
 pub(crate) fn minted(status: &LockStatus) -> Option<String> {

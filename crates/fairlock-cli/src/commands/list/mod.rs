@@ -48,14 +48,12 @@ On a server:
   day, and every lock with a queue. Not found are locks that only Redisson's RLock, RReadWriteLock,
   its RFairLock without waiters, or other programs' simple locks have used; name them to see them.
   Latches are not locks, so none is shown: `fairlock latch NAME --show`.
-  LEFT is the time until the hold runs out unless it is renewed; of another program's without a
-  TTL it is `never`.
   A name that somebody waits for as another kind than it is used for is reported on stderr; one
   that is named here, as by `fairlock status`, while nobody holds it.
 
 In the table:
-  KIND is - for a fair or a plain lock without waiters: they look the same. LEFT: until the lease
-  ends, unless it is renewed.
+  KIND is - for a fair or a plain lock without waiters: they look the same. LEFT is the time until
+  the hold runs out unless it is renewed; of another program's without a TTL it is `never`.
 
 With --json, one object on one line for each lock, as it is found:
   schema, name, name_hex, kind, at_ms, held, done, holder, holders, holding, used, limits, ttl_ms,

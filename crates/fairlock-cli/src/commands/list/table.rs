@@ -6,7 +6,7 @@ use fairlock::LockEntry;
 
 use crate::base::duration;
 use crate::locks::look::{self, Seen, Target};
-use crate::locks::text::{age, cell, done};
+use crate::locks::text::{age, cell, done, is_token_of_holders};
 
 /// Rows that are held back, to sort them and to fit the columns. Later rows are printed as they are
 /// found, in columns of the same width.
@@ -102,9 +102,7 @@ fn row(seen: &Seen) -> Row {
     let holder = done(status).or_else(|| cell(seen.kind, status));
     let since = status.holder.as_ref().and_then(|holder| holder.since);
     let none = || NONE.to_owned();
-    // Java's fair and plain locks mint none: beside such a holder it is that of an earlier hold.
-    let is_holders = status.holder.is_none() || status.holders.iter().any(|holder| holder.ours);
-    let token = status.token.filter(|_| is_holders);
+    let token = status.token.filter(|_| status.holder.is_none() || is_token_of_holders(status));
     [
         seen.name.printable(),
         look::kind_word(seen.kind).to_owned(),

@@ -40,8 +40,7 @@ pub(super) fn refuse(args: &Run) -> Result<(), Failure> {
 /// The refusal of several names of which all but the first are a command, as far as can be told.
 fn without_dashes(args: &Run, typed: &[OsString]) -> Option<String> {
     let [first, second, ..] = &args.names[..] else { return None };
-    let is_line = args.flock.line.is_some();
-    if !args.command.is_empty() && !is_line {
+    if !args.command.is_empty() && args.flock.line.is_none() {
         return None;
     }
     let behind = |from: usize, name| {

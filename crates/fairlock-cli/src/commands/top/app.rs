@@ -4,10 +4,9 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fairlock::Kind;
-
 use super::facts::{Changes, Facts, Holder};
 use crate::locks::look::Name;
+use crate::locks::take_away::Named;
 
 /// Longest filter, in characters.
 const FILTER_MAX: usize = 64;
@@ -66,11 +65,9 @@ pub(super) enum Mode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Force {
     pub(super) name: Name,
-    pub(super) kind: Option<Kind>,
-    pub(super) holder_id: String,
+    pub(super) named: Named,
     pub(super) holder: String,
     pub(super) holding: usize,
-    pub(super) token: Option<u64>,
     pub(super) waiting: usize,
 }
 
@@ -311,11 +308,13 @@ impl App {
         };
         self.mode = Mode::Confirm(Force {
             name: row.facts.name.clone(),
-            kind: row.facts.kind,
-            holder_id: holder.id.clone(),
+            named: Named {
+                kind: row.facts.kind,
+                holder: holder.id.clone(),
+                token: row.facts.token,
+            },
             holder: row.facts.cell.clone(),
             holding: row.facts.holding,
-            token: row.facts.token,
             waiting: row.facts.waiting,
         });
     }
@@ -482,7 +481,7 @@ mod tests {
         {
             type_in(&mut app, "u");
             let Mode::Confirm(force) = &app.mode else { panic!("{:?}", app.mode) };
-            assert_eq!((force.name.printable(), force.token), ("b".into(), Some(7)));
+            assert_eq!((force.name.printable(), force.named.token), ("b".into(), Some(7)));
             assert_eq!(app.press(key), None, "{key:?}");
             assert_eq!((&app.mode, app.message.as_deref()), (&Mode::Normal, Some("b: left alone")));
         }
@@ -491,7 +490,10 @@ mod tests {
         let other = vec![facts("b", "eve", 10)];
         app.take(secs(2), Looked { facts: other, all: false, searched: true, ..Looked::default() });
         let Some(Act::Force(force)) = app.press(Press::Char('y')) else { panic!("{:?}", app.mode) };
-        assert_eq!((force.holder.as_str(), force.token, force.waiting), ("ann@web-1", Some(7), 2));
+        assert_eq!(
+            (force.holder.as_str(), force.named.token, force.waiting),
+            ("ann@web-1", Some(7), 2)
+        );
         assert_eq!(app.mode, Mode::Normal);
 
         app.press(Press::End);

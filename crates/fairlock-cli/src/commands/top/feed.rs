@@ -14,7 +14,7 @@ use super::tracked::Tracked;
 use crate::base::clock;
 use crate::base::message;
 use crate::locks::look::{self, Name, Target};
-use crate::locks::take_away::{self, Named, Taken};
+use crate::locks::take_away::{self, Taken};
 
 /// Waiters of the selected lock that are listed.
 const QUEUE_MAX: usize = 50;
@@ -103,10 +103,9 @@ impl Feed {
 
 /// Takes the lock only from those that the question named.
 async fn take_away(client: &Client, force: &Force) -> Result<String, Error> {
-    let target = Target { name: force.name.clone(), kind: force.kind };
+    let target = Target { name: force.name.clone(), kind: force.named.kind };
     let seen = look::look(client, target, 0).await?;
-    let named = Named { kind: force.kind, holder: force.holder_id.clone(), token: force.token };
-    Ok(match named.take_away(client, &seen).await? {
+    Ok(match force.named.take_away(client, &seen).await? {
         Taken::From(0) => "was free already".to_owned(),
         Taken::From(1) => "taken away".to_owned(),
         Taken::From(holders) => format!("taken away from {holders} holders"),

@@ -1,6 +1,7 @@
 //! Where a store is.
 
 use super::SentinelPlace;
+use crate::base::host_port::HostPort;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -27,16 +28,13 @@ pub(crate) enum Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = |places: &[(String, u16)]| {
-            let place = |(host, port): &(String, u16)| match host.contains(':') {
-                true => format!("[{host}]:{port}"),
-                false => format!("{host}:{port}"),
-            };
+            let place = |(host, port): &(String, u16)| HostPort(host, *port).to_string();
             places.iter().map(place).collect::<Vec<_>>().join(",")
         };
         match self {
             Self::Memory => f.write_str("memory"),
             Self::Sqlite { path, .. } | Self::Unix(path) => write!(f, "{}", path.display()),
-            Self::Tcp { host, port } => f.write_str(&all(&[(host.clone(), *port)])),
+            Self::Tcp { host, port } => HostPort(host, *port).fmt(f),
             Self::Sentinel(place) => write!(f, "{}/{}", all(&place.sentinels), place.master),
             Self::Cluster(nodes) => f.write_str(&all(nodes)),
         }

@@ -13,6 +13,7 @@ pub(crate) use super::wire::Connection;
 use super::wire::{self, CallError, Settings, Value};
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
+use crate::base::host_port::HostPort;
 use crate::settings::config::Config;
 use crate::store::StoreError;
 use std::fmt;
@@ -33,8 +34,7 @@ pub(crate) enum Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Self::Tcp(host, port) => HostPort(host, *port).fmt(f),
             Self::Unix(path) => path.display().fmt(f),
         }
     }

@@ -1,6 +1,7 @@
 //! The slots of a Cluster: which one a lock is in, and which node serves it.
 
 use super::wire::Value;
+use crate::base::host_port::HostPort;
 use fairlock_core::LockName;
 pub(crate) use fairlock_core::{SLOTS, slot, slot_tag as tag};
 use std::collections::BTreeSet;
@@ -110,10 +111,7 @@ impl Addr {
 
 impl fmt::Display for Addr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
-        }
+        HostPort(&self.host, self.port).fmt(f)
     }
 }
 

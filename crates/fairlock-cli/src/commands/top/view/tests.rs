@@ -168,7 +168,7 @@ q quit  up/down select  s sort  r reverse  / filter  u take the lock away",
     );
     app.press(Press::Char('u'));
     let Mode::Confirm(force) = &app.mode else { panic!("{:?}", app.mode) };
-    assert_eq!((force.holding, force.kind), (70, Some(Kind::Semaphore)));
+    assert_eq!((force.holding, force.named.kind), (70, Some(Kind::Semaphore)));
 }
 
 #[test]
