@@ -84,6 +84,8 @@ pub(crate) struct HostFile {
     #[allow(dead_code, reason = "its end counts")]
     in_process: forks::User,
     pub(super) busy: Duration,
+    /// The log has a head, or will get one as SQLite does it.
+    has_log: bool,
     pub(super) cache: HashMap<LockName, Cached>,
     /// The table of shares is known to exist, or was made in this transaction.
     pub(super) has_shares: Cell<bool>,
@@ -145,6 +147,7 @@ impl HostFile {
             in_use,
             in_process,
             busy,
+            has_log: false,
             cache: HashMap::new(),
             has_shares: Cell::new(false),
             has_grown: Cell::new(false),
@@ -366,6 +369,10 @@ impl HostFile {
         let Some((turn, left)) = turns.wait(self.busy) else {
             return Err(fault::busy(&self.path, self.busy));
         };
+        if !std::mem::replace(&mut self.has_log, true) {
+            self.check_place()?;
+            opening::begin_log(&self.db, &self.path).map_err(|error| self.failed(&error))?;
+        }
         // Given back after the commit.
         let _place = self.begin(&turn, left)?;
         let done = self.check().and_then(|()| work(self));

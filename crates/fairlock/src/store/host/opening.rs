@@ -146,9 +146,7 @@ pub(super) fn connect(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 fn set_up(db: &Connection) -> rusqlite::Result<()> {
-    // A crash of a process loses nothing. A power failure may lose the latest operations, but it
-    // ends the boot, which frees everything anyway; the file stays intact.
-    db.pragma_update(None, "synchronous", "NORMAL")?;
+    wait_for_disk(db, true)?;
     // Others who can write to the file must not make this process do more than read and write it.
     db.pragma_update(None, "trusted_schema", false)?;
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
@@ -156,6 +154,38 @@ fn set_up(db: &Connection) -> rusqlite::Result<()> {
     db.set_prepared_statement_cache_capacity(STATEMENTS);
     db.pragma_update(None, "cell_size_check", true)?;
     db.query_row(&format!("PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}"), [], |_| Ok(()))
+}
+
+/// A crash of a process loses nothing. A power failure may lose the latest operations, but it ends the boot, which frees
+/// everything anyway. The file stays intact if it is written with `wait`.
+fn wait_for_disk(db: &Connection, wait: bool) -> rusqlite::Result<()> {
+    db.pragma_update(None, "synchronous", if wait { "NORMAL" } else { "OFF" })
+}
+
+/// Writes the head of an empty log. SQLite would do so with the first change, and wait for the disk, so that after a
+/// power failure no older changes in the log pass for newer ones. Behind an empty log's head there are none, and a first
+/// user would pay for it each time: the last one removes the log.
+///
+/// What fails here fails again, and is reported, when something is written.
+pub(super) fn begin_log(db: &Connection, path: &Path) -> rusqlite::Result<()> {
+    let log = place::named(path, "-wal");
+    let is_empty = || std::fs::metadata(&log).is_ok_and(|log| log.len() == 0);
+    if !is_empty() {
+        return Ok(());
+    }
+    let begin = || {
+        wait_for_disk(db, false)?;
+        file::execute(db, "BEGIN IMMEDIATE")?;
+        // From here on nobody else writes.
+        if is_empty() {
+            schema::mark(db)?;
+        }
+        file::execute(db, "COMMIT")
+    };
+    if begin().is_err() && !db.is_autocommit() {
+        let _ = file::execute(db, "ROLLBACK");
+    }
+    wait_for_disk(db, true)
 }
 
 /// A damaged page could hide a lock, which would then be free for everyone. Files of common size

@@ -167,9 +167,14 @@ pub(super) fn bring(
         "INSERT OR REPLACE INTO fairlock (key, value) VALUES ('written_by', ?1)",
         [schema.written_by],
     )?;
-    db.pragma_update(None, "application_id", APPLICATION_ID)?;
+    mark(db)?;
     db.pragma_update(None, "user_version", schema.version)?;
     Ok(Ok(()))
+}
+
+/// Marks the file as ours, in its first page.
+pub(super) fn mark(db: &Connection) -> rusqlite::Result<()> {
+    db.pragma_update(None, "application_id", APPLICATION_ID)
 }
 
 fn refused(path: &Path, what: &str) -> StoreError {

@@ -1,11 +1,12 @@
-use super::super::HostFile;
+use super::super::{HostFile, OpenOptions};
 use super::fixture::*;
 use crate::ErrorKind;
 use crate::settings::client_info::ClientInfo;
 use fairlock_core::{
     Body, Channel, Kind, LockState, Mode, Op, OwnerId, Rules, SimpleValue, Snapshot, Token,
 };
-use std::time::SystemTime;
+use std::fs;
+use std::time::{Duration, SystemTime};
 
 /// Two connections to one file are two clients of one store.
 #[test]
@@ -55,6 +56,65 @@ fn several_are_taken_together_or_not_at_all() {
     let mut other = fixture.open();
     for lock in ["a", "b", "c"] {
         assert!(state(&mut other, lock).hold.contains_key(&owner(2)), "{lock}");
+    }
+}
+
+/// Whether SQLite waits for the disk where its files need it.
+fn waits_for_the_disk(file: &HostFile) -> bool {
+    file.db.pragma_query_value(None, "synchronous", |row| row.get::<_, u8>(0)).unwrap() == 1
+}
+
+/// The head of an empty log is written without waiting for the disk, and nothing else ever is: whether another process
+/// has written first, keeps the file locked, or keeps it locked at every try.
+#[test]
+fn only_the_head_of_the_log_does_not_wait_for_the_disk() {
+    let fixture = Fixture::new();
+    drop(fixture.open());
+    let log = fixture.dir.path().join("locks-wal");
+    let (mut one, mut two) = (fixture.open(), fixture.open());
+    assert_eq!(fs::metadata(&log).unwrap().len(), 0);
+    assert!(waits_for_the_disk(&one));
+    let token = take(&mut one, "job", 1);
+    assert!(waits_for_the_disk(&one));
+    let before = fs::metadata(&log).unwrap().len();
+    let page = 4_096 + 24;
+    assert_eq!(before, 32 + 2 * page, "its head, with a page that stays as it is, and the lock's");
+    assert_eq!(body(&mut two, "job", &release(1, token)), Body::Released);
+    assert_eq!(fs::metadata(&log).unwrap().len(), before + page, "it has a head");
+    assert!(waits_for_the_disk(&two));
+    drop((one, two));
+    // As the first one, beside a process that has the file locked.
+    let busy = Duration::from_millis(100);
+    let mut file = HostFile::open(&fixture.path(), &OpenOptions { busy, ..options() }).unwrap();
+    let other = rusqlite::Connection::open(fixture.path()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert!(apply(&mut file, "job", &acquire(1, Mode::Try)).is_err());
+    assert!(waits_for_the_disk(&file));
+    other.execute_batch("ROLLBACK").unwrap();
+    take(&mut file, "job", 1);
+    assert!(waits_for_the_disk(&file));
+}
+
+/// After a loss of power any part of the log may be missing. The file is then as it was when the log was last written
+/// back.
+#[test]
+fn a_log_that_did_not_reach_the_disk_leaves_the_file_intact() {
+    let fixture = Fixture::new();
+    let token = take(&mut fixture.open(), "early", 1);
+    let mut file = fixture.open();
+    take(&mut file, "late", 2);
+    let log = fs::read(fixture.dir.path().join("locks-wal")).unwrap();
+    let page = 4_096 + 24;
+    for missing in [0..32, 0..log.len(), 32..32 + page, log.len() - page..log.len()] {
+        let after = Fixture::new();
+        fs::copy(fixture.path(), after.path()).unwrap();
+        let mut left = log.clone();
+        left[missing.clone()].fill(0);
+        fs::write(after.dir.path().join("locks-wal"), left).unwrap();
+        let mut file = after.open();
+        assert!(state(&mut file, "late").hold.is_empty(), "{missing:?}");
+        take(&mut file, "late", 3);
+        assert_eq!(body(&mut file, "early", &release(1, token)), Body::Released, "{missing:?}");
     }
 }
 
@@ -248,7 +308,7 @@ fn clients_say_who_they_are_until_they_leave() {
     let age = SystemTime::now().duration_since(seen.since).unwrap();
     assert!(age.as_secs() < 60, "{age:?}");
     // Announced again, the client keeps its first start time.
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    std::thread::sleep(Duration::from_millis(20));
     one.announce(client(1), &info).unwrap();
     let again = two.clients(&[client(1)]).unwrap()[&client(1)].since;
     assert!(again.duration_since(seen.since).unwrap_or_default().as_millis() < 15);
