@@ -9,7 +9,7 @@ mod habits;
 mod words;
 
 use std::env;
-use std::io;
+use std::io::{self, IsTerminal as _};
 
 use clap::CommandFactory as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -17,6 +17,7 @@ use roff::{Roff, roman};
 
 use crate::args::{self, Cli};
 use crate::base::exit::{Code, Failure};
+use crate::base::message;
 use crate::base::output;
 use crate::base::style::Style;
 use crate::base::usage;
@@ -183,9 +184,15 @@ pub(crate) fn man(args: &args::Man) -> Result<Code, Failure> {
             })?
         }
     };
-    render(page)
-        .map_err(|error| Failure::new(Code::INTERNAL, error))
-        .and_then(|text| output::write(&text))
+    let text = render(page).map_err(|error| Failure::new(Code::INTERNAL, error))?;
+    let code = output::write(&text)?;
+    if io::stdout().is_terminal() {
+        let name = args.command.as_deref().map_or_else(String::new, |name| format!(" {name}"));
+        message::report(&format!(
+            "this is the source of a manual page; to read it: fairlock man{name} | man -l -"
+        ));
+    }
+    Ok(code)
 }
 
 fn render(command: clap::Command) -> io::Result<Vec<u8>> {

@@ -59,6 +59,11 @@ pub(crate) struct Store {
 pub(crate) struct Asked(Option<String>);
 
 impl Asked {
+    /// The store, if somebody at a terminal may not have it in mind: it was not named on the command line.
+    pub(crate) fn store(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+
     /// Says where nothing was found.
     pub(crate) fn found_nothing(&self) {
         if let Some(store) = &self.0 {

@@ -188,6 +188,14 @@ fn a_server_that_may_delete_locks_is_warned_of() {
     session.see("end");
 }
 
+/// People got pages of roff, and nothing that said what to do with them.
+#[test]
+fn a_page_on_a_terminal_says_how_to_read_it() {
+    let Some(mut session) = Session::start("memory:", "$FAIRLOCK man leader") else { return };
+    session.see(".TH fairlock-leader 1");
+    session.see("to read it: fairlock man leader | man -l -");
+}
+
 #[test]
 fn unlock_asks_people() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
@@ -202,6 +210,7 @@ fn unlock_asks_people() {
     // The second one has no terminal to ask on, as in a script; here for a lock that nobody holds.
     let script = script.replacen("--force x </dev/null", "--force free </dev/null", 1);
     let Some(mut session) = Session::start(&url, &script) else { return };
+    session.see("Store: redis://127.0.0.1:");
     assert!(session.see("x: held by ").contains(":"));
     session.see("job 7");
     session.keys(b"n\n");

@@ -312,6 +312,7 @@ fn options_of_flock_are_taken() {
         run(args).expect(0, "");
     }
     run(&["x", "-c", "exit 3"]).expect(3, "");
+    run(&["x", "--command", "exit 3"]).expect(3, "");
     for (shell, wanted) in [("", "/bin/sh\n"), ("/bin/bash", "/bin/bash\n")] {
         let mut line = fairlock(["run", "--url", &url, "x", "-c", "echo $0"]);
         line.env("SHELL", shell);

@@ -14,7 +14,7 @@ use crate::locks::look::{self, Name, Seen, Target};
 use crate::locks::take_away::{self, Named, Taken};
 use crate::locks::text::{FORCED, done, holders, in_line, owner};
 use crate::settings::options::{self, Kind, STORE};
-use crate::store::{self, Store};
+use crate::store::{self, Asked, Store};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -92,7 +92,7 @@ pub(crate) async fn unlock(args: Args) -> Result<Code, Failure> {
     let asks = !args.yes && io::stdin().is_terminal() && io::stderr().is_terminal();
     let target = Target { name: Name::new(args.name.as_bytes()), kind: kinds.first().copied() };
     let done = match asks {
-        true => ask_and_free(&client, target, &kinds).await,
+        true => ask_and_free(&client, target, &kinds, &asked).await,
         false => free(&client, target, &kinds).await,
     };
     store::shutdown(client).await;
@@ -149,10 +149,12 @@ async fn ask_and_free(
     client: &Client,
     target: Target,
     kinds: &[LockKind],
+    asked: &Asked,
 ) -> Result<Done, Failure> {
     let seen = look::look_as(client, target.clone(), kinds, 1).await?;
     let Some(named) = Named::of(&seen) else { return Ok(Done::WasFree { removed: 0 }) };
-    if !confirmed(&question(&seen).unwrap_or_default())? {
+    let store = asked.store().map_or_else(String::new, |store| format!("Store: {store}\n"));
+    if !confirmed(&format!("{store}{}", question(&seen).unwrap_or_default()))? {
         return Ok(Done::LeftAlone);
     }
     let now = look::look_as(client, target, kinds, 0).await?;

@@ -51,6 +51,13 @@ pub(crate) fn meant(all: &Command, typed: &[&str], unknown: &str) -> Option<Stri
         .or_else(|| (command.get_name() == "run").then(of_run).flatten())
         .or_else(|| one_name(command, rest, unknown))
         .or_else(|| shell(command, rest, unknown))
+        .or_else(|| listen(command, unknown))
+}
+
+/// etcdctl's `elect -l`.
+fn listen(command: &Command, unknown: &str) -> Option<String> {
+    (command.get_name() == "elect" && matches!(unknown, "-l" | "--listen"))
+        .then(|| "who leads is shown by `fairlock leader --watch`".to_owned())
 }
 
 /// Several names for a command that takes one.
@@ -125,10 +132,17 @@ fn share(rest: &[&str], unknown: &str) -> Option<String> {
     Some(format!("{ours} here"))
 }
 
-/// `--url U run x`.
+/// `--url U run x`; `--list`; and flock's `-n x`.
 fn before_the_command(all: &Command, rest: &[&str], unknown: &str) -> Option<String> {
-    let command = rest.iter().find_map(|word| all.find_subcommand(word))?;
-    let is_it = |arg: &Arg| match unknown.strip_prefix("--") {
+    let typed = rest.iter().find_map(|word| all.find_subcommand(word));
+    let dashed = unknown.strip_prefix("--");
+    if typed.is_none()
+        && let Some(command) = dashed.and_then(|word| all.find_subcommand(word))
+    {
+        return Some(format!("did you mean `fairlock {}`?", command.get_name()));
+    }
+    let command = typed.or_else(|| all.find_subcommand("run").filter(|_| dashed.is_none()))?;
+    let is_it = |arg: &Arg| match dashed {
         Some(long) => arg.get_long() == Some(long),
         None => arg.get_short().is_some_and(|short| unknown == format!("-{short}")),
     };
@@ -188,6 +202,15 @@ mod tests {
                 Some("options stand after the command: `fairlock unlock -q ...`"),
             ),
             ("--wait 5s status x", "--wait", None),
+            (
+                "-n nightly -- true",
+                "-n",
+                Some("options stand after the command: `fairlock run -n ...`"),
+            ),
+            ("-j nightly", "-j", None),
+            ("--list", "--list", Some("did you mean `fairlock list`?")),
+            ("elect -l x", "-l", Some("who leads is shown by `fairlock leader --watch`")),
+            ("elect --lease 5s x", "--lease", None),
             ("--url redis://h", "--url", None),
             ("run -try=10s x", "-t", Some("consul's -try is `--wait 10s` here")),
             ("run -timeout 1m x", "-t", Some("consul's -timeout is `--wait 1m` here")),

@@ -24,7 +24,13 @@ pub(super) struct Flock {
     pub(super) timeout: Option<Duration>,
 
     /// The command as a line for $SHELL, or else for /bin/sh.
-    #[arg(short = 'c', value_name = "LINE", group = "what", hide_short_help = true)]
+    #[arg(
+        short = 'c',
+        long = "command",
+        value_name = "LINE",
+        group = "what",
+        hide_short_help = true
+    )]
     pub(super) line: Option<OsString>,
 }
 
