@@ -188,6 +188,17 @@ fn a_server_that_may_delete_locks_is_warned_of() {
     session.see("end");
 }
 
+/// A server without memory was waited for in silence for 30 s, until the error named it.
+#[test]
+fn a_wait_for_a_server_that_is_full_says_so() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    server.client().call(&["CONFIG", "SET", "maxmemory", "1mb"]);
+    let script = "$FAIRLOCK run --wait 4s x -- true";
+    let Some(mut session) = Session::start(&server.url(), script) else { return };
+    let line = session.see("the server refuses writes: its memory is full (OOM)");
+    assert!(line.contains("s, free, and not granted: the store may refuse writes"), "{line}");
+}
+
 /// People got pages of roff, and nothing that said what to do with them.
 #[test]
 fn a_page_on_a_terminal_says_how_to_read_it() {

@@ -23,6 +23,9 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// How long a look at the queue may take before the line is written without it.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Since when a look that finds the lock free means that the store refuses requests: a hand-over takes no such time.
+const REFUSED: Duration = Duration::from_secs(2);
+
 /// When the first line is written without a terminal: a shorter wait needs none. The next lines come after twice,
 /// four times this, and so on, so a wait of a day leaves fourteen lines in a log.
 const FIRST_LINE: Duration = Duration::from_secs(10);
@@ -96,7 +99,17 @@ impl Waiting<'_> {
     /// The parts of a line that change when clients come or go, but not with time alone.
     fn standing(&self, status: &LockStatus) -> Vec<String> {
         let holders = status.holders.iter().map(|holder| holder.owner.to_string());
-        whom::place(status, self.client).into_iter().chain(holders).collect()
+        let refused = self.refused(status).map(str::to_owned);
+        whom::place(status, self.client).into_iter().chain(holders).chain(refused).collect()
+    }
+
+    /// Why a free lock is not granted: a store that cannot write answers looks all the same, and what it refuses is tried
+    /// again until the time is over.
+    fn refused(&self, status: &LockStatus) -> Option<&'static str> {
+        let is_free = status.holding == 0 && status.queue_len == 0;
+        (is_free && self.began.elapsed() >= REFUSED).then_some(
+            "free, and not granted: the store may refuse writes (is its memory or disk full?)",
+        )
     }
 
     /// The parts of the line, the most important first. `narrow`: for a terminal, which may have 80 columns.
@@ -117,6 +130,7 @@ impl Waiting<'_> {
             parts.extend(in_line(kind, status));
         }
         parts.extend(whom::predecessor(status, self.client));
+        parts.extend(self.refused(status).map(str::to_owned));
         parts
     }
 }
