@@ -1,4 +1,4 @@
-//! Carries out the announcement of an election's leader, and the look at it.
+//! The operations that announce an election's leader and look at the announcement.
 
 use crate::leader::Leader;
 use crate::op::{Announce, Announced, Body, Channel, Effect, Leadership, Payload};
@@ -6,7 +6,7 @@ use crate::rules::Token;
 use crate::state::{Cx, LockState};
 
 impl LockState {
-    /// The announcement, whether it counts or not.
+    /// Returns the announcement, whether it counts or not.
     pub fn leader(&self) -> Option<&Leader> {
         self.leader.as_deref()
     }

@@ -1,4 +1,4 @@
-//! Carries out the operations on a latch.
+//! The operations on a latch.
 
 use crate::latch::{Counted, LATCH_COUNT_MAX, LATCH_NOTE_MS, Latch, LatchNote, LatchOp, LatchSeen};
 use crate::op::{Answer, Body, Channel, CoreError, Effect, Payload};
@@ -7,17 +7,17 @@ use crate::state::LockState;
 use crate::value::SimpleValue;
 
 impl LockState {
-    /// The record of a latch of this name.
+    /// Returns the record of a latch of this name.
     pub fn latch(&self) -> Option<&Latch> {
         self.latch.as_deref()
     }
 
-    /// Whether the name has, or had, a latch, and nothing of a lock.
+    /// Returns whether the name has, or had, a latch, and nothing that belongs to a lock.
     pub fn is_only_a_latch(&self) -> bool {
         self.latch.is_some() && self.keys.token.is_none()
     }
 
-    /// Takes it out, for a store that keeps it elsewhere.
+    /// Takes the latch's record out, for a store that keeps it elsewhere.
     pub fn take_latch(&mut self) -> Option<Latch> {
         self.latch.take().map(|latch| *latch)
     }
@@ -102,7 +102,7 @@ fn answer(now_ms: u64, body: Body) -> Answer {
     Answer { now_ms, more: false, removed: 0, other_limit: false, body }
 }
 
-/// The number that a latch's string is.
+/// Parses a latch's string as a number.
 fn count_of(value: &SimpleValue) -> Option<u64> {
     let SimpleValue::Foreign(digits) = value else { return None };
     if digits.len() > 16 || digits.first() == Some(&b'0') || !digits.iter().all(u8::is_ascii_digit)
@@ -182,8 +182,8 @@ impl Run {
         }
     }
 
-    /// The closed latch gets a note that is about it: it may have been set by Redisson, or the note
-    /// may be lost, which a waiter of that generation mends.
+    /// Makes sure that a closed latch has its own note: Redisson may have set the latch, or the
+    /// note may be lost, in which case a waiter of that generation restores it.
     fn note_closed(&mut self, known: Option<u64>) {
         let is_its_own = |note: &LatchNote| {
             note.opened != Some(note.generation)
@@ -194,7 +194,7 @@ impl Run {
         }
     }
 
-    /// Another latch begins: the one that is `known`, if that is later than the last one.
+    /// Begins another latch: generation `known`, if that is later than the last one.
     fn begin(&mut self, known: Option<u64>) {
         let before = self.latch.note.as_ref();
         let least = before.map_or(0, |note| note.generation + 1);

@@ -1,7 +1,7 @@
-//! Values under a lock's name that clearly are not locks. Operations on them are refused before
-//! they change anything (on a counter, only taking it by force): a value that is not ours never
-//! gets a TTL and is never removed. Clients wait for any other foreign hold and leave it as it is,
-//! until somebody takes it by force.
+//! Values under a lock's name that clearly are not locks. Operations on such values are refused
+//! before they change anything (on a counter, only a take by force is refused): a value that is not
+//! ours never gets a TTL and is never removed. Clients wait for any other foreign hold and leave it
+//! as it is, until somebody takes it by force.
 
 use crate::not_a_lock::NotALock;
 use crate::op::{CoreError, Op};
@@ -16,7 +16,8 @@ const MODE: &[u8] = b"mode";
 const NUMBER_BYTES_MAX: usize = 20;
 
 impl LockState {
-    /// Why `op` is refused for what exists under the name, if it is. Nothing else decides this.
+    /// Returns why `op` is refused because of the value under the name, if it is refused. Nothing
+    /// else decides this.
     #[inline]
     pub(crate) fn refusal(&self, op: &Op) -> Option<CoreError> {
         if op.is_simple() {
@@ -33,7 +34,7 @@ impl LockState {
         self.not_a_hold().map(CoreError::NotALock)
     }
 
-    /// What the hash contains, if it is not a hold.
+    /// Returns what the hash contains, if that is not a hold.
     #[inline]
     pub(crate) fn not_a_hold(&self) -> Option<NotALock> {
         let hold = &self.keys.hold;

@@ -1,4 +1,4 @@
-//! Who holds the shares of a lock, and until when.
+//! The holds of a lock with shares, and when they end.
 
 use crate::id::{OwnerId, RequestId};
 use crate::op::Kind;
@@ -18,7 +18,7 @@ pub struct Shares {
     used: u64,
     /// The limits that `holds` name, and how many name each.
     limits: BTreeMap<u32, usize>,
-    /// The token of all present readers, as long as there is one.
+    /// The token of all present readers, as long as there is a reader.
     phase: Option<Token>,
     /// What each waiter wants.
     pub(crate) wants: BTreeMap<OwnerId, Share>,
@@ -71,7 +71,7 @@ impl Shares {
         self.kind
     }
 
-    /// Who holds a share.
+    /// Returns the holders and their shares.
     pub fn holds(&self) -> &BTreeMap<OwnerId, SharedHold> {
         &self.holds
     }
@@ -86,7 +86,7 @@ impl Shares {
         self.used
     }
 
-    /// The smallest and the largest limit of those who hold permits.
+    /// Returns the smallest and the largest limit that the holders of permits name.
     pub(crate) fn limits(&self) -> Option<(u32, u32)> {
         let ends = self.limits.first_key_value().zip(self.limits.last_key_value());
         ends.map(|((least, _), (most, _))| (*least, *most))
@@ -97,12 +97,12 @@ impl Shares {
         self.ends.first().map(|(end, _)| *end)
     }
 
-    /// Whose lease is over.
+    /// Returns an owner whose lease is over, if any.
     pub(crate) fn first_over(&self, now_ms: u64) -> Option<OwnerId> {
         self.ends.first().filter(|(end, _)| *end < now_ms).map(|(_, owner)| owner.clone())
     }
 
-    /// Whether nothing that is held stands in the way of `share`.
+    /// Returns whether `share` fits beside the present holds.
     pub(crate) fn fits(&self, share: Share) -> bool {
         match share {
             Share::Whole => self.holds.is_empty(),
@@ -174,7 +174,7 @@ impl Shares {
         }
     }
 
-    /// Turns a writer into a reader. Its token becomes that of all who read with it.
+    /// Turns a writer into a reader. Its token becomes the token of all readers beside it.
     pub(crate) fn downgrade(&mut self, owner: &OwnerId) {
         let Some(hold) = self.holds.get_mut(owner) else { return };
         hold.share = Share::Read;

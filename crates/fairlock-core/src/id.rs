@@ -12,11 +12,11 @@ pub const MAX_OWNER_NUMBER: u64 = 999_999_999_999_999;
 
 /// Owners from this number on hold a lock once in a period: when their work is done, the hold is
 /// left to its lease on purpose. No client ever counts that far. The number has no effect on the
-/// rules; it informs those who inspect the lock.
+/// rules; it is information for inspections of the lock.
 ///
 /// It has the form `9EMMnnnnnnnnnnn`. The lease while the work is under way is at most `MM` times
 /// 10 to the `E` ms, so a hold with a longer TTL was left to the store; `n` counts the owners of
-/// this kind. With `MM` below 10 the lease is not known.
+/// this kind. If `MM` is below 10, the lease is unknown.
 pub const ONCE_NUMBER_MIN: u64 = 900_000_000_000_000;
 
 /// How many owners of this kind a client can have.
@@ -33,7 +33,7 @@ const RESERVED_PREFIXES: [&str; 6] = [
     "fairlock:client:",
 ];
 
-/// Why a name or an id was refused.
+/// The reason for which a name or an id was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IdError {
@@ -44,7 +44,7 @@ pub enum IdError {
         /// Its length in bytes.
         bytes: usize,
     },
-    /// The lock name begins like a key that belongs to another lock.
+    /// The lock name begins with a prefix of keys that belong to other locks.
     ReservedName {
         /// The prefix it begins with.
         prefix: &'static str,
@@ -195,7 +195,7 @@ impl fmt::Debug for ClientId {
 }
 
 /// A holder or waiter: one of ours (`<version-8 uuid>:<number>`), or the opaque bytes of a foreign
-/// client. Foreign ids are never taken apart: Redisson has several forms of them.
+/// client. Foreign ids are never parsed: Redisson has several forms of them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId(Repr);
 
@@ -206,7 +206,7 @@ enum Repr {
 }
 
 impl OwnerId {
-    /// Owner `number` of a client of ours.
+    /// Creates the id of owner `number` of a client of ours.
     ///
     /// # Errors
     /// [`IdError::OwnerNumber`] if the number is 0 or above [`MAX_OWNER_NUMBER`].
@@ -217,8 +217,8 @@ impl OwnerId {
         Ok(Self(Repr::Ours { client, number }))
     }
 
-    /// Owner number `count` among those of a client that hold a lock once in a period, with a lease
-    /// of at most `lease_ms` while their work is under way.
+    /// Creates the id of owner number `count` among the owners of a client that hold a lock once in
+    /// a period, with a lease of at most `lease_ms` while their work is under way.
     ///
     /// # Errors
     /// [`IdError::OwnerNumber`] if `count` is 0, or 10^11 or more.
@@ -284,8 +284,8 @@ impl OwnerId {
         matches!(self.0, Repr::Ours { number, .. } if number >= ONCE_NUMBER_MIN)
     }
 
-    /// For such an owner, the longest lease of its hold while its work is under way, in
-    /// milliseconds; `None` for others, and if the number does not say.
+    /// Returns the longest lease of such an owner's hold while its work is under way, in
+    /// milliseconds; `None` for other owners, and if the number does not encode it.
     pub fn once_lease_ms(&self) -> Option<u64> {
         let number = self.parts().map(|(_, number)| number).filter(|_| self.is_once())?;
         let code = (number - ONCE_NUMBER_MIN) / ONCE_OWNERS_MAX;
@@ -324,7 +324,7 @@ impl fmt::Debug for OwnerId {
 }
 
 /// One attempt to get a lock: 128 random bits, one for each queue entry. A grant names the request,
-/// so that a message for an attempt that was given up has no effect.
+/// so that a message for an abandoned attempt has no effect.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(u128);
 

@@ -1,5 +1,5 @@
-//! The invariants of a lock, checked after every operation in debug builds. A state that others
-//! made inconsistent (lost keys, operators) is exempt until it is repaired.
+//! The invariants of a lock, checked after every operation in debug builds. A state that was made
+//! inconsistent from outside (lost keys, operators) is exempt until it is repaired.
 //!
 //! - C1 A hold has one owner, a count above zero, and a TTL unless it is foreign.
 //! - C2 If the head of a free lock is a live waiter of ours, the lock was handed on, unless the

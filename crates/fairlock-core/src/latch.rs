@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 /// The largest count: the largest number that is exact in a double, as in a script.
 pub const LATCH_COUNT_MAX: u64 = TOKEN_LIMIT - 1;
 
-/// How long a note is kept after its last change, in milliseconds. Waiters keep it alive while the
-/// latch is closed.
+/// How long a note is kept after its last change, in milliseconds. While the latch is closed,
+/// waiters keep the note alive.
 pub const LATCH_NOTE_MS: u64 = 86_400_000;
 
-/// One operation on a latch. Another copy of the same request does nothing more.
+/// One operation on a latch. A further copy of the same request changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LatchOp {
     /// Sets the count, unless it is set.
@@ -38,19 +38,19 @@ pub enum LatchOp {
     },
     /// Looks at the latch.
     Look {
-        /// For a waiter, the generation that it waits for, 0 before it is known: then the latch
-        /// gets a note if it has none, and keeps it. `None` changes nothing.
+        /// For a waiter, the generation that it waits for, or 0 before the generation is known: the
+        /// latch then gets a note if it has none, and keeps it. `None` changes nothing.
         waiting: Option<u64>,
     },
 }
 
 impl LatchOp {
-    /// The request, if it names one.
+    /// Returns the request, if the operation names one.
     pub fn request(&self) -> Option<LatchRequest> {
         self.clone().request_mut().copied()
     }
 
-    /// The same, to change it.
+    /// Returns the request, to change it.
     pub fn request_mut(&mut self) -> Option<&mut LatchRequest> {
         match self {
             Self::Set { request, .. } | Self::CountDown { request } | Self::Delete { request } => {
@@ -80,7 +80,7 @@ pub struct LatchSeen {
     pub count: u64,
     /// Which latch of this name exists, or existed last.
     pub generation: Option<u64>,
-    /// The last one that was counted down to 0 by one of ours.
+    /// The last latch of this name that a client of ours counted down to 0.
     pub opened: Option<u64>,
 }
 
@@ -109,9 +109,9 @@ pub enum LatchFate {
     Over(Opened),
 }
 
-/// The meaning of a look to a waiter for the latch `waits_for`, or for the present latch if this is
-/// its first look. `counted_down`: since the last look, there was a message that a latch of this
-/// name was counted down to 0. If that was a later latch, the message counts for nothing.
+/// Returns what a look means to a waiter for the latch `waits_for`, or for the present latch if
+/// this is its first look. `counted_down`: since the last look, a message reported that a latch of
+/// this name was counted down to 0. If that was a later latch, the message has no effect.
 pub fn latch_fate(waits_for: Option<u64>, seen: &LatchSeen, counted_down: bool) -> LatchFate {
     let present = seen.generation.unwrap_or(0);
     let mine = waits_for.unwrap_or(present);
@@ -137,8 +137,8 @@ pub struct Latch {
 /// The result of a request, which another copy of it gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Counted {
-    /// Until when it is kept, in server milliseconds since 1970: at least until the last moment at
-    /// which a copy is carried out.
+    /// Until when the result is kept, in server milliseconds since 1970: at least until the last
+    /// moment at which a copy may be carried out.
     pub until: u64,
     /// Whether it has changed the latch.
     pub done: bool,

@@ -1,6 +1,6 @@
-//! The announcement of a lock's holder, such as an election's leader. It ends nothing and grants
-//! nothing, so no other operation looks at it: it counts only as long as its owner holds the lock
-//! under its token.
+//! The announcement of a lock's holder, such as an election's leader. It ends and grants nothing,
+//! so no other operation looks at it. It counts only as long as its owner holds the lock under its
+//! token.
 
 use crate::id::OwnerId;
 use crate::rules::Token;

@@ -18,7 +18,7 @@
 //! ```
 //!
 //! The invariants C1 to C8 are listed in `invariant.rs` and checked after every operation in debug
-//! builds. Locks that several may hold at once have rules of their own, in `shares`, with the
+//! builds. Locks that several owners may hold at once have their own rules, in `shares`, with the
 //! invariants G1 to G8.
 
 mod announce;

@@ -6,7 +6,7 @@ use crate::rules::{Token, World};
 use crate::state::{Cx, LockState};
 use crate::value::SimpleValue;
 
-/// The decision about a waiter of ours whose turn it is.
+/// The decision about a waiter of ours at its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It is alive: it gets the lock.
@@ -34,7 +34,7 @@ pub(crate) fn is_over(owner: &OwnerId, token: Option<Token>, world: &dyn World) 
 }
 
 impl LockState {
-    /// Ends a hold whose client is known to be gone, as if its lease had ended.
+    /// Ends a hold whose client is known to be dead, as if its lease had ended.
     #[inline]
     pub(crate) fn end_gone(&mut self, world: &dyn World) {
         if self.is_hold_over(world) {
@@ -49,7 +49,8 @@ impl LockState {
         }
     }
 
-    /// Whether the client that holds the lock is known to be gone, and its hold is over with it.
+    /// Returns whether the client that holds the lock is known to be dead, so that its hold is
+    /// over.
     pub(crate) fn is_hold_over(&self, world: &dyn World) -> bool {
         let token = self.keys.token.and_then(Token::new);
         self.holder().is_some_and(|owner| is_over(owner, token, world))
@@ -81,9 +82,9 @@ impl LockState {
     }
 
     /// Judges an entry of ours whose record was lost or has expired. It is judged by the remaining
-    /// facts, within this call: to a client that only tries now and then, each time may look like
-    /// the first. A waiter that is alive notices within a heartbeat and enters again, and gets D
-    /// for that.
+    /// facts, within this call: for a client that only tries now and then, each time may look like
+    /// the first. A live waiter notices the loss within a heartbeat and enters again; it gets D for
+    /// that.
     #[cold]
     fn judge_orphan(&mut self, owner: &OwnerId, client: ClientId, cx: &Cx<'_>) -> Verdict {
         let calling = cx.calling == Some(client);
@@ -141,8 +142,8 @@ impl LockState {
         self.keys.queue_expires.map(|at| at.saturating_sub(crate::rules::QUEUE_TTL_MS))
     }
 
-    /// Whether a waiter that is not served yet, and stands before others that could be, is dead by its age as well
-    /// as by its inbox. It is passed over for good, so either alone is not enough.
+    /// Returns whether a waiter that cannot be served yet, in front of others that could be, is dead by both its age
+    /// and its inbox. Such a waiter is passed over for good, so one sign alone is not enough.
     pub(crate) fn is_surely_dead(&mut self, owner: &OwnerId, cx: &Cx<'_>) -> bool {
         let Some(client) = owner.client() else { return false };
         if cx.world.gone(client) {
@@ -196,7 +197,7 @@ impl LockState {
     }
 
     /// If no client was heard from for two heartbeats, the server slept or its clock jumped: for D,
-    /// age then says nothing. Once for each silence.
+    /// age then means nothing. Happens once for each silence.
     pub(crate) fn notice_silence(&mut self, cx: &Cx<'_>) {
         let Some(last) = self.keys.beats.values().copied().max() else { return };
         let silent = cx.now_ms > last + 2 * cx.rules.beat_ms;

@@ -16,7 +16,7 @@ impl LockState {
     /// Executes `op` at server time `now_us` (microseconds since 1970).
     ///
     /// # Errors
-    /// [`CoreError`]; the state is then as before, except that what had expired is gone.
+    /// [`CoreError`]; the state is then unchanged, except that expired keys are removed.
     ///
     /// # Panics
     /// In debug builds, if this breaks an invariant of a state that was consistent before.
@@ -62,8 +62,8 @@ impl LockState {
         Ok((Answer { now_ms, more, removed, other_limit: false, body }, cx.effects))
     }
 
-    /// Whether [`apply`](Self::apply) would grant this acquisition at once. For a store that takes several
-    /// locks in one step, or none.
+    /// Returns whether [`apply`](Self::apply) would grant this acquisition at once. For a store that takes several
+    /// locks in one step, all or none.
     pub fn would_grant(&self, now_us: u64, op: &Op, rules: &Rules, world: &dyn World) -> bool {
         let done = self.clone().apply(now_us, op, rules, world);
         matches!(done, Ok((Answer { body: Body::Granted { .. }, .. }, _)))
@@ -407,9 +407,9 @@ impl LockState {
         Some(at.saturating_sub(now_ms))
     }
 
-    /// Gives a hold of ours a TTL if it has none, for it would outlive a dead holder for ever.
+    /// Gives a hold of ours a TTL if it has none, because it would outlive a dead holder for ever.
     /// `lease_ms` is the caller's own: the clients of a lock use similar leases. If the holder is
-    /// alive, its renewal sets its own TTL again. A foreign hold may be meant to last, or be
+    /// alive, its next renewal sets its own TTL again. A foreign hold may be meant to last, or be
     /// another program's data, so its TTL stays as it is.
     fn mend_hold(&mut self, lease_ms: u64, cx: &Cx<'_>) {
         let ours = self.holder().is_some_and(OwnerId::is_ours);
@@ -455,7 +455,7 @@ impl LockState {
     }
 }
 
-/// A hold count as replies show it. All other counts were refused before.
+/// Returns a hold count as replies show it. Counts that do not fit were refused before.
 fn shown(count: i64) -> u32 {
     u32::try_from(count).unwrap_or(crate::rules::MAX_HOLD_COUNT)
 }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 /// sweep left: amortised O(1) for each operation, memory within twice the live locks.
 const SWEEP_AT: usize = 1_024;
 
-/// Every lock of an embedded store, each with a note of the store's.
+/// Every lock of an embedded store, each with a note that the store keeps.
 #[derive(Clone, Debug, Default)]
 pub struct Model<N = ()> {
     locks: HashMap<LockName, (LockState, N)>,
@@ -34,7 +34,7 @@ impl<N: Default> Model<N> {
             .map(|(answer, effects, ())| (answer, effects))
     }
 
-    /// Like [`apply`](Self::apply), and also returns what `then` makes of the lock and its note
+    /// Like [`apply`](Self::apply), and also returns the result of `then` on the lock and its note
     /// afterwards.
     ///
     /// # Errors
@@ -59,18 +59,18 @@ impl<N: Default> Model<N> {
         Ok((answer, effects, then(lock, note)))
     }
 
-    /// The lock `name`, if it was used and not forgotten since.
+    /// Returns the lock `name`, if it was used and has not been forgotten since.
     pub fn get(&self, name: &LockName) -> Option<&LockState> {
         self.locks.get(name).map(|(lock, _)| lock)
     }
 
-    /// The note on the lock `name`.
+    /// Returns the note on the lock `name`.
     pub fn note_mut(&mut self, name: &LockName) -> Option<&mut N> {
         self.locks.get_mut(name).map(|(_, note)| note)
     }
 
-    /// The first `limit` names after `after`, in byte order: locks that are held or waited for, and
-    /// free ones that are not forgotten yet. Looks at all locks, whatever the limit.
+    /// Returns the first `limit` names after `after`, in byte order: locks that are held or waited
+    /// for, and free ones that are not forgotten yet. Looks at all locks, whatever the limit.
     pub fn names(&self, after: Option<&LockName>, limit: usize) -> Vec<LockName> {
         let behind = self.locks.keys().filter(|name| after.is_none_or(|after| *name > after));
         let mut names: Vec<_> = behind.collect();

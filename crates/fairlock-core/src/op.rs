@@ -7,8 +7,8 @@ use crate::rules::Token;
 use crate::share::Share;
 use std::fmt;
 
-/// The kind of a lock. Fair and plain locks use the same hash, a simple lock has a string in its
-/// place; all use the same tokens.
+/// The kind of a lock. Fair and plain locks use the same hash, a simple lock uses a string instead;
+/// all use the same tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -21,7 +21,7 @@ pub enum Kind {
     Fair,
     /// No order; Redisson's `RLock`.
     Plain,
-    /// No order, one string, as kept by every client that locks with `SET key value NX PX`.
+    /// No order; one string, like the lock of every client that uses `SET key value NX PX`.
     Simple,
     /// First in, first out: one writer, or any number of readers.
     ReadWrite,
@@ -32,7 +32,7 @@ pub enum Kind {
 // The other crates of this workspace ask these instead of matching, because there a new kind would be a `_`. Functions,
 // not methods: `Kind` is a part of the library's API.
 
-/// Whether waiters for a lock of this kind stand in a queue, in order of arrival.
+/// Returns whether waiters for a lock of this kind stand in a queue, in order of arrival.
 pub const fn has_queue(kind: Kind) -> bool {
     match kind {
         Kind::Fair | Kind::ReadWrite | Kind::Semaphore => true,
@@ -40,8 +40,8 @@ pub const fn has_queue(kind: Kind) -> bool {
     }
 }
 
-/// Whether a lock of this kind has such a share, and enough of them. Not a method: [`Share`] is a part of the library's
-/// API.
+/// Returns whether a lock of this kind can have such a share, with as many permits. Not a method, because [`Share`] is
+/// part of the library's API.
 pub const fn is_share_of(kind: Kind, share: Share) -> bool {
     match (kind, share) {
         (Kind::Semaphore, Share::Permits { n, limit }) => 0 < n && n <= limit,
@@ -51,7 +51,7 @@ pub const fn is_share_of(kind: Kind, share: Share) -> bool {
     }
 }
 
-/// Whether several may hold a lock of this kind at once, each with a [`Share`].
+/// Returns whether several may hold a lock of this kind at once, each with a [`Share`].
 pub const fn is_shared(kind: Kind) -> bool {
     match kind {
         Kind::ReadWrite | Kind::Semaphore => true,
@@ -59,7 +59,7 @@ pub const fn is_shared(kind: Kind) -> bool {
     }
 }
 
-/// Whether a lock of this kind is a string, which has no hold count, instead of a hash.
+/// Returns whether a lock of this kind is a string, which has no hold count, instead of a hash.
 pub const fn is_string(kind: Kind) -> bool {
     match kind {
         Kind::Simple => true,
@@ -67,7 +67,7 @@ pub const fn is_string(kind: Kind) -> bool {
     }
 }
 
-/// The name of a kind in metrics and events: `fair`, `plain`, `simple`, `rw`, `semaphore`.
+/// Returns the name of a kind in metrics and events: `fair`, `plain`, `simple`, `rw`, `semaphore`.
 pub const fn kind_label(kind: Kind) -> &'static str {
     match kind {
         Kind::Fair => "fair",
@@ -83,7 +83,7 @@ pub const fn kind_label(kind: Kind) -> &'static str {
 pub enum Mode {
     /// Take the lock now or leave nothing behind.
     Try,
-    /// Join the queue (a plain lock has none: the reply says when to look again).
+    /// Join the queue (for a plain lock, which has none, the reply contains when to look again).
     Wait,
 }
 
@@ -127,7 +127,7 @@ pub struct Announce {
     pub owner: OwnerId,
     /// Identifies the hold.
     pub token: Token,
-    /// Number of this change of the announcement, rising; a delayed copy of an older one is refused.
+    /// Number of this change of the announcement, rising; a delayed copy of an older change is refused.
     pub change: u64,
     /// For how long it is kept, in milliseconds from now.
     pub ttl_ms: u64,
@@ -139,11 +139,11 @@ pub struct Announce {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Op {
-    /// Take the lock or join its queue.
+    /// Takes the lock or joins its queue.
     Acquire(Acquire),
-    /// Take a share of the lock or join its line. Boxed, so that no other operation is larger because of it.
+    /// Takes a share of the lock or joins its line. Boxed, so that it does not make the other operations larger.
     AcquireShare(Box<ShareAcquire>),
-    /// Turns a writer into a reader. Readers that are next in the line are let in with it.
+    /// Turns a writer into a reader. Readers that are next in the line enter with it.
     Downgrade {
         /// The writer.
         owner: OwnerId,
@@ -187,7 +187,7 @@ pub enum Op {
         /// Milliseconds from now.
         ttl_ms: u64,
     },
-    /// The attempt was given up: removes its queue entry, or the hold that it got.
+    /// Takes back an attempt that was given up: removes its queue entry, or the hold that it got.
     Leave {
         /// The lock's kind.
         kind: Kind,
@@ -207,14 +207,14 @@ pub enum Op {
         /// The waiters asked about; usually the oldest alone.
         waiters: Vec<OwnerId>,
     },
-    /// Only the hand-over with which other operations end; sent after a reply that said MORE.
+    /// Does only the hand-over with which other operations end; sent after a reply with MORE.
     Nudge,
     /// An operator takes the lock away from its holder.
     Force {
         /// The lock's kind: simple or not.
         kind: Kind,
     },
-    /// The place of a waiter; changes nothing.
+    /// Looks up the place of a waiter; changes nothing.
     Place {
         /// The waiter.
         owner: OwnerId,
@@ -226,9 +226,9 @@ pub enum Op {
         /// How many waiters to list.
         limit: u32,
     },
-    /// The holder announces a value to everybody.
+    /// Announces a value of the holder to everybody.
     Announce(Box<Announce>),
-    /// Who holds the lock, and its announcement; changes nothing.
+    /// Looks up who holds the lock, and its announcement; changes nothing.
     Leader,
     /// An operation that does not name the kind of its lock, together with the kind, if several may
     /// hold such a lock at once. For a store that keeps each of these kinds under keys of its own;
@@ -242,7 +242,7 @@ pub enum Op {
 const _: () = assert!(size_of::<Op>() <= 96);
 
 impl Op {
-    /// The operation that asks for this share of a lock.
+    /// Returns the operation that asks for this share of a lock.
     pub fn asks(acquire: Acquire, share: Share) -> Self {
         match is_shared(acquire.kind) {
             true => Self::AcquireShare(Box::new(ShareAcquire { acquire, share })),
@@ -250,7 +250,7 @@ impl Op {
         }
     }
 
-    /// This operation on a lock of this kind.
+    /// Returns this operation on a lock of this kind.
     #[must_use]
     pub fn on(self, kind: Kind) -> Self {
         match is_shared(kind) && self.kind().is_none() {
@@ -259,7 +259,7 @@ impl Op {
         }
     }
 
-    /// The operation without the kind that [`on`](Self::on) added.
+    /// Returns the operation without the kind that [`on`](Self::on) added.
     pub fn bare(&self) -> &Self {
         match self {
             Self::OfShares(of) => &of.1,
@@ -267,7 +267,7 @@ impl Op {
         }
     }
 
-    /// The kind of its lock, if the operation names it.
+    /// Returns the kind of the operation's lock, if it names one.
     pub fn kind(&self) -> Option<Kind> {
         match self {
             Self::Acquire(acquire) => Some(acquire.kind),
@@ -289,12 +289,12 @@ impl Op {
         }
     }
 
-    /// Whether it is for a simple lock, whose key is a string.
+    /// Returns whether the operation is for a simple lock, whose key is a string.
     pub fn is_simple(&self) -> bool {
         self.kind().is_some_and(is_string)
     }
 
-    /// Whether it names a kind of lock that several may hold at once.
+    /// Returns whether the operation names a kind of lock that several may hold at once.
     pub fn is_shared(&self) -> bool {
         match self {
             Self::AcquireShare(_) => true,
@@ -335,7 +335,7 @@ pub enum Body {
     Queued {
         /// Its order number.
         order: u64,
-        /// Something may change after this many milliseconds without a call.
+        /// After this many milliseconds, something may change without a call.
         retry_ms: Option<u64>,
         /// A foreign client holds the lock or waits.
         foreign: bool,
@@ -361,9 +361,9 @@ pub enum Body {
     },
     /// Executed after its `not_after_ms`; nothing was done.
     TooLate,
-    /// The request had been given up; nothing was done.
+    /// The request was given up before; nothing was done.
     Buried,
-    /// The hold is gone now.
+    /// The hold has ended.
     Released,
     /// The hold continues with this count.
     StillHeld {
@@ -379,9 +379,9 @@ pub enum Body {
     },
     /// The hold was renewed.
     Renewed,
-    /// The queue entry is gone.
+    /// The queue entry was removed.
     Left,
-    /// The hold that the request had got is gone.
+    /// The hold that the request had got has ended.
     Freed,
     /// Nothing of that request existed.
     Nothing,
@@ -437,7 +437,7 @@ pub enum Fate {
     Queued,
     /// It has the share that it wanted.
     Granted(Grant),
-    /// It is not known.
+    /// The store does not know it.
     Unknown,
 }
 
@@ -481,7 +481,7 @@ pub struct ShareHolder {
 pub struct SharesView {
     /// The first holders, by their ids.
     pub holders: Vec<ShareHolder>,
-    /// How many there are.
+    /// The number of holders.
     pub holding: u64,
     /// The permits in use.
     pub used: u64,
@@ -489,7 +489,7 @@ pub struct SharesView {
     pub limits: Option<(u32, u32)>,
     /// What the listed waiters want, in their order.
     pub wants: Vec<Share>,
-    /// None of ours holds, and the foreign holder that is named instead is a reader.
+    /// No client of ours holds the lock, and the foreign holder that is named instead is a reader.
     pub stranger_reads: bool,
 }
 
@@ -516,9 +516,9 @@ pub struct Inspection {
     pub ttl_ms: Option<u64>,
     /// The last token.
     pub token: Option<Token>,
-    /// How many wait.
+    /// The number of waiters.
     pub queue_len: u64,
-    /// The first of them, in order.
+    /// The first waiters, in order.
     pub queue: Vec<WaiterView>,
     /// All holders, and the shares that the listed waiters want, if several may hold the lock.
     pub shares: Option<Box<SharesView>>,
@@ -575,7 +575,7 @@ pub enum Channel {
 /// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Payload {
-    /// `0`: look again; of a latch: it was counted down to 0.
+    /// `0`: look again. For a latch: it was counted down to 0.
     Zero,
     /// `1`: a latch was set, or deleted.
     One,
@@ -586,7 +586,7 @@ pub enum Payload {
         /// Server time of the grant in milliseconds since 1970.
         at_ms: u64,
     },
-    /// Somebody took this hold away by force. Only a reason to ask the store whether that is true.
+    /// Somebody took this hold away by force. The recipient asks the store whether that is true.
     /// Sent to the inbox of the client that held the lock.
     Forced {
         /// The number of the former holder, an owner of that client.
@@ -594,7 +594,7 @@ pub enum Payload {
         /// Identifies the hold.
         token: Token,
     },
-    /// The free lock is left to foreign waiters for [`GUEST_MS`](crate::GUEST_MS). After that the
+    /// The free lock is left to foreign waiters for [`GUEST_MS`](crate::GUEST_MS). After that, the
     /// client of the head of the line looks; if the message is lost, any heartbeat does.
     Guests {
         /// The head's request.

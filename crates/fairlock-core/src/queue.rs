@@ -68,7 +68,7 @@ impl LockState {
         self.keys.waiters.insert(a.owner.clone(), waiter);
     }
 
-    /// The number for a new waiter: larger than all that were given.
+    /// Returns the number for a new waiter: larger than all numbers given so far.
     #[inline]
     pub(crate) fn next_order(&mut self, cx: &Cx<'_>) -> u64 {
         let last = loop {
@@ -96,8 +96,9 @@ impl LockState {
         }
     }
 
-    /// A waiter that returns to a registry that is gone shows that state was lost. The others, and
-    /// the holder's own check, get one heartbeat before any waiter of ours is served.
+    /// A waiter that returns when the registry no longer exists shows that state was lost. The
+    /// other waiters, and the holder's own check, then get one heartbeat's time before any waiter
+    /// of ours is served.
     #[inline]
     pub(crate) fn gather_after_loss(&mut self, a: &Acquire, cx: &Cx<'_>) {
         if a.order.is_some() && self.registry_is_gone() {
@@ -106,8 +107,8 @@ impl LockState {
     }
 
     /// Whether nothing is known of any waiter of ours. A watch does not count, because an entry
-    /// whose record is gone starts one. Nor does the last number given: it may belong to a waiter
-    /// that came after the loss.
+    /// whose record is gone starts one. Nor does the last order number, which may belong to a
+    /// waiter that came after the loss.
     fn registry_is_gone(&self) -> bool {
         let k = &self.keys;
         let others = SnapshotRecord { watch: None, given: None, ..k.record.clone() };
@@ -131,8 +132,8 @@ impl LockState {
         queue.insert(place.unwrap_or(queue.len()), owner.clone());
     }
 
-    /// Back to its place: right after the waiter of ours with the next smaller order number,
-    /// otherwise to the front, but behind a Java head that was offered the lock.
+    /// Puts a waiter back in its place: right after the waiter of ours with the next smaller order
+    /// number, otherwise at the front, but behind a Java head that was offered the lock.
     fn insert_by_order(&mut self, owner: &OwnerId, order: u64) {
         let before = self.by_order.iter().rev().find(|(other, _)| *other < order);
         let place = before
@@ -209,9 +210,9 @@ impl LockState {
 
     /// Makes list, scores and order agree again. Every script changes list and scores together,
     /// Java's included; only lost keys and operators make them differ: O(queue), once for each such
-    /// event. Java does not know the order, and removes heads. So the first ones in order are
-    /// checked: left there, they would count as waiting and hide foreign members
-    /// (`foreign_waiting`).
+    /// event. Java does not know the order, and removes heads. So the first waiters in order are
+    /// checked: if removed heads stayed in the order, they would count as waiting and hide foreign
+    /// members (`foreign_waiting`).
     pub(crate) fn mend(&mut self, cx: &Cx<'_>) {
         let k = &self.keys;
         let (listed, scored, ordered) = (k.queue.len(), k.scores.len(), k.order.len());

@@ -6,8 +6,8 @@ use crate::rules::{Rules, World};
 use crate::state::LockState;
 
 impl LockState {
-    /// The reply to a heartbeat that finds nothing to do: somebody holds the lock and is not known
-    /// to be gone, and every waiter asked about is in the queue.
+    /// Returns the reply to a heartbeat that finds nothing to do: the lock has a holder that is not
+    /// known to be dead, and every waiter asked about is in the queue.
     ///
     /// [`apply`](Self::apply) would then change only the time of the beat and TTLs. A store may
     /// omit that if the age of beats does not count ([`Rules::ages`]), as long as everything that

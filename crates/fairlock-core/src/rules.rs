@@ -14,8 +14,8 @@ pub const MAX_HOLD_COUNT: u32 = i32::MAX as u32;
 /// can be counted and then left without a TTL.
 pub const MAX_LEASE_MS: u64 = 10 * 365 * 24 * 3_600_000;
 
-/// How many members of the queue one call looks at before it replies MORE: this keeps a call short,
-/// however many waiters died.
+/// How many members of the queue one call looks at before it replies MORE, so that a call is short,
+/// however many waiters have died.
 pub const LOOKED_AT_MAX: u32 = 64;
 
 /// Largest number of members of list, scores or registry with which a queue is repaired as a whole:
@@ -27,8 +27,9 @@ pub const MENDED_MAX: usize = 10_000;
 /// heartbeat renews it. After a longer silence the waiters enter again, each in its old place.
 pub const REGISTRY_TTL_MS: u64 = 60_000;
 
-/// The same if the age of beats does not count ([`Rules::ages`]): there silence means nothing, and
-/// the store knows which clients are gone. Long, so that heartbeats rarely have to be written.
+/// The same if the age of beats does not count ([`Rules::ages`]), because silence then means
+/// nothing and the store can tell which clients are dead. Long, so that heartbeats rarely have to
+/// be written.
 pub const SILENT_REGISTRY_TTL_MS: u64 = 600_000;
 
 /// Beats older than this many milliseconds, or than twice D if that is more, are forgotten; their
@@ -39,15 +40,15 @@ pub const BEATS_KEPT_MS: u64 = 60_000;
 pub const QUEUE_TTL_MS: u64 = 24 * 3_600_000;
 
 /// TTL in milliseconds of the shared token key while no foreign client has been seen on the lock,
-/// counted from when the clock has passed the token. Time continues the series without the key, so
-/// a token can fall only if the clock goes back by more than this after the key has expired. Clocks
-/// that are wrong by a time zone are wrong by at most 14 hours. Each name that was ever locked
-/// costs about 190 bytes for this long.
+/// counted from when the clock has passed the token. Without the key, the series continues from the
+/// time, so a token can fall only if the clock goes back by more than this after the key has
+/// expired. A clock that is wrong by a time zone is wrong by at most 14 hours. Each name that was
+/// ever locked costs about 190 bytes for this long.
 pub const TOKEN_TTL_MS: u64 = 24 * 3_600_000;
 
 /// The minimum TTL in milliseconds that a waiter gives to a hold without one: an operator removed
-/// it, and the holder may be dead. This is Redisson's watchdog lease: a holder that renews does so
-/// long before.
+/// it, and the holder may be dead. This is Redisson's watchdog lease: a live holder renews long
+/// before that.
 pub const MENDED_HOLD_MS: u64 = 30_000;
 
 /// The cost of a dead head of ours for Java-only clients, in milliseconds: its score is kept this
@@ -73,13 +74,13 @@ pub const JAVA_PASSED_MS: u64 = 60_000;
 pub const JAVA_PING_MS: u64 = 1_000;
 
 /// For how long a free lock with shares is left to foreign waiters, which do not stand in line, in
-/// milliseconds: a notified client of Redisson comes within a few, and on a busy machine within
-/// this time.
+/// milliseconds: a notified client of Redisson comes within a few milliseconds, or on a busy
+/// machine within this time.
 pub const GUEST_MS: u64 = 30;
 
 /// The longest value that the holder of a lock can announce, in bytes: enough for an address, or a
-/// small record that says where to find more. Every observer of the lock reads it every few
-/// seconds, and a server keeps it in memory.
+/// small record of where to find more. Every observer of the lock reads it every few seconds, and a
+/// server keeps it in memory.
 pub const ANNOUNCED_BYTES_MAX: usize = 1_024;
 
 /// The settings on which clients agree: passed with every call, because the server has no
@@ -98,10 +99,10 @@ pub struct Rules {
     pub java_fleet: bool,
     /// Whether the subscriber counts of [`World`] are meaningful (they are not on a Cluster).
     pub presence: bool,
-    /// Whether a client without a beat for `dead_ms` is dead. Not if [`World::gone`] knows better:
-    /// there the age of a beat only determines how long a grant by message lasts. All processes are
-    /// then on one machine, whose time never goes back, so order numbers need not be remembered
-    /// either.
+    /// Whether a client without a beat for `dead_ms` is dead. False if [`World::gone`] provides
+    /// proof instead: then the age of a beat only determines how long a grant by message lasts. All
+    /// processes are then on one machine, whose time never goes back, so order numbers need not be
+    /// remembered either.
     pub ages: bool,
 }
 
@@ -154,28 +155,29 @@ impl Default for Rules {
 
 /// The facts that a script can see besides the lock's keys.
 pub trait World {
-    /// Whether the inbox of a client of ours has a subscriber.
+    /// Returns whether the inbox of a client of ours has a subscriber.
     fn inbox(&self, client: ClientId) -> bool;
-    /// Whether a foreign waiter's own channel has a subscriber.
+    /// Returns whether a foreign waiter's own channel has a subscriber.
     fn listening(&self, owner: &OwnerId) -> bool;
-    /// Whether foreign clients wait for a lock with shares: they do not stand in line, and listen
-    /// to one channel. Only a server has such clients.
+    /// Returns whether foreign clients wait for a lock with shares: they do not stand in line, and
+    /// listen to one channel. Only a server has such clients.
     fn guests(&self) -> bool {
         false
     }
-    /// Whether a client of ours is gone for good, with everything that it ran: its hold ends at
-    /// once, and its waiters are removed when their turn comes. Only a proof counts. A server has
-    /// none, nor has a process about itself, so the default is never.
+    /// Returns whether a client of ours is gone for good, with everything that it ran: its hold
+    /// then ends at once, and its waiters are removed when their turn comes. Only a proof counts. A
+    /// server has no proof, nor has a process about itself, so the default is false.
     fn gone(&self, client: ClientId) -> bool {
         let _ = client;
         false
     }
-    /// Whether [`gone`](Self::gone) is ever true, so that it is worth asking about many clients.
+    /// Returns whether [`gone`](Self::gone) can be true at all, so that it is worth asking about
+    /// many clients.
     fn proves_death(&self) -> bool {
         false
     }
-    /// Whether a hold of this client lasts until its lease ends even if the client is
-    /// [gone](Self::gone): it was left to the store under this token.
+    /// Returns whether a hold of this client lasts until its lease ends even if the client is
+    /// [gone](Self::gone), because it was left to the store under this token.
     fn is_left(&self, client: ClientId, token: Token) -> bool {
         let _ = (client, token);
         false
@@ -185,18 +187,18 @@ pub trait World {
 /// A fencing token: strictly larger than every token granted before on the same lock.
 ///
 /// It is a number from 1 to 2^53 - 1. So it fits into an `i64`, a signed 64-bit column and Java's
-/// `long`, and is exact in a double, as JavaScript and many readers of JSON have numbers. Nothing
-/// larger is a token: a lock whose tokens have reached 2^53 grants nothing more.
+/// `long`, and is exact in a double, the number type of JavaScript and many readers of JSON. No
+/// larger number is a token: a lock whose tokens have reached 2^53 grants nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(u64);
 
 impl Token {
-    /// The token `value`, or `None` if it is 0 or not below 2^53.
+    /// Creates the token `value`; `None` if it is 0 or not below 2^53.
     pub fn new(value: u64) -> Option<Self> {
         (value > 0 && value < TOKEN_LIMIT).then_some(Self(value))
     }
 
-    /// The number to hand to the resource.
+    /// Returns the number to pass to the resource.
     pub fn get(self) -> u64 {
         self.0
     }

@@ -1,4 +1,4 @@
-//! The simple lock: one string, one hold, as kept by the many clients that lock with
+//! The simple lock: one string and one hold, as used by the many clients that lock with
 //! `SET key value NX PX` and release by compare-and-delete. No queue, no count, no registry.
 
 use crate::id::{OwnerId, RequestId};

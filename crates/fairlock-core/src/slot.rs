@@ -1,4 +1,5 @@
-//! The slots of a Redis Cluster. Clients of every store take several locks in their order, so they are known here.
+//! The slots of a Redis Cluster. They are here because, on every store, a client takes several locks in the order of
+//! their slots.
 
 /// How many slots a Cluster has.
 pub const SLOTS: usize = 16_384;

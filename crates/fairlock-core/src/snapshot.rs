@@ -48,7 +48,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Whether the key of `waiters` and `record` exists.
+    /// Returns whether the key of `waiters` and `record` exists.
     pub fn has_state(&self) -> bool {
         !self.waiters.is_empty() || self.record != SnapshotRecord::default()
     }
@@ -61,7 +61,7 @@ pub struct SnapshotWaiter {
     pub request: RequestId,
     /// The lease of the hold that it will get, in milliseconds.
     pub lease_ms: u64,
-    /// Counts as reachable, whatever the state of its inbox.
+    /// The waiter counts as reachable, whatever the state of its inbox.
     pub sure: bool,
 }
 
@@ -79,10 +79,11 @@ pub struct SnapshotRecord {
     pub silence: Option<u64>,
     /// The head that blocks the free lock.
     pub watch: Option<Watch>,
-    /// No grants to ours before this time: after a loss of state the others gather first.
+    /// No waiter of ours is granted the lock before this time: after a loss of state the others
+    /// gather first.
     pub gather: Option<u64>,
-    /// The end of the time for which the free lock is, or was last, left to foreign waiters, which
-    /// do not stand in line.
+    /// Until when the free lock is, or was last, left to foreign waiters, which do not stand in
+    /// line.
     pub guest: Option<u64>,
     /// When a waiter of ours was last removed as dead.
     pub removed: Option<u64>,

@@ -16,7 +16,7 @@ pub struct LockState {
     pub(crate) keys: Snapshot,
     /// `keys.order` inverted: finds the first of ours without a walk over the queue.
     pub(crate) by_order: BTreeSet<(u64, OwnerId)>,
-    /// Who holds the lock, if several may. Their waiters are in `keys` and `by_order`, without a queue and scores.
+    /// The holders, if several may hold the lock. The waiters are in `keys` and `by_order`, without a queue and scores.
     pub(crate) shares: Option<Box<Shares>>,
     /// The record of a latch of this name, besides its count.
     pub(crate) latch: Option<Box<Latch>>,
@@ -73,25 +73,26 @@ impl<'a> Cx<'a> {
     }
 
     /// Whether the list's TTL counts as evidence of when a waiter was last heard from. Not for
-    /// callers that wait: they may find out, and were perhaps cut off with the rest.
+    /// callers that wait: they can afford to find out, and were perhaps cut off with the other
+    /// waiters.
     pub(crate) fn is_by_ttl(&self) -> bool {
         self.is_trying() || matches!(self.op, Op::Nudge)
     }
 }
 
 impl LockState {
-    /// A lock with these facts, consistent or not.
+    /// Creates a lock with these facts, consistent or not.
     pub fn from_snapshot(keys: Snapshot) -> Self {
         let by_order = keys.order.iter().map(|(owner, order)| (*order, owner.clone())).collect();
         Self { keys, by_order, shares: None, latch: None, leader: None }
     }
 
-    /// A lock with these facts, which several may hold if there are `shares`.
+    /// Creates a lock with these facts; if there are `shares`, several may hold it.
     pub fn restored(keys: Snapshot, shares: Option<Shares>) -> Self {
         Self { shares: shares.map(Box::new), ..Self::from_snapshot(keys) }
     }
 
-    /// Those who wait, in order.
+    /// Returns the waiters, in order.
     pub fn line(&self) -> impl Iterator<Item = &OwnerId> {
         let for_shares = self.shares.iter().flat_map(|_| &self.by_order).map(|(_, owner)| owner);
         self.keys.queue.iter().chain(for_shares)
@@ -102,7 +103,7 @@ impl LockState {
         self.shares.as_deref()
     }
 
-    /// When an operation should look at the lock if none comes by itself, in milliseconds since 1970:
+    /// Returns when an operation should look at the lock if none comes by itself, in milliseconds since 1970:
     /// [`next_deadline_ms`](Self::next_deadline_ms) as long as somebody waits.
     pub fn due_ms(&self, now_ms: u64, rules: &Rules) -> Option<u64> {
         if self.shares.is_some() {
@@ -116,7 +117,8 @@ impl LockState {
         &self.keys
     }
 
-    /// Whether nothing but the token is left: such a lock can be forgotten once the token may be.
+    /// Returns whether nothing but the token is left: such a lock can be forgotten once its token
+    /// may be forgotten.
     pub fn is_idle(&self) -> bool {
         let k = &self.keys;
         k.hold.is_empty()
@@ -128,8 +130,9 @@ impl LockState {
             && self.shares.as_ref().is_none_or(|shares| shares.holds().is_empty())
     }
 
-    /// When something may change without a call, in milliseconds since 1970: the end of the lease,
-    /// or of a pause before the next grant. Later than `now_ms`; only operations change it.
+    /// Returns when something may change without a call, in milliseconds since 1970: the end of the
+    /// lease, or of a pause before the next grant. It is later than `now_ms`, and only operations
+    /// change it.
     pub fn next_deadline_ms(&self, now_ms: u64, rules: &Rules) -> Option<u64> {
         let k = &self.keys;
         if !k.hold.is_empty() {
@@ -192,7 +195,7 @@ impl LockState {
         self.settle();
     }
 
-    /// A key without content does not exist, and so has no TTL.
+    /// Removes the TTL of keys without content, because such keys do not exist.
     pub(crate) fn settle(&mut self) {
         let k = &mut self.keys;
         if k.hold.is_empty() {
@@ -348,7 +351,8 @@ impl LockState {
 
     /// Removes our own keys once nobody holds or waits. Not right after a waiter was removed as
     /// dead: it may return, and that must not be mistaken for a return after a loss of state. And
-    /// not while the last order number is ahead of the clock, which would then give smaller ones.
+    /// not while the last order number is ahead of the clock, which would then give smaller
+    /// numbers.
     pub(crate) fn tidy(&mut self, now_us: u64) {
         let k = &self.keys;
         let over = k.record.removed.is_none() && k.record.given.is_none_or(|last| last <= now_us);

@@ -4,10 +4,11 @@ use crate::id::{OwnerId, RequestId};
 use crate::rules::Token;
 use std::sync::Arc;
 
-/// Longest value that we write: owner (52), request (32) and token (16 bytes), two colons.
+/// Length of the longest value that we write: owner (52), request (32) and token (16 bytes), two
+/// colons.
 const OURS_BYTES_MAX: usize = 102;
 
-/// How many bytes of a foreign value are shown as its holder: longer than any id, and short enough
+/// How many bytes of a foreign value are shown as its holder: more than any id has, and few enough
 /// to be read with every call, whatever somebody stored there.
 pub const VALUE_SHOWN_BYTES: usize = 256;
 
@@ -24,7 +25,7 @@ pub enum SimpleValue {
         /// The hold's token.
         token: Token,
     },
-    /// Any other value, never taken apart.
+    /// Any other value, which is never parsed.
     Foreign(Arc<[u8]>),
 }
 

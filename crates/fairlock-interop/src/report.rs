@@ -190,10 +190,11 @@ fn markdown(cells: &BTreeMap<(usize, usize), Cell>, commit: &str) -> String {
         "# The matrix of interoperation\n\n\
          Made by `scripts/interop` at commit {commit}; not edited. *Cases* are the scripted tests of\n\
          `crates/fairlock-interop` that passed. *Rounds* are random scripts that Rust and Java play together, then\n\
-         those with a Java client whose clock is ten minutes off, then those in which clients are killed. A\n\
-         hand-over is counted where the next holder had been waiting, in the first kind of rounds; its wake-up is\n\
-         from the server's time of the release to the return of the call that waited. Of a latch it is from the last\n\
-         count-down to the return of each call that waited. *Late* is above 50 ms, *worst* the slowest to or from ours.\n\n\
+         those with a Java client whose clock is ten minutes off, then those in which clients are killed. Hand-overs\n\
+         are counted in the first kind of rounds, where the next holder had been waiting. Their wake-up is measured\n\
+         from the release, by the server's clock, to the return of the call that waited; for a latch, from the last\n\
+         count-down to the return of each call that waited. *Late* counts wake-ups above 50 ms; *worst* is the\n\
+         slowest to or from ours.\n\n\
          | Redisson | server | cases | rounds | calls | Rust->Java | Java->Rust | Rust->Rust | late | worst | violations |\n\
          |---|---|---|---|---|---|---|---|---|---|---|\n"
     );
@@ -210,9 +211,9 @@ fn markdown(cells: &BTreeMap<(usize, usize), Cell>, commit: &str) -> String {
     }
     text.push_str(&by_kind(cells));
     text.push_str(
-        "\nWhat is not ours to answer for: hand-overs from Java to Java; those late because the Java waiter that had been\n\
-         told was giving up, which Java tells nobody (with one of ours behind it: at most half a second); and rounds that are not counted, because a\n\
-         call of Java's failed by itself (see docs/protocol.md); others were played instead.\n\n\
+        "\nThe next table shows what fairlock does not answer for: hand-overs from Java to Java; those that were late because the\n\
+         notified Java waiter was giving up, which Java tells nobody (at most half a second late if one of ours is behind it);\n\
+         and rounds that are not counted because a Java call failed by itself (see docs/protocol.md); others were played instead.\n\n\
          | Redisson | server | Java->Java | late | worst | past Java that gave up | worst | spoiled rounds |\n|---|---|---|---|---|---|---|---|\n",
     );
     for (position, cell) in cells {
@@ -239,7 +240,7 @@ fn markdown(cells: &BTreeMap<(usize, usize), Cell>, commit: &str) -> String {
 /// Each kind in all cells, and how many rounds of it each cell has.
 fn by_kind(cells: &BTreeMap<(usize, usize), Cell>) -> String {
     let mut text = String::from(
-        "\nOf each kind, in all of them:\n\n\
+        "\nTotals for each kind of lock:\n\n\
          | kind | rounds | calls | Rust->Java | Java->Rust | Rust->Rust | late | worst | violations |\n\
          |---|---|---|---|---|---|---|---|---|\n",
     );

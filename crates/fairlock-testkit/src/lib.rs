@@ -8,6 +8,7 @@
 //! - [`raw`]: a tiny synchronous client, to look at the server without fairlock;
 //! - [`redisson`]: the Java side of the shared queue without a JVM;
 //! - [`processes`]: what the kernel reports about processes, and how they end;
+//! - [`program`]: this very program, for children that run as somebody else;
 //! - [`python`]: redis-py in a process of its own, as a foreign client of simple locks;
 //! - [`history`]: what happened to a lock, and checkers that find what must not happen;
 //! - [`topology`]: several such servers as a Sentinel set or a Cluster, and their failovers;
@@ -31,6 +32,7 @@ pub mod fuzz;
 pub mod history;
 pub mod network;
 pub mod processes;
+pub mod program;
 pub mod proxy;
 pub mod python;
 pub mod raw;

@@ -67,10 +67,13 @@ fn start_owner() -> Option<Owned> {
     (read.is_ok() && said == "ready\n").then_some(owner)
 }
 
+/// TCP. By its name `ip` would look for it in /etc/protocols, which a small system does not have.
+const TCP: &str = "6";
+
 fn rules(verb: &str, port: u16) {
     for end in ["sport", "dport"] {
         let mut ip = Command::new("ip");
-        ip.args(["rule", verb, "pref", "10", "ipproto", "tcp", end, &port.to_string()]);
+        ip.args(["rule", verb, "pref", "10", "ipproto", TCP, end, &port.to_string()]);
         let done = ip.arg("unreachable").status();
         assert!(done.is_ok_and(|status| status.success()), "ip rule {verb} {end} {port}");
     }

@@ -130,10 +130,10 @@ fn report(lines: &[Value], files: usize) -> (String, u8) {
     let _ = writeln!(
         text,
         "# Torture report\n\nWritten by `scripts/torture merge FILE...` from {files} shards of \
-         `scripts/torture nightly`, {:.0} minutes of load\nand faults in all. What is tortured and judged, and \
-         how to run it: CONTRIBUTING.md.\n\n**{verdict}**: {} contended acquisitions (at least {CONTENDED}) \
-         under {} effective faults (at least\n{FAULTS}) of {played} kinds (at least {KINDS}), {violations} \
-         violations, {} runs that did too little.\n\nSeeds: {}.\n",
+         `scripts/torture nightly`, {:.0} minutes of load\nand faults in all. CONTRIBUTING.md explains what is \
+         tortured, how it is judged, and how to run it.\n\n**{verdict}**: {} contended acquisitions (at least \
+         {CONTENDED}) under {} effective faults (at least\n{FAULTS}) of {played} kinds (at least {KINDS}), \
+         {violations} violations, {} runs that did too little.\n\nSeeds: {}.\n",
         all.seconds / 60.0,
         all.of("contended"),
         all.of("faults_effective"),
@@ -164,8 +164,8 @@ fn report(lines: &[Value], files: usize) -> (String, u8) {
     let _ = writeln!(
         text,
         "\nLost locks and overlaps are those that docs/guarantees.md allows for the fault that caused them. \
-         Worst times,\noutside of disturbances: a hand-over {} ms (p99 of the worst shard {} us), and {} ms of \
-         a wait that the queue does\nnot explain; the longest wait of all was {} ms.\n",
+         The worst\ntimes outside of disturbances were {} ms for a hand-over (p99 of the worst shard: {} us) and {} ms \
+         of a wait\nbeyond what the queue explains; the longest wait of all was {} ms.\n",
         all.of("hand_over_max_ms"),
         all.of("hand_over_p99_us"),
         all.of("wait_unexplained_max_ms"),
@@ -175,9 +175,10 @@ fn report(lines: &[Value], files: usize) -> (String, u8) {
         let share = 100.0 * sum.of("bare_lost") as f64 / sum.of("bare").max(1) as f64;
         let _ = writeln!(
             text,
-            "## The lock-set workload\n\nProcesses stopped for longer than their leases, {} times: {} updates \
-             acknowledged by sets that check tokens, {} of\nthem lost; {} by sets that do not, {} of them lost \
-             ({share:.1} %).\n",
+            "## The lock-set workload\n\nProcesses that update sets under a lock were stopped for longer than their \
+             leases, {} times. Half of the\nsets refuse writes with an older token: {} updates were \
+             acknowledged by sets that check tokens, {} of them lost;\n{} by sets that do not check them, {} \
+             of them lost ({share:.1} %).\n",
             sum.of("pauses"),
             sum.of("fenced"),
             sum.of("fenced_lost"),
@@ -185,8 +186,9 @@ fn report(lines: &[Value], files: usize) -> (String, u8) {
             sum.of("bare_lost"),
         );
     }
-    text += "## Faults\n\nRecovery: from the beginning of the fault until every client had a turn that it had \
-             asked for after it.\n\n| kind | injected | took effect | recovery p50 | max |\n|---|---|---|---|---|\n";
+    text += "## Faults\n\nRecovery: the time from the beginning of a fault until every client was granted a \
+             request that it had sent\nafter the fault was injected.\n\n\
+             | kind | injected | took effect | recovery p50 | max |\n|---|---|---|---|---|\n";
     for (name, of) in &mut kinds {
         of.recoveries_ms.sort_unstable();
         let middle = of.recoveries_ms.get(of.recoveries_ms.len().saturating_sub(1) / 2);

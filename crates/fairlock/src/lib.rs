@@ -1,6 +1,6 @@
 //! Fair distributed locks on Redis or Valkey, wire-compatible with Java's Redisson, with fencing
-//! tokens and a signal when a lock is lost. The same locks also work without a server: for the
-//! processes of one user, or of a group, on one host, or inside one process.
+//! tokens and a signal when a lock is lost. The same locks also work without a server: between the
+//! processes of one user or group on one host, or inside one process.
 //!
 //! ```
 //! # use std::time::Duration;
@@ -53,8 +53,9 @@
 //! | locks without `async` | the module `blocking`, feature `blocking` |
 //! | locks in your own tests | the module `test_util`, feature `test-util` |
 //!
-//! The repository has a manual with worked examples of fencing (`docs/manual.md`), every setting
-//! (`docs/configuration.md`), and what each fault costs (`docs/guarantees.md`).
+//! The repository has a manual with worked examples of fencing (`docs/manual.md`), a list of every
+//! setting (`docs/configuration.md`), and an account of what each fault costs
+//! (`docs/guarantees.md`).
 //!
 //! # Kinds of lock
 //! All users of a name must use the same kind.
@@ -77,37 +78,37 @@
 //! - **Loss.** [`Guard::lost`] is a future that resolves when the lock is lost;
 //!   [`Guard::state_changed`] also reports doubt.
 //! - **Owners.** Each [`Lock::lock`] is an owner of its own, so a second one in the same task waits
-//!   for the first guard, for ever. [`Lock::owned_by`] with a [`Client::owner`] lets several
-//!   requests share one: while that owner holds the lock, they enter it once more.
+//!   for ever for the first guard. [`Lock::owned_by`] with a [`Client::owner`] lets several
+//!   requests share an owner: while that owner holds the lock, they enter it once more.
 //! - **Release.** [`Guard::release`] returns `Released`, `StillHeld(n)`, `Lost` or `Unknown`.
 //!   [`Guard::detach`] leaves the lock held until its lease ends.
 //! - **Closures.** [`Lock::with`] cancels the closure as soon as the lock is lost; otherwise it
 //!   returns its value, whether or not the release succeeded. [`Lock::try_with`] and
 //!   [`Lock::try_with_for`] give up as [`Lock::try_lock`] and [`Lock::try_lock_for`] do.
 //! - **Several at once.** [`Client::multi_lock`] makes a [`MultiLock`] of fair locks, readers,
-//!   writers and permits (each a [`Member`]): all or none, without deadlock, whatever the order in
-//!   which they are named. Its [`MultiGuard`], and the [`MultiHeld`] of [`MultiLock::with`], have a
-//!   token for each name.
+//!   writers and permits (each a [`Member`]). It takes all or none, without deadlock, whatever the
+//!   order in which they are named. Its [`MultiGuard`], and the [`MultiHeld`] of
+//!   [`MultiLock::with`], have a token for each name.
 //! - **Turns.** A [`Turn`] keeps its place while [`Turn::wait`] is polled and dropped in a
 //!   `select!` loop. [`Turn::position`] is the number of waiters in front; [`Turn::leave`] waits
 //!   until the place is given up.
-//! - **Inspection.** [`Lock::inspect`] shows holder and queue: places, since when each client holds
-//!   or waits, and for clients of fairlock host, process, user and label. [`Config::label`] sets
-//!   the label; [`Config::announce`] with `false` publishes nothing. [`Lock::is_locked`],
-//!   [`Lock::holder`] and [`Lock::remaining_ttl`] return parts of it. [`Lock::force_unlock`] is for
-//!   operators.
+//! - **Inspection.** [`Lock::inspect`] shows the holder and the queue: places, since when each
+//!   client holds or waits, and, for clients of fairlock, the host, process, user and label.
+//!   [`Config::label`] sets the label; [`Config::announce`] with `false` publishes nothing.
+//!   [`Lock::is_locked`], [`Lock::holder`] and [`Lock::remaining_ttl`] return parts of it.
+//!   [`Lock::force_unlock`] is for operators.
 //! - **Connection.** [`Client::connection`] returns a `watch::Receiver` with the connection state:
 //!   Connected, Reconnecting or Closed. [`Client::ping`] makes a round trip. [`Client::shutdown`]
-//!   ends a client and waits for work under way.
+//!   ends a client and waits for the work under way.
 //! - **Errors** have a [`kind`](Error::kind) to match on, and name the lock, the owner, and who
 //!   holds the lock instead. A lock that is not granted in time is `None`, not an error; a store
 //!   that does not answer in that time is an error.
 //! - **Background work.** Each client has a thread of its own for heartbeats, renewals and
-//!   releases. They continue while your tasks block the runtime, and work even if a guard is
-//!   dropped outside of a runtime.
-//! - **Threads.** In the module `blocking` the thread is the owner and may lock again what it
-//!   holds, as with Java's `ReentrantLock`. An `Interrupt` ends the wait of another thread. Inside
-//!   an async task, a call that would block is an error.
+//!   releases. They continue while your tasks block the runtime, and even if a guard is dropped
+//!   outside of a runtime.
+//! - **Threads.** In the module `blocking` the thread is the owner and may enter a lock that it
+//!   already holds, as with Java's `ReentrantLock`. An `Interrupt` ends the wait of another thread.
+//!   Inside an async task, a call that would block is an error.
 //!
 //! # What is promised
 //! 1. Two guards of one lock are never valid at the same time, as long as the server keeps its data
@@ -129,15 +130,15 @@
 //! 2. Exclusion when the server loses data (a restart without persistence, a replica that is
 //!    promoted without the last writes, eviction), when its clock jumps forward, while a split
 //!    behind Sentinels lasts (both primaries grant locks, unless [`Config::replicas`] is set), and
-//!    after [`Lock::force_unlock`], until the holder learns of it. Tokens still rise, unless the
-//!    server's clock was set back.
+//!    between a [`Lock::force_unlock`] and the moment when the holder learns of it. Tokens still
+//!    rise, unless the server's clock was set back.
 //! 3. Order between locks of different kinds, behind a dead Java waiter, or beside a Java client
 //!    whose clock is fast.
 //! 4. That a task which hangs releases its lock: its guard is renewed until [`Lock::max_hold`]
 //!    ends.
-//! 5. That the pause of a whole virtual machine is noticed. When it resumes, its guards stay valid
-//!    until the first answered renewal, at most for a lease, though the lock may have been granted
-//!    to others. Tokens protect in this case too.
+//! 5. That the pause of a whole virtual machine is noticed. After it resumes, its guards stay valid
+//!    until the first answered renewal, at most for a lease, although the lock may have been
+//!    granted to others. Tokens protect in this case too.
 //!
 //! Locks on a majority of independent servers (RedLock) are not part of this crate.
 //!
@@ -153,15 +154,15 @@
 //! - `blocking`: the module `blocking`, for code without `async`: threads own their locks, as in
 //!   Java. No further dependency.
 //! - `metrics`: counters, gauges and histograms through the facade `metrics`.
-//! - `tracing`: spans and events, target `fairlock`; names of locks only at `debug` unless
+//! - `tracing`: spans and events, target `fairlock`; names of locks appear only at `debug` unless
 //!   [`Config::log_names`] is set. `docs/observability.md` describes both.
 //! - `serde`: `Serialize` for tokens, ids, names and the results of inspections and listings;
 //!   `Deserialize` for tokens, ids and names, which are checked. A token is a number; ids and names
-//!   are text, or a list of bytes if they are not UTF-8. `std`'s times have serde's form.
+//!   are text, or a list of bytes if they are not UTF-8. Times of `std` have serde's form.
 //! - `test-util`: the module `test_util`, for the tests of programs that use fairlock: a store in
 //!   tokio's paused time that can take locks away and be cut off. For dev-dependencies.
-//! - `yardstick`: the module `yardstick`, for benches: what a server does without this library in
-//!   between. It may change in any version.
+//! - `yardstick`: the module `yardstick`, for benches: what a server achieves without this library
+//!   in between. It may change in any version.
 
 #![cfg_attr(
     not(feature = "redis"),

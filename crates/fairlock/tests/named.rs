@@ -110,8 +110,8 @@ pub(crate) fn is_test(name: &str) -> bool {
 
 /// Faults whose effect follows from the rules, and which no test plays.
 const NOT_PLAYED: [&str; 4] = [
-    "holder left the lock for a time (`detach_for`), and an unanswered renewal from before that arrives late, \
-     from a lost connection",
+    "holder left the lock held for a time (`detach_for`), and an earlier, unanswered renewal arrives late, from a lost \
+     connection",
     "Java head hangs with its connection open",
     "a fair release of ours while a Java client waits for the same name as a plain or fenced lock",
     "our waiter or holder dies",

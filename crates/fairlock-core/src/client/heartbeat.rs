@@ -1,9 +1,9 @@
 //! The heartbeats of one lock's waiters: one call keeps all of them alive and names the oldest.
 //!
-//! A heartbeat asks about the oldest waiter. If it is missing, it asks about the following ones
-//! until one is in the queue, and returns those before it to their places, the oldest first. If the
-//! server may be a different one, which may lack only the tail of the queue, the heartbeat asks
-//! about all of them, each once.
+//! A heartbeat asks about the oldest waiter. If that waiter is missing, the heartbeat asks about
+//! the following ones until it finds one in the queue, and returns those before it to their places,
+//! the oldest first. If the server may be a different one, which may lack only the tail of the
+//! queue, the heartbeat asks about all waiters, each once.
 
 use super::replies::{Acquired, Mismatch, Refused};
 use super::waiters::{Granted, Waiters};
@@ -109,23 +109,24 @@ pub enum Step {
         /// Who was the oldest before.
         former: Option<OwnerId>,
     },
-    /// The heartbeat is done; [`Waiters::rest`] says when the next one is due.
+    /// The heartbeat is done; [`Waiters::rest`] returns when the next one is due.
     Rest,
 }
 
-/// The meaning of the reply to a waiter that returned to its place.
+/// What the reply means to a waiter that returned to its place.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub enum Returned<T> {
-    /// It is in its place, or has the lock, which ends its wait unless the wait is already over.
+    /// The waiter is in its place, or has the lock, which ends its wait unless the wait is already
+    /// over.
     InPlace(Option<Granted<T>>),
     /// The next heartbeat tries again.
     NotYet,
 }
 
-/// A heartbeat failed.
+/// The effect of a heartbeat that failed.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Failed<T> {
-    /// The waits that are over because of it.
+    /// The waits that are over because of the failure.
     pub over: Vec<(OwnerId, T)>,
     /// More waits are over: the same input returns them.
     pub more: bool,
@@ -240,7 +241,7 @@ impl<T> Waiters<T> {
     /// The reply to a waiter that returned to its place.
     ///
     /// # Errors
-    /// If it answers something else.
+    /// If the reply belongs to something else.
     pub fn returned(
         &mut self,
         name: &LockName,
@@ -299,8 +300,8 @@ impl<T> Waiters<T> {
         (retry + SPREAD.mul_f64(chance)).max(least)
     }
 
-    /// A heartbeat failed that began at the first of `times`; the second is now. The waits are over
-    /// after the store was silent for `waits`, or at once without it.
+    /// A heartbeat failed. It began at the first of `times`; the second is now. The waits are over
+    /// once the store was silent for `waits`, or at once without it.
     pub fn failed(
         &mut self,
         name: &LockName,

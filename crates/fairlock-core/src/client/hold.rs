@@ -1,4 +1,4 @@
-//! One hold, as its client sees it: until when it is valid, its guards, and its renewals. Times are
+//! One hold, as its client sees it: how long it is valid, its guards, and its renewals. Times are
 //! nanoseconds of any monotonic clock of the caller's choice.
 
 use super::lease::{CUT_TO_MS, Lease, ns, valid_until_ns};
@@ -58,7 +58,7 @@ pub struct Change {
 /// The watchdog's view of a hold that is not lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Look {
-    /// When its validity ends, and it is looked at again, however and whenever a renewal ends.
+    /// When its validity ends; the hold is then looked at again, whatever becomes of a renewal.
     pub valid_until_ns: u64,
     /// Whether it is to be renewed now.
     pub renew: bool,
@@ -168,8 +168,8 @@ impl Hold {
         })
     }
 
-    /// The watchdog begins to watch it; `whole` is whether the store has the whole lease. Returns
-    /// when to look at it.
+    /// The watchdog begins to watch it. `whole`: the store has the whole lease. Returns when to
+    /// look at it.
     pub fn watched(&mut self, now_ns: u64, whole: bool) -> u64 {
         self.input(0, |hold| {
             hold.whole_lease = whole;
@@ -241,7 +241,7 @@ impl Hold {
         })
     }
 
-    /// According to the store, it is gone. `holder` has the lock instead, if anybody does.
+    /// According to the store, the hold is gone. `holder` has the lock instead, if anybody does.
     pub fn gone(&mut self, now_ns: u64, holder: Option<OwnerId>) {
         self.input(0, |hold| {
             // The clock first: a hold that had run out before was not lost because of the store.
@@ -315,8 +315,9 @@ impl Hold {
         })
     }
 
-    /// Begins to turn a writer's hold into a reader's; for its client it is one from here on.
-    /// `None`, without effect, if it has other guards, which write, or has ended or is being left.
+    /// Begins to turn a writer's hold into a reader's; for its client it is a reader's from here
+    /// on. `None`, without effect, if it has other guards, which write, or has ended or is being
+    /// left.
     pub fn begin_reading(&mut self) -> Option<Change> {
         self.input(0, |hold| {
             if hold.count != 1 || hold.detached > 0 || hold.is_being_left() || hold.reads {

@@ -1,5 +1,5 @@
-//! How long a hold is to last, and until when its client may rely on it. Times are nanoseconds of
-//! any monotonic clock of the caller's choice.
+//! How long a hold lasts, and until when its client may rely on it. Times are nanoseconds of any
+//! monotonic clock of the caller's choice.
 
 use std::time::Duration;
 

@@ -17,8 +17,8 @@ const LOOKS_MAX: usize = 1_000;
 /// time need not wake the watchdog's thread for each of them.
 pub const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// The holds of a client, which the caller knows by `H`, and when each of them is due. Holds are
-/// identified by number.
+/// The holds of a client, which the caller identifies by `H`, and when each of them is due. Holds
+/// are identified by number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Renewals<H> {
     holds: BTreeMap<u64, Entry<H>>,

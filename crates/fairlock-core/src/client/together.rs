@@ -2,8 +2,8 @@
 //! one of them is not free, or is lost before the last is granted.
 //!
 //! Members are taken in one order that follows from their names alone, and the earlier ones are
-//! held while the client waits for the next. So nobody waits for a member while holding one behind
-//! it, and no circle of clients can wait for each other, whatever the order in which their callers
+//! held while the client waits for the next. So no client waits for a member while it holds a later
+//! one, and no circle of clients can wait for each other, whatever the order in which their callers
 //! name the members. This is true only while every held member stays held: if one is lost, the
 //! client gives all back and begins again. Members that the store can take in one step are first
 //! requested in one step, which takes all or none and never waits.

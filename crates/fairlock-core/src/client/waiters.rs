@@ -1,4 +1,4 @@
-//! The waiters of a client: the requests of each of them, and how their waits end.
+//! The waiters of a client: the requests of each waiter, and how their waits end.
 
 use super::Acquisition;
 use super::heartbeat::{Outlook, Queue};
@@ -12,8 +12,8 @@ use std::time::Duration;
 #[cfg(debug_assertions)]
 const CHECKED_MAX: usize = 16;
 
-/// The waiters of a client on locks with a queue. Each carries a `T`, which tells its caller how the wait
-/// ends; it is handed back exactly once.
+/// The waiters of a client on locks with a queue. Each carries a `T`, with which its caller is notified of the end of
+/// the wait; the `T` is handed back exactly once.
 ///
 /// A waiter is identified by the request with which it enters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,13 +39,13 @@ pub(super) struct Waiter<T> {
 /// A wait is over: the waiter has the lock.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Granted<T> {
-    /// By which of its requests, and for how long.
+    /// Which of its requests was granted, and for how long.
     pub grant: Grant,
-    /// Of which kind of lock.
+    /// The kind of the lock.
     pub kind: Kind,
-    /// Which share of it.
+    /// The share of the lock.
     pub share: Share,
-    /// Whom to tell.
+    /// The caller to notify.
     pub caller: T,
     /// The lock whose next heartbeat is due now.
     pub look: Option<LockName>,
@@ -91,7 +91,7 @@ pub enum Message<T> {
     Look(LockName),
     /// The same, and the message counts as dropped.
     TooLate(LockName),
-    /// For a request that was given up or granted already, or forged.
+    /// The message is forged, or for a request that was given up or already granted.
     Dropped,
 }
 

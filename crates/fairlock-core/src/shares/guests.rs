@@ -1,6 +1,6 @@
 //! Foreign waiters of a lock with shares. They do not stand in line, and find the lock only when it
-//! is free, which it never is while ours hand it on. So the lock is left free for them for a
-//! moment, about once a second.
+//! is free, which it never is while ours hand it on. So the free lock is left to them for a moment,
+//! about once a second.
 
 use crate::id::OwnerId;
 use crate::op::{Channel, Effect, Kind, Payload};
@@ -11,7 +11,7 @@ use crate::state::{Cx, LockState};
 const SECOND_US: u64 = 1_000_000;
 
 impl LockState {
-    /// Until when the lock is left to guests, if it is just now.
+    /// Returns until when the lock is left to guests, if it is at present.
     pub(super) fn left_to_guests(&self, now_ms: u64) -> Option<u64> {
         let is_free = self.shares.as_ref().is_none_or(|shares| shares.holds().is_empty());
         let last_ms = self.keys.token.map(|last| last / 1_000);
@@ -26,9 +26,8 @@ impl LockState {
     }
 
     /// Leaves the free lock to guests instead of granting it to the head, if there are any and their turn has come: the
-    /// last token was minted in an earlier second. So a lock that is handed on often checks for
-    /// guests once in a second, and needs no note of that. While tokens are ahead of the clock
-    /// there is no turn.
+    /// last token was minted in an earlier second. So a lock with frequent hand-overs checks for guests once a second,
+    /// and needs no record of that. While tokens are ahead of the clock, guests have no turn.
     pub(super) fn lets_guests_in(&mut self, head: &OwnerId, cx: &mut Cx<'_>) -> bool {
         let shares = self.shared();
         if shares.kind() != Kind::ReadWrite || !shares.holds().is_empty() {
@@ -52,7 +51,7 @@ impl LockState {
         true
     }
 
-    /// Whoever was to look at the end of the pause may have left.
+    /// The waiter that was to look at the end of the pause may have left.
     pub(super) fn end_guests(&mut self, now_ms: u64) {
         self.keys.record.guest = self.keys.record.guest.map(|until| until.min(now_ms));
     }

@@ -10,7 +10,8 @@ use crate::share::Share;
 use crate::state::{Cx, LockState};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most holds and waiters for which everything is checked. Above, it would take longer than the operation.
+/// The most holds and waiters for which everything is checked. With more, the check would take longer than the
+/// operation.
 const CHECKED_MAX: usize = 256;
 
 impl LockState {

@@ -9,7 +9,8 @@ use crate::snapshot::SnapshotWaiter;
 use crate::state::{Cx, LockState};
 
 impl LockState {
-    /// The holds of a lock with shares. [`apply`](Self::apply) makes them before any rule asks.
+    /// The holds of a lock with shares. [`apply`](Self::apply) creates them before any rule reads
+    /// them.
     pub(super) fn shared(&mut self) -> &mut Shares {
         self.shares.get_or_insert_with(|| Box::new(Shares::new(crate::op::Kind::ReadWrite)))
     }

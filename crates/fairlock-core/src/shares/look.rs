@@ -8,10 +8,10 @@ use crate::rules::TOKEN_LIMIT;
 use crate::share::Share;
 use crate::state::{Cx, LockState};
 
-/// How many holders an inspection lists that asks for fewer waiters.
+/// How many holders an inspection lists if it asks for fewer waiters than this.
 const HOLDERS_MIN: usize = 64;
 
-/// How many it lists at most. More would only load the store and the reader.
+/// The maximum number of holders that it lists. More would only burden the store and the reader.
 const HOLDERS_MAX: usize = 1_000;
 
 impl LockState {

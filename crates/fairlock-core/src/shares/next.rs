@@ -1,4 +1,4 @@
-//! Serves the line from its head, for as long as what the head wants fits beside what is held.
+//! Serves the line from its head, for as long as the head's share fits beside the present holds.
 //! Nobody is served before a living waiter that came earlier, so no request starves, however much
 //! it wants.
 
@@ -11,7 +11,7 @@ use crate::rules::Token;
 use crate::share::Share;
 use crate::state::{Cx, LockState};
 
-/// How many grants one call makes before it replies MORE: this keeps a call short, however many readers wait.
+/// How many grants one call makes before it replies MORE, so that a call is short, however many readers wait.
 const GRANTS_MAX: u32 = 128;
 
 impl LockState {
@@ -67,7 +67,7 @@ impl LockState {
     }
 
     /// Whether nobody is served for now, because the records of waiters were lost: they notice with their next
-    /// heartbeats, and none of them is to lose its place to one that came later.
+    /// heartbeats, and none of them must lose its place to a waiter that came later.
     fn gathers_for_lost(&mut self, cx: &Cx<'_>) -> bool {
         let (now_ms, beat_ms) = (cx.now_ms, cx.rules.beat_ms);
         match self.keys.record.gather {
@@ -82,8 +82,8 @@ impl LockState {
         }
     }
 
-    /// Whether `share` fits, if need be after the holds of clients that are known to be gone have ended, other than those
-    /// that were left to the store.
+    /// Returns whether `share` fits. If need be, first ends the holds of clients that are known to be gone, except
+    /// holds that were left to the store.
     pub(super) fn makes_room(&mut self, share: Share, cx: &mut Cx<'_>) -> bool {
         if self.shared().fits(share) {
             return true;
@@ -93,8 +93,8 @@ impl LockState {
     }
 
     /// Ends the holds of clients that are known to be gone; on behalf of a waiter for `share`, only
-    /// those that may help it. A waiter that wants everything is not helped before all others are
-    /// gone, so the operations do not ask about each of a crowd of living readers.
+    /// those that may help it. A waiter that wants the whole lock is helped only if all holders are
+    /// gone, so the operations need not ask about each of a crowd of live readers.
     pub(super) fn end_gone_shares(&mut self, share: Option<Share>, cx: &Cx<'_>) {
         if !cx.world.proves_death() {
             return;
@@ -134,8 +134,8 @@ impl LockState {
         }
     }
 
-    /// Writes a hold. Those who read at the same time have one token: they do not exclude each other, so a resource
-    /// must not refuse one because of another.
+    /// Writes a hold. Concurrent readers have the same token: they do not exclude each other, so a resource must not
+    /// refuse one because of another.
     pub(super) fn take_share(
         &mut self,
         owner: &OwnerId,
@@ -160,7 +160,7 @@ impl LockState {
     }
 
     /// Ends the holds whose leases are over, some of them in each call. The caller must serve the
-    /// line, if there is one: nothing else reminds of a lease that has ended.
+    /// line, if there is one, because nothing else acts on a lease that has ended.
     pub(super) fn end_leases(&mut self, cx: &mut Cx<'_>) {
         for _ in 0..crate::rules::LOOKED_AT_MAX {
             let Some(owner) = self.shared().first_over(cx.now_ms) else { return };

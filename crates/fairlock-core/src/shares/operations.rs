@@ -12,8 +12,8 @@ use crate::share::Share;
 use crate::state::{Cx, LockState};
 
 impl LockState {
-    /// [`apply`](Self::apply) for an operation on shares, or on a lock that has some. `None` if nobody uses the name as a
-    /// lock with shares any more, and the operation is for another kind.
+    /// [`apply`](Self::apply) for an operation on shares, or on a lock that has some. Returns `None` if nobody uses the
+    /// name as a lock with shares any more and the operation is for another kind.
     #[inline(never)]
     pub(crate) fn apply_to_shares(
         &mut self,
@@ -67,8 +67,8 @@ impl LockState {
     }
 
     /// Ends the holds and waits of clients that are gone, before the name is used for another kind:
-    /// the operation would be refused as long as they seem to use it. Nobody is served, because any
-    /// living client makes the call a refusal, which changes nothing.
+    /// the operation would be refused as long as they seem to use it. Nobody is served, because if
+    /// any client is alive, the call is refused and changes nothing.
     fn forget_gone(&mut self, cx: &Cx<'_>) {
         if !cx.world.proves_death() {
             return;
@@ -88,8 +88,8 @@ impl LockState {
         }
     }
 
-    /// Ends the leases that are over without serving anybody, for callers that forget locks that
-    /// nobody uses.
+    /// Ends the holds whose leases are over, without serving anybody. For callers that forget
+    /// unused locks.
     pub(crate) fn end_leases_unseen(&mut self, now_ms: u64) {
         let Some(shares) = self.shares.as_mut().filter(|_| self.by_order.is_empty()) else {
             // Somebody waits for the end of a lease, and is to be served then.
@@ -105,8 +105,8 @@ impl LockState {
         }
     }
 
-    /// Whether permits are held under another limit than the one that the operation was admitted with. A try that is
-    /// refused does not count: a caller may repeat it.
+    /// Whether permits are held under another limit than the one that the operation was admitted with. A failed try
+    /// does not count, because a caller may repeat it.
     fn finds_another_limit(&self, op: &Op, body: &Body) -> bool {
         let Op::AcquireShare(ask) = op else { return false };
         if !matches!(body, Body::Granted { .. } | Body::Queued { .. }) {
@@ -123,7 +123,7 @@ impl LockState {
             && self.shares.as_ref().is_none_or(|shares| shares.holds().is_empty())
     }
 
-    /// Why the operation is refused, if it is. Nothing is changed then.
+    /// Returns why the operation is refused, if it is. A refused operation changes nothing.
     fn refusal_of_share(&self, kind: Option<Kind>, op: &Op, now_us: u64) -> Option<CoreError> {
         let k = &self.keys;
         if k.token.is_some_and(|last| last >= TOKEN_LIMIT) {
@@ -253,7 +253,7 @@ impl LockState {
         }
     }
 
-    /// Enters a hold once more, or leaves it but `count` times.
+    /// Sets the count of a hold to `count`: the owner enters it once more, or leaves it.
     fn count_share(
         &mut self,
         owner: &OwnerId,
@@ -378,8 +378,8 @@ impl LockState {
         }
     }
 
-    /// The caller has no such hold. A holder of the whole lock has it instead; others would not
-    /// have been in its way.
+    /// Replies that the caller has no such hold. Names a holder of the whole lock as the one that
+    /// has it instead; other holders would not have excluded the caller.
     fn no_share(&mut self, cx: &Cx<'_>) -> Body {
         let shares = self.shared();
         let first = shares.holds().iter().next().filter(|_| shares.is_whole());

@@ -25,26 +25,27 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// A client of one store. Cheap to clone; all clones share its connections: two to a server, three if
-/// it waits for [replicas](Config::replicas). On a Cluster it has up to as many to each master.
+/// A client of one store. Cheap to clone; all clones share its connections: two to a server, three if it waits for
+/// [replicas](Config::replicas). On a Cluster, it has up to that many to each master.
 ///
 /// Each client has a thread of its own for heartbeats, renewals and releases. They continue while
 /// the application's runtime is blocked, and work where there is no runtime. The thread ends when
-/// the last clone, lock and guard is gone; releases under way then get up to a second. Dropping a
-/// handle does not block. Instead, the thread on which the last one was dropped waits up to a
-/// second for these releases when it ends. So does the main thread, when it returns from `main` or
-/// calls `std::process::exit`, because a client in a static is never dropped. On musl, Windows and
-/// BSD, dropping the last handle blocks instead, outside of tasks and on the main thread.
+/// the last clone, lock and guard has been dropped; releases under way then get up to a second.
+/// Dropping a handle does not block. Instead, the thread on which the last handle was dropped waits
+/// up to a second for these releases when it ends. So does the main thread when it returns from
+/// `main` or calls `std::process::exit`, because a client in a static is never dropped. On musl,
+/// Windows and BSD, dropping the last handle itself blocks, outside of tasks and on the main
+/// thread.
 ///
 /// # After `fork()`
 /// A client and everything made from it belong to the process that created the client. In a child
 /// of `fork()` that continues without `exec`, every call is an error
 /// ([`Misuse`](crate::ErrorKind::Misuse)), guards report that they are lost, and dropping any of
 /// them does nothing: the parent keeps its locks. Futures that were started before the `fork()`
-/// never complete in the child. Create a new client there: its ids are drawn from the operating
-/// system when it is created. (The same holds in a cloned virtual machine. A client that was
-/// running before the cloning exists twice with the same ids, and must not continue in both
-/// machines.) A `memory:` store is copied with the process.
+/// never complete in the child. Create a new client in the child: it draws its ids from the
+/// operating system. (The same holds in a cloned virtual machine. A client that was running before
+/// the cloning exists twice with the same ids, and must not continue in both machines.) A `memory:`
+/// store is copied with the process.
 #[derive(Clone)]
 pub struct Client {
     session: Session,
@@ -58,9 +59,9 @@ impl Client {
     ///
     /// # Errors
     /// [`Misuse`](crate::ErrorKind::Misuse) for a bad URL; [`Denied`](crate::ErrorKind::Denied);
-    /// [`Tls`](crate::ErrorKind::Tls) if there is no encrypted connection to a verified server;
-    /// [`Protocol`](crate::ErrorKind::Protocol) if what answers is not Redis or Valkey, or if
-    /// the host store's file is another program's or damaged; or
+    /// [`Tls`](crate::ErrorKind::Tls) if no encrypted connection to a verified server can be made;
+    /// [`Protocol`](crate::ErrorKind::Protocol) if the server is neither Redis nor Valkey, or if
+    /// the host store's file is damaged or another program's; or
     /// [`Unavailable`](crate::ErrorKind::Unavailable) when the first attempt to connect fails
     /// ([`Config::connect_retry`] allows more).
     ///
@@ -107,70 +108,72 @@ impl Client {
         Self { session: Session::new(started) }
     }
 
-    /// The first-in-first-out lock `name`.
+    /// Returns a handle to the first-in-first-out lock `name`.
     ///
-    /// A name that cannot be used (empty, longer than 4 KiB, a derived key of another lock) is an
-    /// error of the handle's calls.
+    /// If the name cannot be used (empty, longer than 4 KiB, a derived key of another lock), each
+    /// call of the handle fails.
     ///
     /// Do not use `n` and `{n}` together: Redisson keeps one queue and one token series for both,
-    /// so each grant of one makes any hold of the other lost.
+    /// so each grant of one causes the loss of any hold of the other.
     pub fn fair_lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.session.clone(), name.as_ref(), Kind::Fair)
     }
 
-    /// The lock `name` without an order among its waiters, on the keys of Redisson's `RLock`. A
-    /// release wakes at most one waiter of each client, and the first to ask gets the lock.
+    /// Returns a handle to the lock `name` without an order among its waiters, on the keys of
+    /// Redisson's `RLock`. A release wakes at most one waiter of each client, and the first to ask
+    /// gets the lock.
     ///
-    /// As for [`fair_lock`](Self::fair_lock), a name that cannot be used is an error of the
-    /// handle's calls.
+    /// If the name cannot be used, each call of the handle fails, as for
+    /// [`fair_lock`](Self::fair_lock).
     pub fn plain_lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.session.clone(), name.as_ref(), Kind::Plain)
     }
 
-    /// The lock `name` as a single string: it excludes every client that locks with
-    /// `SET name value NX PX` and releases by compare-and-delete (redis-py's `Lock`, rslock, node
-    /// redlock on one server, hand-written ones).
+    /// Returns a handle to the lock `name` as a single string, which excludes every client that
+    /// locks with `SET name value NX PX` and releases by compare-and-delete (redis-py's `Lock`,
+    /// rslock, node redlock on one server, hand-written ones).
     ///
     /// Foreign holders notify nobody when they release the lock, so waiters ask every 25 to 270 ms
-    /// while one of them holds it. All users of a lock must use the same kind: a name that is in
-    /// use for a fair or plain lock is [`WrongType`](crate::ErrorKind::WrongType).
+    /// while one of them holds it. All users of a lock must use the same kind: if the name is in
+    /// use for a fair or plain lock, calls fail with [`WrongType`](crate::ErrorKind::WrongType).
     pub fn simple_lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.session.clone(), name.as_ref(), Kind::Simple)
     }
 
-    /// The read-write lock `name`: one writer, or any number of readers, in the order in which they
-    /// asked. See [`RwLock`].
+    /// Returns a handle to the read-write lock `name`: one writer, or any number of readers, in the
+    /// order of the requests. See [`RwLock`].
     ///
     /// On a server, it and Redisson's `RReadWriteLock` of the same name exclude each other.
-    /// Redisson's clients do not stand in our line.
+    /// Redisson's clients do not stand in fairlock's line.
     pub fn rw_lock(&self, name: impl AsRef<[u8]>) -> RwLock {
         RwLock::new(Lock::new(self.session.clone(), name.as_ref(), Kind::ReadWrite))
     }
 
-    /// The semaphore `name`, with at most `limit` permits in use, granted in the order of the
-    /// requests. See [`Semaphore`].
+    /// Returns a handle to the semaphore `name`, with at most `limit` permits in use, granted in
+    /// the order of the requests. See [`Semaphore`].
     pub fn semaphore(&self, name: impl AsRef<[u8]>, limit: u32) -> Semaphore {
         Semaphore::new(Lock::new(self.session.clone(), name.as_ref(), Kind::Semaphore), limit)
     }
 
-    /// The latch `name`: a count that only falls, and that others wait for. See [`Latch`].
+    /// Returns a handle to the latch `name`: a count that only falls, and that others wait for. See
+    /// [`Latch`].
     ///
     /// On a server it is Redisson's `RCountDownLatch` of the same name.
     pub fn latch(&self, name: impl AsRef<[u8]>) -> Latch {
         Latch::new(self.session.clone(), name.as_ref())
     }
 
-    /// The election `name`: at most one candidate leads at a time, and everybody can see which. See
-    /// [`Election`].
+    /// Returns a handle to the election `name`: at most one candidate leads at a time, and
+    /// everybody can see which. See [`Election`].
     ///
-    /// As for [`fair_lock`](Self::fair_lock), a name that cannot be used is an error of the
-    /// handle's calls.
+    /// If the name cannot be used, each call of the handle fails, as for
+    /// [`fair_lock`](Self::fair_lock).
     pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
         Election::new(self.session.clone(), name.as_ref())
     }
 
-    /// Several locks at once, taken without a deadlock, whatever the order in which they are named:
-    /// see [`MultiLock`]. A name is that of a fair lock; [`RwLock::to_read`], [`RwLock::to_write`] and
+    /// Combines several locks that are taken together without a deadlock, whatever the order in which they are named:
+    /// see [`MultiLock`]. A bare name stands for a fair lock; [`RwLock::to_read`], [`RwLock::to_write`] and
     /// [`Semaphore::many`] give members of the other kinds.
     ///
     /// ```
@@ -192,10 +195,10 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// [`Misuse`](crate::ErrorKind::Misuse), before anything is sent: no names, more than 32, a
-    /// name that cannot be used, a name that appears twice (`x` and `{x}` share a queue, so they
-    /// count as one), a lock without a queue, one with a lease or an owner of its own, or one of
-    /// another client.
+    /// [`Misuse`](crate::ErrorKind::Misuse), before anything is sent, if there are no members or
+    /// more than 32, if a name cannot be used or appears twice (`x` and `{x}` share a queue, so
+    /// they count as one), or if a lock has no queue, has a lease or an owner of its own, or
+    /// belongs to another client.
     pub fn multi_lock<M: Into<Member>>(
         &self,
         members: impl IntoIterator<Item = M>,
@@ -203,8 +206,7 @@ impl Client {
         MultiLock::new(&self.session, members.into_iter().map(Into::into))
     }
 
-    /// A new owner, for requests that count as one: see [`Owner`]. Each call creates another one.
-    /// No I/O.
+    /// Creates a new owner, for requests that count as one: see [`Owner`]. No I/O.
     ///
     /// # Panics
     /// After 10^15 owners of this client, guards included.
@@ -213,9 +215,9 @@ impl Client {
         Owner::new(id.expect("10^15 of them take 31 years at a million a second"))
     }
 
-    /// Like [`owner`](Self::owner), for work that must be done once in a period: when the work is
-    /// done, its hold is [left to the store](crate::Guard::detach_for) for the rest of that period.
-    /// An inspection then shows that the work [is done](crate::LockStatus::is_done). The owner's
+    /// Creates a new owner for work that must be done once in a period: when the work is done, its
+    /// hold is [left to the store](crate::Guard::detach_for) for the rest of that period. An
+    /// inspection then shows that the work [is done](crate::LockStatus::is_done). The owner's
     /// number encodes the lease that applies while the work is under way:
     /// [`Config::watchdog_lease`](crate::Config::watchdog_lease). A hold with a longer fixed lease
     /// would look done from the start.
@@ -227,7 +229,7 @@ impl Client {
         Owner::new(id.expect("10^11 of them take a day at a million a second"))
     }
 
-    /// The locks of the store, page by page. Nothing is sent before [`Locks::next_page`].
+    /// Lists the locks of the store, page by page. Nothing is sent before [`Locks::next_page`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -249,11 +251,11 @@ impl Client {
         Locks::new(self.session.clone())
     }
 
-    /// A round trip to the store.
+    /// Makes a round trip to the store.
     ///
     /// # Errors
     /// The store's errors: see [`ErrorKind`](crate::ErrorKind). A ping is not retried. It fails
-    /// with [`Unavailable`](crate::ErrorKind::Unavailable): at once if there is no connection,
+    /// with [`Unavailable`](crate::ErrorKind::Unavailable), at once if there is no connection, or
     /// after [`Config::response_timeout`] if there is no answer.
     ///
     /// # Cancel safety
@@ -265,24 +267,24 @@ impl Client {
         pong.await?.map_err(|failure| failure.error)
     }
 
-    /// The state of the connection, to read or to watch for changes. A connection that closes, or
-    /// does not answer a ping ([`Config::ping_interval`], [`Config::ping_timeout`]), is
+    /// Returns the state of the connection, to read or to watch for changes. A connection that
+    /// closes, or does not answer a ping ([`Config::ping_interval`], [`Config::ping_timeout`]), is
     /// `Reconnecting` until it is re-established. `Closed` comes last, once, and is final.
     ///
-    /// The receiver keeps only the latest state. If a connection was lost for a few milliseconds, a
-    /// receiver that is read rarely may see only that something changed.
+    /// The receiver keeps only the latest state. If a connection is lost for only a few
+    /// milliseconds, a receiver that is seldom read may see only that something has changed.
     pub fn connection(&self) -> watch::Receiver<ConnectionState> {
         self.context().connection.subscribe()
     }
 
-    /// The client's id, with which its owner ids begin.
+    /// Returns the client's id, with which its owner ids begin.
     pub fn id(&self) -> ClientId {
         self.context().client_id
     }
 
-    /// Problems found with the server that did not prevent its use: see [`Check`](crate::Check).
-    /// Each new connection checks again, so a problem that was solved disappears. No I/O; empty
-    /// before the first connection and in a forked child.
+    /// Returns the problems found with the server that did not prevent its use: see
+    /// [`Check`](crate::Check). Each new connection is checked again, so a problem that was solved
+    /// disappears. No I/O; empty before the first connection and in a forked child.
     pub fn warnings(&self) -> Vec<Warning> {
         if self.context().is_forked_child() {
             // A copy of the mutex may be locked for ever.
@@ -291,8 +293,8 @@ impl Client {
         lock(&self.context().warnings).clone()
     }
 
-    /// How many messages to this client were dropped since it was created: forged, late, or for
-    /// requests that are over. No I/O.
+    /// Returns how many messages to this client were dropped since it was created because they were
+    /// forged, late, or for requests that are over. No I/O.
     pub fn dropped_messages(&self) -> u64 {
         self.context().waiters.dropped_messages()
     }
@@ -303,19 +305,18 @@ impl Client {
         self.dropped_messages()
     }
 
-    /// How many tasks run on the background thread, for tests that look for leaks.
+    /// Returns how many tasks run on the background thread, for tests that look for leaks.
     #[doc(hidden)]
     pub fn background_tasks(&self) -> usize {
         self.context().runtime.metrics().num_alive_tasks()
     }
 
-    /// Shuts the client down: waiters leave their queues, guards are no longer renewed and end with
-    /// their leases, and later calls are errors; held locks can still be released. Waits until work
-    /// under way is answered: releases, at most until their leases end, and waiters that leave; all of
-    /// it at most for the [store timeout](Config::store_timeout). What the store did not answer
-    /// before, about holds that are over, is tried again for a second. With Sentinels, it asks them
-    /// once whether the server that answered is being replaced; if so, it waits until the new server
-    /// has been told, up to 5 s.
+    /// Shuts the client down: waiters leave their queues, guards are no longer renewed and end with their leases, and
+    /// later calls are errors; held locks can still be released. Waits until the store has answered the releases under
+    /// way, each at most until its lease ends, and the waiters that leave; all of this takes at most the [store
+    /// timeout](Config::store_timeout). Earlier releases that the store never confirmed, of holds that are over, are
+    /// retried for a second. With Sentinels, asks them once whether the server that answered is being replaced; if so,
+    /// waits up to 5 s until recent releases are repeated on the new server.
     ///
     /// To wait for less, use `tokio::time::timeout`.
     ///

@@ -1,4 +1,4 @@
-//! A hold that was left to the store: nobody renews it, nobody releases it.
+//! A hold that was left to the store: nobody renews or releases it.
 
 use crate::base::clock::Moment;
 use crate::state::hold::Hold;
@@ -22,23 +22,23 @@ impl Detached {
         Self { name, owner, token: hold.token, until }
     }
 
-    /// The lock's name.
+    /// Returns the lock's name.
     pub fn name(&self) -> &LockName {
         &self.name
     }
 
-    /// The owner id, as it is written in the lock's key.
+    /// Returns the owner id, as it is written in the lock's key.
     pub fn owner(&self) -> &OwnerId {
         &self.owner
     }
 
-    /// The fencing token.
+    /// Returns the fencing token.
     pub fn token(&self) -> FencingToken {
         self.token
     }
 
-    /// How much longer the lock stays held at least, by this machine's clock; zero once that time
-    /// is over. What an operator does to the lock is not visible here.
+    /// Returns how much longer the lock stays held at least, by this machine's clock; zero once
+    /// that time is over. Does not reflect what an operator does to the lock.
     pub fn remaining(&self) -> Duration {
         self.until.left()
     }

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 /// An election by name: at most one candidate leads at a time, and everybody can see which.
 ///
 /// It is the [fair lock](crate::Client::fair_lock) of that name: candidates lead in the order in
-/// which they campaigned, the next one takes over when the lease of a dead leader is over, and
+/// which they campaigned, the next one takes over when a dead leader's lease ends, and
 /// [`Lock::inspect`] and `fairlock status` show the leader as holder and the candidates as waiters.
 /// The fencing token is the term: a resource that refuses smaller tokens refuses leaders of earlier
 /// terms. An election adds a value that the leader announces (its address, for instance), and
@@ -55,30 +55,30 @@ pub struct Election {
 
 impl Election {
     /// The longest value that can be announced, in bytes: enough for an address, or a small record
-    /// that says where to find more.
+    /// of where to find more.
     pub const VALUE_BYTES_MAX: usize = ANNOUNCED_BYTES_MAX;
 
     pub(crate) fn new(session: Session, name: &[u8]) -> Self {
         Self { lock: Lock::new(session.clone(), name, Kind::Fair), session, patience: None }
     }
 
-    /// Its name.
+    /// Returns the election's name.
     ///
     /// # Errors
-    /// For a name that cannot be used: that of every other call of this handle.
+    /// The error of every other call of this handle, if the name cannot be used.
     pub fn name(&self) -> Result<&LockName, Error> {
         self.lock.name()
     }
 
-    /// The same election with a sign of life: a term is lost if the program does not
-    /// [touch](Term::touch) it for `time`, counted from the start of the term or the last touch,
-    /// and the next candidate leads. A lease is renewed in the background even while the leading
-    /// program hangs; this setting ends the term of such a program.
+    /// Requires a sign of life: if the program does not [touch](Term::touch) a term for `time`,
+    /// counted from the start of the term or the last touch, the term is lost and the next
+    /// candidate leads. A lease is renewed in the background even while the leading program hangs;
+    /// this setting ends the term of such a program.
     ///
-    /// This client measures the time. The program may still be working when somebody else already
-    /// leads, so the resource must check the [token](Guard::token), as always.
+    /// This client measures the time. The program may still be working when another candidate
+    /// already leads, so the resource must check the [token](Guard::token), as always.
     ///
-    /// A time below 100 ms or above ten years is an error of the next call.
+    /// With a time below 100 ms or above ten years, the next call fails.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -106,7 +106,7 @@ impl Election {
     /// the error is the store's.
     ///
     /// # Cancel safety
-    /// As [`Lock::lock`]: dropping the future gives up the candidacy, or the term.
+    /// As for [`Lock::lock`]: dropping the future gives up the candidacy, or the term.
     pub async fn campaign(&self, value: impl AsRef<[u8]>) -> Result<Term, Error> {
         let value = self.checked(value.as_ref())?;
         self.announced(self.lock.lock().await?, value).await
@@ -127,11 +127,11 @@ impl Election {
     /// # }
     /// ```
     ///
-    /// A hold announces one value, the last that any of its terms has set: for another guard of a
+    /// A hold announces one value, the last that any of its terms has set: with another guard of a
     /// hold that already leads, this call sets the value as [`Term::proclaim`] does.
     ///
     /// # Errors
-    /// Those of [`campaign`](Self::campaign), and [`Misuse`](crate::ErrorKind::Misuse) for a guard of another lock or of
+    /// Those of [`campaign`](Self::campaign), and [`Misuse`](crate::ErrorKind::Misuse) for a guard of another lock or
     /// another client. The guard is then released, as if it had been dropped.
     ///
     /// # Cancel safety
@@ -147,9 +147,9 @@ impl Election {
         self.announced(guard, value).await
     }
 
-    /// Campaigns, and runs `work` while leading. If the term is lost, drops the future of `work`
-    /// and campaigns again. Returns the result of `work`. `work` receives the term, which is over
-    /// when this function returns.
+    /// Campaigns, runs `work` while leading, and returns its result. If the term is lost, drops the
+    /// future of `work` and campaigns again. `work` receives the term, which is over when this
+    /// function returns.
     ///
     /// ```
     /// # async fn serve(_: &fairlock::Term) -> u32 { 42 }
@@ -171,13 +171,13 @@ impl Election {
     ///
     /// # Errors
     /// Those of [`campaign`](Self::campaign), from the first campaign or a later one. An
-    /// unreachable store is one of them: the program decides whether and when to try again.
+    /// unreachable store is such an error: the program decides whether and when to try again.
     ///
     /// # Panics
     /// If `work` does; the term is given back in the background.
     ///
     /// # Cancel safety
-    /// Dropping the future drops that of `work`, and gives up the candidacy or the term.
+    /// Dropping the future drops the future of `work`, and gives up the candidacy or the term.
     pub async fn run<T, F, Fut>(&self, value: impl AsRef<[u8]>, mut work: F) -> Result<T, Error>
     where
         F: FnMut(Term) -> Fut,
@@ -202,7 +202,7 @@ impl Election {
         }
     }
 
-    /// Who leads now, if anybody does. One round trip.
+    /// Returns who leads now, if anybody does. One round trip.
     ///
     /// # Errors
     /// Those of [`Lock::lock`].
@@ -247,7 +247,7 @@ impl Election {
         hold.announces(value);
         let mut office = Office { hold, patience, session, keeper: None };
         office.announce().await?;
-        // What the store takes to answer is not the program's silence.
+        // The time that the store took to answer does not count as the program's silence.
         office.patience.touch();
         let context = Arc::clone(self.session.context());
         let (hold, patience) = (Arc::clone(&office.hold), Arc::clone(&office.patience));
@@ -270,7 +270,7 @@ pub(crate) struct Office {
     hold: Arc<Hold>,
     patience: Arc<Patience>,
     session: Session,
-    /// Keeps the announcement, and the time without a sign of life; ends with the term.
+    /// Repeats the announcement, and measures the time without a sign of life; ends with the term.
     keeper: Option<JoinHandle<()>>,
 }
 
@@ -288,7 +288,7 @@ impl Term {
         self.office.proclaim(value.as_ref()).await
     }
 
-    /// A sign of life of the program: see [`Election::while_touched`]. No I/O.
+    /// Gives a sign of life of the program: see [`Election::while_touched`]. No I/O.
     pub fn touch(&self) {
         self.office.touch();
     }
@@ -304,8 +304,8 @@ impl Term {
         self.into_guard().release().await
     }
 
-    /// The guard itself, for functions that consume one. The announcement is no longer kept up, and
-    /// no sign of life is required.
+    /// Returns the guard itself, for functions that consume one. The announcement is no longer
+    /// repeated, and no sign of life is required.
     pub fn into_guard(self) -> Guard {
         self.guard
     }
@@ -344,7 +344,8 @@ impl Drop for Office {
     fn drop(&mut self) {
         let keeper = self.keeper.take();
         if self.session.context().origin.is_forked_child() {
-            // It is the parent's, as is what the last copy of the hold would touch.
+            // The term belongs to the parent, as does everything that dropping the last copy of the
+            // hold would touch.
             std::mem::forget((keeper, Arc::clone(&self.hold), self.session.clone()));
         } else if let Some(keeper) = keeper {
             keeper.abort();

@@ -22,7 +22,7 @@ use tokio::task::coop;
 /// Holds a lock until it is released or dropped, or the lock is lost.
 ///
 /// The guard is renewed in the background (unless the lock has an explicit lease). It reports at
-/// any time, without I/O, whether it still protects: [`state`](Self::state),
+/// any time, without I/O, whether it still protects the resource: [`state`](Self::state),
 /// [`ensure_valid`](Self::ensure_valid). The protected resource should check the
 /// [`token`](Self::token): only the resource itself can refuse a holder that was paused for longer
 /// than its lease.
@@ -46,52 +46,52 @@ impl Guard {
         Arc::clone(&self.hold)
     }
 
-    /// The fencing token: larger than every token granted before on this lock, and the same for all
-    /// guards of one hold.
+    /// Returns the fencing token: larger than every token granted before on this lock, and the same
+    /// for all guards of one hold.
     pub fn token(&self) -> FencingToken {
         self.hold.token
     }
 
-    /// The owner id, as it is written in the lock's key.
+    /// Returns the owner id, as it is written in the lock's key.
     pub fn owner(&self) -> &OwnerId {
         self.hold.owner()
     }
 
-    /// The lock's name.
+    /// Returns the lock's name.
     pub fn name(&self) -> &LockName {
         &self.hold.name
     }
 
-    /// How long this guard is valid without another renewal, by this machine's clock: counted from
-    /// when the last confirmed request was sent, less a margin. Zero when lost.
+    /// Returns how long this guard is valid without another renewal, by this machine's clock:
+    /// counted from when the last confirmed request was sent, less a margin. Zero when lost.
     pub fn remaining(&self) -> Duration {
         self.hold.remaining()
     }
 
-    /// The whole lease: the explicit one, or what each renewal grants. Never more than the [longest
-    /// hold](crate::Lock::max_hold). Zero in a forked child.
+    /// Returns the whole lease: the explicit one, or what each renewal grants. Never more than the
+    /// [longest hold](crate::Lock::max_hold). Zero in a forked child.
     pub fn lease(&self) -> Duration {
         if self.hold.is_forked_child() { Duration::ZERO } else { self.hold.lease().whole() }
     }
 
-    /// The hold count: this guard and its [re-entries](Self::reenter), less those that were
-    /// released. [Detached](Self::detach) ones count. 0 in a forked child. No I/O.
+    /// Returns the hold count: this guard and its [re-entries](Self::reenter), without those that
+    /// were released. [Detached](Self::detach) guards count. 0 in a forked child. No I/O.
     pub fn hold_count(&self) -> u32 {
         if self.hold.is_forked_child() { 0 } else { self.hold.count() }
     }
 
-    /// Whether the guard still protects. No I/O.
+    /// Returns whether the guard still protects the resource. No I/O.
     pub fn state(&self) -> GuardState {
         self.hold.state()
     }
 
-    /// Why the lock was lost; `None` if it is not lost. No I/O.
+    /// Returns why the lock was lost; `None` if it is not lost. No I/O.
     pub fn lost_reason(&self) -> Option<LostReason> {
         self.hold.lost_reason()
     }
 
-    /// Why the last renewal failed: what the store said, or that it could not be reached. `None` if
-    /// it succeeded, or if none has ended yet. No I/O.
+    /// Returns why the last renewal failed: the store's error, or that the store could not be
+    /// reached. `None` if it succeeded, or if none has ended yet. No I/O.
     pub fn renewal_error(&self) -> Option<Error> {
         self.hold.renewal_error()
     }
@@ -113,10 +113,10 @@ impl Guard {
         self.hold.lost().await;
     }
 
-    /// Checks that the guard protects at this moment. No I/O.
+    /// Checks that the guard protects the resource at this moment. No I/O.
     ///
     /// # Errors
-    /// [`Lost`](crate::ErrorKind::Lost) when it does not.
+    /// [`Lost`](crate::ErrorKind::Lost) if it does not.
     pub fn ensure_valid(&self) -> Result<(), Error> {
         self.hold.ensure_valid().map_err(|error| {
             let expired = error.lost_reason() == Some(LostReason::Expired);
@@ -136,9 +136,9 @@ impl Guard {
         error.on(&self.hold.name).by(self.hold.owner())
     }
 
-    /// Enters the lock once more: a second guard of the same hold, with the same token. The lock is
-    /// free once all of them are released. A simple lock's string has no count, so its guards are
-    /// counted in this process, without a call to the store.
+    /// Enters the lock once more and returns a second guard of the same hold, with the same token.
+    /// The lock is free once all guards are released. A simple lock's string has no count, so its
+    /// guards are counted in this process, without a call to the store.
     ///
     /// # Errors
     /// [`Lost`](crate::ErrorKind::Lost), [`Misuse`](crate::ErrorKind::Misuse) at 2^31 - 1 guards,
@@ -147,8 +147,8 @@ impl Guard {
     /// # Cancel safety
     /// Dropping the future takes the re-entry back.
     pub async fn reenter(&self) -> Result<Self, Error> {
-        // A simple lock needs no call to the store. As in `release`, this comes before anything is
-        // done.
+        // A simple lock needs no call to the store. As in `release`, this check comes before
+        // anything is done.
         coop::consume_budget().await;
         self.ensure_open()?;
         self.ensure_valid()?;
@@ -171,14 +171,14 @@ impl Guard {
         }
     }
 
-    /// Leaves the lock to the store: it is renewed once more, to the whole lease or to what remains
-    /// of the [longest hold](crate::Lock::max_hold), and then stays held until that time is over.
-    /// Nothing renews it afterwards. Other guards of the same hold can still be released, which
-    /// does not free the lock; those that remain are lost when the lease ends. Only
+    /// Leaves the lock to the store: renews it once more, for the whole lease or for what remains
+    /// of the [longest hold](crate::Lock::max_hold). The lock then stays held until that time is
+    /// over, and nothing renews it again. Other guards of the same hold can still be released,
+    /// which does not free the lock; guards that remain are lost when the lease ends. Only
     /// [`force_unlock`](crate::Lock::force_unlock) frees it earlier.
     ///
-    /// For work that continues where no guard can be: a job that was handed to another system, or
-    /// "at most once a minute".
+    /// Use it for work that continues where no guard can be, such as a job that was handed to
+    /// another system, or for "at most once a minute".
     ///
     /// ```
     /// # use std::time::Duration;
@@ -205,14 +205,13 @@ impl Guard {
         self.leave(None).await
     }
 
-    /// Like [`detach`](Self::detach), for `time` from now, whatever the lease, the explicit lease
-    /// or the longest hold is: "done for this period". The time is between 100 ms and ten years. The
-    /// hold must have no other guard, not even a detached one.
+    /// Like [`detach`](Self::detach), but for `time` from now, whatever the lease or the longest hold: "done for this
+    /// period". The time is between 100 ms and ten years. The hold must have no other guard, not even a detached one.
     ///
     /// `time` counts from this call, not from the grant. For a job every hour choose less than an
     /// hour minus the time that the job takes and the differences between clocks, or the next run
-    /// finds the lock held and is skipped. Best count from the start, as `fairlock run --once-per`
-    /// does:
+    /// finds the lock held and is skipped. It is best to count from the start, as `fairlock run
+    /// --once-per` does:
     ///
     /// ```
     /// # use std::time::{Duration, Instant};
@@ -235,9 +234,9 @@ impl Guard {
     /// # }
     /// ```
     ///
-    /// An earlier renewal that was never answered may reach the server after this one, late, on a
-    /// connection that was lost. The lock then stays held for as long as that renewal grants,
-    /// counted from its arrival, and no longer.
+    /// An earlier, unanswered renewal on a lost connection may reach the server after this one. The
+    /// lock then stays held for as long as that renewal grants, counted from its arrival, and no
+    /// longer.
     ///
     /// # Errors
     /// Those of [`detach`](Self::detach), and [`Misuse`](crate::ErrorKind::Misuse) for a time out
@@ -297,8 +296,8 @@ impl Guard {
         Ok(Detached::new(&self.hold, until))
     }
 
-    /// Releases this guard and returns the outcome. Waits for the store's answer, at most until the
-    /// hold would have ended by itself, or for the [store timeout](crate::Config::store_timeout).
+    /// Releases this guard and returns the outcome. Waits for the store's answer until the hold
+    /// would have ended by itself, for at most the [store timeout](crate::Config::store_timeout).
     ///
     /// # Errors
     /// [`Misuse`](crate::ErrorKind::Misuse) in a forked child. The outcome of the release is never
@@ -352,7 +351,7 @@ impl Guard {
     }
 }
 
-/// Releases all of these, which are of one client, at once: [`Guard::release`] for each, in one task.
+/// Releases all these guards of one client at once: [`Guard::release`] for each, in one task.
 pub(crate) async fn release_all(guards: Vec<Guard>) -> Vec<Result<Release, Error>> {
     let Some(first) = guards.first() else { return Vec::new() };
     let (session, name) = (first.session.clone(), first.name().clone());
@@ -362,7 +361,8 @@ pub(crate) async fn release_all(guards: Vec<Guard>) -> Vec<Result<Release, Error
     }
     coop::consume_budget().await;
     let in_flight = InFlightCleanup::new(&context.in_flight);
-    // If a metric panics, those that have not begun are dropped, and released like any guard.
+    // If a metric panics, the guards whose release has not begun are dropped, and so released like
+    // any guard.
     let released = session.begun_here(async move {
         let outcomes = all(guards.into_iter().map(Guard::release_here)).await;
         drop(in_flight);

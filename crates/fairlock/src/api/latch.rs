@@ -11,28 +11,29 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a store that is silent when a timed wait is over may add to it.
+/// How much longer a timed wait may take if the store is silent at its end.
 const SILENCE_GRACE: Duration = Duration::from_millis(500);
 
 /// A latch by name: it is set to a number, counted down, and opens at 0. Any number of tasks, on any
 /// number of hosts, can wait until it is open.
 ///
-/// On a server it is Redisson's `RCountDownLatch` of the same name: Java's clients set it, count it
-/// down and wait for it as ours do.
+/// On a server it is Redisson's `RCountDownLatch` of the same name: Java clients set it, count it
+/// down and wait for it as clients of fairlock do.
 ///
-/// It is not a lock. Nobody holds it, a client that dies counts nothing down, and it has no lease:
-/// a latch that nobody counts down stays until [`delete`](Self::delete).
+/// It is not a lock. Nobody holds it, a client that dies does not count it down, and it has no
+/// lease: a latch that nobody counts down stays until [`delete`](Self::delete).
 ///
 /// # What ends a wait
-/// [`Opened::CountedDown`]: the latch was counted down to 0. [`Opened::Gone`]: it does not exist,
-/// and nothing shows that it was counted down: it was deleted, was lost with the server's data, was
-/// never set, or was counted down by a Java client whose message was lost. The event that the latch
-/// stands for may then not have happened; check that, or treat it as an error. If a latch ends and
-/// is set anew while somebody waits, that wait does not continue with the new latch.
+/// [`Opened::CountedDown`]: the latch was counted down to 0. [`Opened::Gone`]: the latch does not
+/// exist, and nothing shows that it was counted down: it was deleted, was lost with the server's
+/// data, was never set, or was counted down by a Java client whose message was lost. The event that
+/// the latch stands for may then not have happened; check whether it has, or treat this result as
+/// an error. If a latch ends and is set anew while somebody waits, that wait does not continue with
+/// the new latch.
 ///
 /// A waiting client looks at the latch with each heartbeat
-/// ([`Config::heartbeat`](crate::Config::heartbeat)), once for all of its tasks that wait; messages
-/// only make that faster.
+/// ([`Config::heartbeat`](crate::Config::heartbeat)), once for all of its waiting tasks; messages
+/// only speed this up.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -62,17 +63,17 @@ impl Latch {
         Self { session, name: LockName::new(name).map_err(Error::from) }
     }
 
-    /// Sets the count, from 1 to 2^53 - 1. Returns `false` and changes nothing if the latch is set
-    /// and not yet counted down.
+    /// Sets the count, from 1 to 2^53 - 1. Returns `false` and changes nothing if the latch is
+    /// already set and not yet counted down.
     ///
     /// # Errors
     /// [`Misuse`](crate::ErrorKind::Misuse) for another count or a bad name;
     /// [`WrongType`](crate::ErrorKind::WrongType) if the name is in use for something else; the
-    /// store's errors. After [`Unknown`](crate::ErrorKind::Unknown) it may be set or not; after
-    /// [`NotReplicated`](crate::ErrorKind::NotReplicated) it is set, but on too few replicas.
+    /// store's errors. After [`Unknown`](crate::ErrorKind::Unknown) the latch may be set or not;
+    /// after [`NotReplicated`](crate::ErrorKind::NotReplicated) it is set, but on too few replicas.
     ///
     /// # Cancel safety
-    /// Once begun, it continues even if the future is dropped.
+    /// Once begun, the call continues even if the future is dropped.
     pub async fn try_set(&self, count: u64) -> Result<bool, Error> {
         if !(1..=LATCH_COUNT_MAX).contains(&count) {
             let message = format!("a latch counts from 1 to {LATCH_COUNT_MAX}, not {count}");
@@ -88,18 +89,18 @@ impl Latch {
     /// copies of a call.
     ///
     /// # Errors
-    /// As [`try_set`](Self::try_set). After [`Unknown`](crate::ErrorKind::Unknown) it may have
-    /// counted, and after [`NotReplicated`](crate::ErrorKind::NotReplicated) it has: another call
-    /// counts once more.
+    /// As [`try_set`](Self::try_set). After [`Unknown`](crate::ErrorKind::Unknown) the call may
+    /// have counted, and after [`NotReplicated`](crate::ErrorKind::NotReplicated) it has: another
+    /// call counts once more.
     ///
     /// # Cancel safety
-    /// Once begun, it continues even if the future is dropped.
+    /// Once begun, the call continues even if the future is dropped.
     pub async fn count_down(&self) -> Result<u64, Error> {
         let request = self.request()?;
         Ok(self.carry_out(LatchOp::CountDown { request }).await?.count)
     }
 
-    /// The count; 0 if the latch is open, or was never set.
+    /// Returns the count; 0 if the latch is open, or was never set.
     ///
     /// # Errors
     /// As [`try_set`](Self::try_set).
@@ -110,7 +111,7 @@ impl Latch {
         Ok(self.carry_out(LatchOp::Look { waiting: None }).await?.count)
     }
 
-    /// Waits until the latch is open: at once if it is, or was never set.
+    /// Waits until the latch is open; returns at once if it is open or was never set.
     ///
     /// # Errors
     /// As [`try_set`](Self::try_set); [`Unavailable`](crate::ErrorKind::Unavailable) if the store
@@ -124,12 +125,12 @@ impl Latch {
         context.usable()?;
         context.background()?;
         let mut waiting = latch::wait(context, &name);
-        // The task that looks has ended without a word: so has the client.
+        // If the task that looks has ended without a result, so has the client.
         (&mut waiting.done).await.unwrap_or_else(|_| Err(Error::closed().on(&name)))
     }
 
-    /// Waits until the latch is open, at most for `time`; `None` if it is not open by then. A store
-    /// that is silent when the time is up gets half a second more.
+    /// Waits until the latch is open, for at most `time`; returns `None` if it is not open by then.
+    /// A store that is silent when the time is up gets half a second more.
     ///
     /// # Errors
     /// As [`wait`](Self::wait), and [`Unavailable`](crate::ErrorKind::Unavailable) if the store is silent
@@ -139,7 +140,7 @@ impl Latch {
     /// As [`wait`](Self::wait).
     pub async fn wait_for(&self, time: Duration) -> Result<Option<Opened>, Error> {
         let until = Moment::now().plus(time);
-        // Which latch it is that is waited for. Without time left a look is enough, and changes nothing.
+        // Finds out which latch this call waits for. Without time left, a look is enough, and changes nothing.
         let waiting = (!time.is_zero()).then_some(0);
         let first = self.look_within(time.saturating_add(SILENCE_GRACE), waiting).await?;
         let generation = match latch_fate(None, &first, false) {
@@ -174,20 +175,20 @@ impl Latch {
         }
     }
 
-    /// Removes the latch, whatever its count. Those who wait for it get [`Opened::Gone`]. Returns
-    /// whether there was one.
+    /// Removes the latch, whatever its count. Everybody who waits for it gets [`Opened::Gone`].
+    /// Returns whether there was a latch.
     ///
     /// # Errors
     /// As [`try_set`](Self::try_set).
     ///
     /// # Cancel safety
-    /// Once begun, it continues even if the future is dropped.
+    /// Once begun, the call continues even if the future is dropped.
     pub async fn delete(&self) -> Result<bool, Error> {
         let request = self.request()?;
         Ok(self.carry_out(LatchOp::Delete { request }).await?.done)
     }
 
-    /// When it ends is known when it is sent.
+    /// Creates a request; its time limit is set when it is sent.
     fn request(&self) -> Result<LatchRequest, Error> {
         Ok(LatchRequest { id: self.session.context().new_request()?, not_after_ms: 0 })
     }

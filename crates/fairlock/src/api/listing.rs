@@ -17,7 +17,8 @@ use std::time::Duration;
 /// Most keys in one step: it occupies a server for less than a millisecond.
 const STEP_MAX: u32 = 1_000;
 
-/// Steps per second, if the pace allows it: a slow pace is then smooth, not one burst a second.
+/// Steps per second, if the pace allows it, so that a slow pace is smooth instead of one burst a
+/// second.
 const STEPS_PER_SECOND: u32 = 10;
 
 /// Names remembered so that each is listed once: 35 MB at most.
@@ -26,8 +27,8 @@ const SEEN_MAX: usize = 1_000_000;
 /// Iterates over the locks of a store; returned by [`Client::locks`](crate::Client::locks).
 ///
 /// It is not a snapshot. A lock that exists the whole time is listed once (on a server with more
-/// than a million locks, some may come twice); one that is created or removed meanwhile may be
-/// listed or not. Free locks are listed as long as the store keeps their token: a day on a server.
+/// than a million locks, some may come twice); one that is created or removed meanwhile may or may
+/// not be listed. Free locks are listed as long as the store keeps their token: a day on a server.
 /// Nothing runs between two calls, and dropping the value ends the listing.
 ///
 /// # On a server
@@ -35,7 +36,7 @@ const SEEN_MAX: usize = 1_000_000;
 /// bounded [pace](Self::keys_per_second). A lock is recognised by its token, which every grant of
 /// fairlock leaves behind, or by its queue. These are not found:
 /// - locks that only Redisson's `RLock`, or only foreign clients of simple locks, have used, and
-///   those of Redisson's `RFairLock` while nobody waits: they have neither;
+///   those of Redisson's `RFairLock` while nobody waits: they have neither a token nor a queue;
 /// - a lock that has been held for more than a day under one explicit lease, while nobody waits for
 ///   it;
 /// - keys that the connection's user is not allowed to read;
@@ -72,21 +73,21 @@ impl Locks {
     }
 
     /// Sets the maximum pace in keys a second, from 1 to [1 000 000](Self::KEYS_PER_SECOND_MAX);
-    /// any other value is an error of [`next_page`](Self::next_page). The default is [100
+    /// with any other value, [`next_page`](Self::next_page) fails. The default is [100
     /// 000](Self::KEYS_PER_SECOND). Stores that contain only locks need no pace.
     pub fn keys_per_second(mut self, keys: u32) -> Self {
         self.keys_per_second = keys;
         self
     }
 
-    /// The pace in keys a second; `None` if the store need not be searched for locks.
+    /// Returns the pace in keys a second; `None` if the store need not be searched for locks.
     pub fn pace(&self) -> Option<u32> {
         self.session.context().store.is_searched().then_some(self.keys_per_second)
     }
 
-    /// The next locks: an empty page if this step found none, `None` at the end. Waits as the pace
-    /// requires. Reads at most 1 000 keys, and then the locks that they belong to, in pipelines of
-    /// a hundred.
+    /// Returns the next locks: an empty page if this step found none, `None` at the end. Waits as
+    /// the pace requires. Reads at most 1 000 keys, and then the locks to which they belong, in
+    /// pipelines of a hundred.
     ///
     /// # Errors
     /// [`Misuse`](crate::ErrorKind::Misuse) for a pace out of bounds, and for stores that cannot

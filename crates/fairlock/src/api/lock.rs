@@ -46,7 +46,7 @@ pub struct Lock {
     session: Session,
     name: Result<LockName, Error>,
     kind: Kind,
-    /// What is asked for, of a lock that several may hold.
+    /// The share to request, if several may hold the lock.
     share: Share,
     lease: Option<Duration>,
     max_hold: Option<Duration>,
@@ -55,12 +55,12 @@ pub struct Lock {
     poll: Option<Duration>,
 }
 
-/// What a look tells of a request that would not wait.
+/// What a look reveals about the outcome of a request that would not wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Glance {
-    /// Nobody holds it, and nobody waits for it.
+    /// Nobody holds the lock or waits for it.
     Free,
-    /// It would not be granted.
+    /// The request would not be granted.
     Taken,
     /// Only the request itself can tell.
     Unclear,
@@ -83,27 +83,27 @@ impl Lock {
         }
     }
 
-    /// The same lock, of which this share is asked for.
+    /// Requests this share of the lock.
     pub(crate) fn sharing(mut self, share: Share) -> Self {
         self.share = share;
         self
     }
 
-    /// The same lock with an explicit lease: a guard ends with it and is never renewed. Without
-    /// one, guards are renewed until they are released.
+    /// Sets an explicit lease: a guard ends with it and is never renewed. Without one, guards are
+    /// renewed until they are released.
     ///
-    /// A lease below 100 ms or above ten years is an error of the next call.
+    /// With a lease below 100 ms or above ten years, the next call fails.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// The same lock with a longest hold: a guard is [lost](Guard::lost) when this time is over at
-    /// the latest, even if it is renewed. It counts from the grant, and limits how long a task that
-    /// hangs, or a leaked guard, can keep the others waiting. With a lease, explicit or not, the
-    /// shorter of the two applies.
+    /// Sets a longest hold: a guard is [lost](Guard::lost) at the latest when this time is over,
+    /// even if it is renewed. The time counts from the grant. It limits how long a task that hangs,
+    /// or a leaked guard, can keep the others waiting. With a lease, explicit or not, the shorter
+    /// of the two applies.
     ///
-    /// A longest hold below 100 ms or above ten years is an error of the next call.
+    /// With a longest hold below 100 ms or above ten years, the next call fails.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -121,23 +121,22 @@ impl Lock {
         self
     }
 
-    /// The same lock, requested by `owner`: while that owner holds the lock, `lock()` and its
-    /// variants enter it once more. See [`Owner`] for what that means. The default is a new owner
-    /// for each call.
+    /// Sets the owner that requests the lock: while it holds the lock, `lock()` and its variants
+    /// enter the lock once more, as described at [`Owner`]. The default is a new owner for each
+    /// call.
     ///
-    /// An owner of another client is an error of the next call.
+    /// With an owner of another client, the next call fails.
     pub fn owned_by(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
         self
     }
 
-    /// The same lock, which its owner does not enter again: while it holds the lock, `lock()` and its
-    /// variants are the error [`AlreadyHeld`](crate::ErrorKind::AlreadyHeld) at once, and nothing is
-    /// sent. Without an [explicit owner](Self::owned_by) it changes nothing, since each call is an
-    /// owner of its own, and a second one waits for the first.
+    /// Forbids re-entry: while the owner holds the lock, `lock()` and its variants fail at once with
+    /// [`AlreadyHeld`](crate::ErrorKind::AlreadyHeld), and nothing is sent. Without an [explicit owner](Self::owned_by)
+    /// this changes nothing, since each call is an owner of its own, and a second one waits for the first.
     ///
-    /// Only guards that the owner has count. A request that is sent again because its reply was lost
-    /// gets the lock that it has, and [`Guard::reenter`] is not concerned.
+    /// Only guards that the owner already has count: a request that is sent again because its reply was lost still gets
+    /// its lock. [`Guard::reenter`] is not affected.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -156,15 +155,15 @@ impl Lock {
         self
     }
 
-    /// The same plain lock, at which a waiter looks after this time at the latest, whatever it hears:
-    /// for a lock whose holder notifies nobody of its release, such as a spin lock of Redisson's.
-    /// Without it the waiter looks with each [heartbeat](crate::Config::heartbeat), 2 s by default and
-    /// 10 to 20 s on the host store, and a longer time changes nothing. Up to 20 ms are added, so that waiters do not look together.
-    /// Waiters of one client look one after the other, so all of them should name the same time.
+    /// Makes waiters look at a plain lock at least this often, even without a message: for a lock whose holder notifies
+    /// nobody of its release, such as a spin lock of Redisson's. Otherwise a waiter looks with each
+    /// [heartbeat](crate::Config::heartbeat), every 2 s by default and every 10 to 20 s on the host store; a longer
+    /// time changes nothing. Up to 20 ms are added, so that waiters do not look at the same moment. Waiters of one
+    /// client look one after the other, so all of them should set the same time.
     ///
-    /// Each look is a call to the store, so a time below 10 ms is an error of the next call. So is any
-    /// time for another kind of lock: the waiters of a fair lock are told by the store, and a simple
-    /// lock whose holder notifies nobody is polled every 25 to 270 ms anyway.
+    /// Each look is a call to the store, so with a time below 10 ms the next call fails. It also fails for other kinds
+    /// of lock, which need no such setting: the store notifies the waiters of a fair lock, and a simple lock whose
+    /// holder notifies nobody is polled every 25 to 270 ms anyway.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -182,15 +181,15 @@ impl Lock {
         self
     }
 
-    /// Its name.
+    /// Returns the lock's name.
     ///
     /// # Errors
-    /// For a name that cannot be used: that of every other call of this handle.
+    /// The error of every other call of this handle, if the name cannot be used.
     pub fn name(&self) -> Result<&LockName, Error> {
         self.name.as_ref().map_err(Clone::clone)
     }
 
-    /// Its kind: fair, plain or simple.
+    /// Returns the lock's kind: fair, plain or simple.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -207,7 +206,7 @@ impl Lock {
     /// at that moment. Nothing is left behind.
     ///
     /// A future that was polled once and is kept still waits, and still gets the lock: drop it when
-    /// it is not wanted any more.
+    /// you no longer want the lock.
     pub async fn lock(&self) -> Result<Guard, Error> {
         match self.acquire(None, false).await? {
             Some(guard) => Ok(guard),
@@ -218,9 +217,9 @@ impl Lock {
 
     /// Takes the lock if it is free and nobody waits for it.
     ///
-    /// It does not wait for the lock, but for the store's answer, and for up to the [store
-    /// timeout](crate::Config::store_timeout) (30 s by default) if the store cannot be reached. In a
-    /// request handler use [`try_lock_for`](Self::try_lock_for) with a short time, which bounds both.
+    /// It does not wait for the lock, only for the store's answer, for up to the [store
+    /// timeout](crate::Config::store_timeout) (30 s by default) if the store cannot be reached. In a request handler
+    /// use [`try_lock_for`](Self::try_lock_for) with a short time, which bounds both.
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock).
@@ -231,15 +230,16 @@ impl Lock {
         self.acquire(None, true).await
     }
 
-    /// Waits for its turn for at most `wait`; zero is [`try_lock`](Self::try_lock), which may wait
-    /// longer for the store.
+    /// Waits for its turn for at most `wait`. Zero means [`try_lock`](Self::try_lock), which may
+    /// wait longer for the store.
     ///
     /// Returns `None` if the lock was not granted in time. By then the place in the queue has been
     /// given up, so that it delays nobody; that request adds a round trip to `wait`. If the store
-    /// is silent when the time is up, it gets at most 600 ms more to say whether the lock is taken.
+    /// is silent when the time is up, it gets at most 600 ms more to answer whether the lock is
+    /// taken.
     ///
     /// # Errors
-    /// Those of [`lock`](Self::lock). A store that does not answer in that time is an error
+    /// Those of [`lock`](Self::lock). If the store does not answer in that time, the call fails
     /// ([`Unavailable`](crate::ErrorKind::Unavailable), or [`Unknown`](crate::ErrorKind::Unknown)
     /// if the request had been sent): its silence does not mean that the lock is taken.
     ///
@@ -252,9 +252,9 @@ impl Lock {
         self.acquire(Some(Moment::now().plus(wait)), false).await
     }
 
-    /// Joins the queue of a fair lock and returns once the request is in the queue, or has got the
-    /// lock: see [`Turn`]. An [explicit owner](Self::owned_by) has one request in the queue at a
-    /// time: a second call returns when the first has got the lock, or is over.
+    /// Joins the queue of a fair lock and returns once the request is in the queue, or has been
+    /// granted: see [`Turn`]. An [explicit owner](Self::owned_by) has one request in the queue at a
+    /// time: a second call returns once the first has been granted or is over.
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock), and [`Misuse`](crate::ErrorKind::Misuse) for a lock that has
@@ -282,9 +282,9 @@ impl Lock {
         }
     }
 
-    /// Waits for its turn and runs `work` under the lock. The closure gets a [`Held`]; its future
-    /// is dropped as soon as the lock is lost. Otherwise its value is returned, whether or not the
-    /// release succeeded: check [`Done::release`] if that matters.
+    /// Waits for its turn and runs `work` while holding the lock. The closure gets a [`Held`]; its
+    /// future is dropped as soon as the lock is lost. Otherwise its value is returned, whether or
+    /// not the release succeeded: check [`Done::release`] if that matters.
     ///
     /// ```
     /// # async fn job(_: fairlock::FencingToken) -> u32 { 42 }
@@ -347,7 +347,7 @@ impl Lock {
     }
 
     /// Like [`with`](Self::with), but waits for its turn for at most `wait`; then returns `None`
-    /// without calling the closure. The closure itself is not limited.
+    /// without calling the closure. `wait` does not limit the closure itself.
     ///
     /// # Errors
     /// Those of [`with`](Self::with).
@@ -402,9 +402,9 @@ impl Lock {
         begun.map_err(|error| self.about(error))
     }
 
-    /// Requests all of these locks in one step, which takes all or none and does not wait. They have one
-    /// [step](crate::store::Store::step_of). If none is taken, the first that is not plainly free, where the store has named
-    /// it.
+    /// Requests all of these locks in one step, which takes all or none and does not wait. They must have the same
+    /// [step](crate::store::Store::step_of). If none is taken, returns the index of the first lock that is not plainly
+    /// free, if the store named it.
     pub(crate) async fn acquire_together(
         locks: &[Self],
     ) -> Result<Result<Vec<Guard>, Option<usize>>, Error> {
@@ -415,7 +415,8 @@ impl Lock {
         let begun = acquire::begin_together(first.session.context(), wanted);
         let (requested, mut busy) = begun.map_err(|error| first.about(error))?;
         let (mut guards, mut failed) = (Vec::with_capacity(locks.len()), None);
-        // The last first: when it is answered, the others are, so that this is woken up once.
+        // The last one first: once it is answered, so are the others, so this task is woken up only
+        // once.
         for (lock, requested) in locks.iter().zip(requested).rev() {
             match requested.await {
                 Ok(Ok(held)) => {
@@ -427,7 +428,7 @@ impl Lock {
             }
         }
         guards.reverse();
-        // Those that were taken all the same are released when they are dropped.
+        // Locks that were taken nevertheless are released when their guards are dropped.
         match failed {
             Some(error) => Err(error),
             None if guards.len() == locks.len() => Ok(Ok(guards)),
@@ -435,13 +436,13 @@ impl Lock {
         }
     }
 
-    /// What a look tells of a request that would not wait.
+    /// What a look reveals about the outcome of a request that would not wait.
     pub(crate) async fn glance(&self) -> Glance {
         match self.look(0).await {
             Ok(seen) if seen.holder.is_none() && seen.holding == 0 && seen.queue_len == 0 => {
                 Glance::Free
             }
-            // Others may hold a share beside.
+            // With other kinds, several may hold a share at once.
             Ok(seen) if self.kind == Kind::Fair && seen.holder.is_some() => Glance::Taken,
             _ => Glance::Unclear,
         }
@@ -487,7 +488,7 @@ impl Lock {
         Ok(wanted)
     }
 
-    /// Checks that it can be one of several locks of this client.
+    /// Checks that the lock can be a member of a multi-lock of this client.
     pub(crate) fn check_member(&self, client: ClientId) -> Result<(), Error> {
         let message = if self.session.context().client_id != client {
             "it belongs to another client; all locks of a multi-lock are of the client that makes it"
@@ -571,9 +572,9 @@ impl Lock {
         }
     }
 
-    /// Who holds the lock and who waits: places, times, and what the clients publish about
-    /// themselves ([`ClientInfo`](crate::ClientInfo)). The first 1 000 waiters are listed. Takes
-    /// one round trip, and a second one if a client of fairlock holds the lock or waits.
+    /// Returns who holds the lock and who waits: places, times, and what the clients publish about
+    /// themselves ([`ClientInfo`](crate::ClientInfo)). Lists the first 1 000 waiters. Takes one
+    /// round trip, and a second one if a client of fairlock holds the lock or waits.
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock).
@@ -585,8 +586,8 @@ impl Lock {
     }
 
     /// Like [`inspect`](Self::inspect) with a shorter list: the first `waiters` in the queue, up to
-    /// 1 000. The length of the queue is reported all the same. For views of many locks, where the
-    /// whole queue of each is too much.
+    /// 1 000. The length of the whole queue is reported nevertheless. For views of many locks,
+    /// where the whole queue of each is too much.
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock).
@@ -602,17 +603,16 @@ impl Lock {
         status::look(&self.session, self.name.clone()?, self.kind, limit).await
     }
 
-    /// Takes the lock away from its holder and hands it to the next waiter. Returns whether anybody
-    /// held it. A holder that uses fairlock is notified, and asks the store at once. It notices at its
-    /// next renewal if the message is lost, if Java or an operator's `DEL` takes the lock away, and on
-    /// a Cluster with sharded messages unless its client waits for a lock of that slot. Until then
-    /// only fencing tokens protect the resource. For operators.
+    /// Takes the lock away from its holder and hands it to the next waiter. Returns whether anybody held it. A holder
+    /// that uses fairlock is notified, and asks the store at once. It notices only at its next renewal if the message
+    /// is lost, if Java or an operator's `DEL` takes the lock away, or, on a Cluster with sharded messages, unless its
+    /// client waits for a lock of that slot. Until then only fencing tokens protect the resource. For operators.
     ///
     /// # Errors
-    /// Those of [`lock`](Self::lock). Data that clearly is no lock, such as another program's,
+    /// Those of [`lock`](Self::lock). Data that is clearly not a lock, such as another program's,
     /// stays as it is ([`WrongType`](crate::ErrorKind::WrongType)). A call without an answer is not
-    /// repeated but fails with [`Unknown`](crate::ErrorKind::Unknown): a second one could hit the
-    /// next holder.
+    /// repeated but fails with [`Unknown`](crate::ErrorKind::Unknown): a second call could take the
+    /// lock from the next holder.
     ///
     /// # Cancel safety
     /// The lock may have been taken away even if the future is dropped.
@@ -620,7 +620,7 @@ impl Lock {
         Ok(self.force_all().await? > 0)
     }
 
-    /// Takes the lock away from all who hold it, and returns how many did.
+    /// Takes the lock away from all its holders, and returns their number.
     pub(crate) async fn force_all(&self) -> Result<usize, Error> {
         match self.operate(Op::Force { kind: self.kind }).await? {
             Body::Forced { holder: None, .. } => Ok(0),
@@ -629,7 +629,7 @@ impl Lock {
         }
     }
 
-    /// Whether anybody holds the lock.
+    /// Returns whether anybody holds the lock.
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock).
@@ -640,7 +640,7 @@ impl Lock {
         Ok(self.holder().await?.is_some())
     }
 
-    /// Who holds the lock, if anybody.
+    /// Returns who holds the lock, if anybody.
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock).
@@ -651,8 +651,8 @@ impl Lock {
         Ok(self.look(0).await?.holder)
     }
 
-    /// How long the lock stays held without another renewal, by the server's clock. `None` if
-    /// nobody holds it, or if somebody removed its TTL.
+    /// Returns how long the lock stays held without another renewal, by the server's clock. `None`
+    /// if nobody holds it, or if somebody removed its TTL.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -4,8 +4,8 @@ use crate::api::lock::Lock;
 use crate::api::session::Session;
 use fairlock_core::{Kind, LockName};
 
-/// One of the locks of a [`MultiLock`](crate::MultiLock): made of a name, which is that of a fair
-/// lock, of a [`Lock`], by [`RwLock::to_read`](crate::RwLock::to_read) and
+/// One of the locks of a [`MultiLock`](crate::MultiLock): made from the name of a fair lock, from a
+/// [`Lock`], by [`RwLock::to_read`](crate::RwLock::to_read) and
 /// [`to_write`](crate::RwLock::to_write), or by [`Semaphore::many`](crate::Semaphore::many).
 #[derive(Clone, Debug)]
 pub struct Member(Of);

@@ -1,4 +1,4 @@
-//! The guard of several locks, and work under them.
+//! The guard of several locks, and closures that run under them.
 
 use crate::api::guard::{self, Guard};
 use crate::api::scoped::{Done, Held};
@@ -13,8 +13,8 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Several locks, until they are released or dropped, or one of them is lost: see
-/// [`MultiLock`](crate::MultiLock). It is valid while all of them are.
+/// Holds several locks until they are released or dropped, or one of them is lost: see
+/// [`MultiLock`](crate::MultiLock). It is valid while all of the locks are.
 #[must_use = "bind it to a named variable, `let _guard = ...`; `let _ = ...` releases at once"]
 pub struct MultiGuard {
     /// In the order in which they were taken.
@@ -27,30 +27,30 @@ impl MultiGuard {
         Self { guards, named }
     }
 
-    /// The guards of the locks, in the order in which these were named.
+    /// Returns the guards of the locks, in the order in which the locks were named.
     pub fn guards(&self) -> impl ExactSizeIterator<Item = &Guard> {
         self.named.iter().map(|place| &self.guards[*place])
     }
 
-    /// The fencing token of the lock of this name; `None` if it is not among these, which is a mistake
-    /// of the program: `.expect("a member")`. Pass each resource the token of its own lock: see
-    /// [`Guard::token`].
+    /// Returns the fencing token of the lock of this name; `None` if it is not a member, which is a mistake of the
+    /// program: `.expect("a member")`. Pass each resource the token of its own lock: see [`Guard::token`].
     pub fn token(&self, name: impl AsRef<[u8]>) -> Option<FencingToken> {
         let is_meant = |guard: &&Guard| guard.name().as_bytes() == name.as_ref();
         self.guards.iter().find(is_meant).map(Guard::token)
     }
 
-    /// The worst state of them.
+    /// Returns the worst state among the locks.
     pub fn state(&self) -> GuardState {
         self.guards.iter().map(Guard::state).max().unwrap_or(GuardState::Lost)
     }
 
-    /// How long all of them are valid without another renewal: see [`Guard::remaining`].
+    /// Returns how long all of the locks are valid without another renewal: see
+    /// [`Guard::remaining`].
     pub fn remaining(&self) -> Duration {
         self.guards.iter().map(Guard::remaining).min().unwrap_or(Duration::ZERO)
     }
 
-    /// Why one of them was lost, if one was.
+    /// Returns why one of the locks was lost, if one was.
     pub fn lost_reason(&self) -> Option<LostReason> {
         self.guards.iter().find_map(Guard::lost_reason)
     }
@@ -71,7 +71,7 @@ impl MultiGuard {
         }
     }
 
-    /// Resolves as soon as one of them is lost.
+    /// Resolves as soon as one of the locks is lost.
     ///
     /// # Cancel safety
     /// Nothing is changed by this call.
@@ -79,22 +79,22 @@ impl MultiGuard {
         any_lost(self.guards.iter().map(Guard::lost)).await;
     }
 
-    /// Checks that none of them is lost: see [`Guard::ensure_valid`].
+    /// Checks that none of the locks is lost: see [`Guard::ensure_valid`].
     ///
     /// # Errors
-    /// [`Lost`](crate::ErrorKind::Lost), about the first that is.
+    /// [`Lost`](crate::ErrorKind::Lost), about the first lock that is lost.
     pub fn ensure_valid(&self) -> Result<(), Error> {
         self.guards.iter().try_for_each(Guard::ensure_valid)
     }
 
-    /// Releases all of them at once, and returns the worst outcome: `Lost` if one was, else `Unknown`
-    /// if that is unknown of one.
+    /// Releases all of the locks at once, and returns the worst outcome: `Lost` if one was lost, else `Unknown` if the
+    /// outcome of one is unknown.
     ///
     /// # Errors
     /// Those of [`Guard::release`].
     ///
     /// # Cancel safety
-    /// As [`Guard::release`], for each of them: the releases continue in the background.
+    /// As for [`Guard::release`]: each release continues in the background.
     pub async fn release(self) -> Result<Release, Error> {
         let outcomes = guard::release_all(self.guards).await;
         let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -107,8 +107,7 @@ impl MultiGuard {
         Ok(outcomes.into_iter().max_by_key(worst).unwrap_or(Release::Released))
     }
 
-    /// The guards themselves, in the order in which the locks were named, for whoever ends them one by
-    /// one.
+    /// Returns the guards themselves, in the order in which the locks were named, to end them one by one.
     pub fn into_guards(self) -> Vec<Guard> {
         let mut guards: Vec<_> = self.guards.into_iter().map(Some).collect();
         self.named.iter().filter_map(|place| guards[*place].take()).collect()
@@ -121,28 +120,28 @@ impl fmt::Debug for MultiGuard {
     }
 }
 
-/// What a closure gets that runs under [several locks](crate::MultiLock::with).
+/// The locks under which a closure of [`MultiLock::with`](crate::MultiLock::with) runs.
 #[derive(Clone)]
 pub struct MultiHeld(Vec<Held>);
 
 impl MultiHeld {
-    /// Each of the locks, in the order in which they were named.
+    /// Returns each of the locks, in the order in which they were named.
     pub fn held(&self) -> &[Held] {
         &self.0
     }
 
-    /// The fencing token of the lock of this name: see [`MultiGuard::token`].
+    /// Returns the fencing token of the lock of this name: see [`MultiGuard::token`].
     pub fn token(&self, name: impl AsRef<[u8]>) -> Option<FencingToken> {
         let is_meant = |held: &&Held| held.name().as_bytes() == name.as_ref();
         self.0.iter().find(is_meant).map(Held::token)
     }
 
-    /// The worst state of them; `Lost` after the end of the closure.
+    /// Returns the worst state among the locks; `Lost` after the end of the closure.
     pub fn state(&self) -> GuardState {
         self.0.iter().map(Held::state).max().unwrap_or(GuardState::Lost)
     }
 
-    /// Checks that none of them is lost: see [`Held::ensure_valid`].
+    /// Checks that none of the locks is lost: see [`Held::ensure_valid`].
     ///
     /// # Errors
     /// [`Lost`](crate::ErrorKind::Lost).
@@ -150,7 +149,7 @@ impl MultiHeld {
         self.0.iter().try_for_each(Held::ensure_valid)
     }
 
-    /// Resolves as soon as one of them is lost, or the closure has ended.
+    /// Resolves as soon as one of the locks is lost, or the closure has ended.
     ///
     /// # Cancel safety
     /// Nothing is changed by this call.
@@ -190,7 +189,7 @@ where
             let release = guard.release().await.unwrap_or(Release::Unknown);
             Ok(Done { value, release })
         }
-        // Lost stays lost, so that there is an error.
+        // A lost lock stays lost, so there is an error.
         Err(lost) => Err(lost.err().unwrap_or_else(Error::closed)),
     }
 }

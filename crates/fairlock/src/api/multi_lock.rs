@@ -20,32 +20,31 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often an attempt asks for all of them again because one that was not free has come free since.
+/// How many times an attempt requests all the locks again because one that was not free has since become free.
 const TRIES_MAX: u32 = 3;
 
-/// Several locks that are taken together: [`Client::multi_lock`](crate::Client::multi_lock).
+/// Several locks that are taken together: see [`Client::multi_lock`](crate::Client::multi_lock).
 ///
-/// If all of them are free, one call takes them, on a Cluster one for each slot. Otherwise each is
-/// waited for in its own line, in an order that follows from the names alone, while those before it
-/// are held and renewed. So programs that name the same locks in different orders cannot deadlock.
-/// Nobody sees the guard before all are held: if they came one after the other, the store confirms that
-/// the first are held when the last has come. If one is lost meanwhile, all are given back and it begins
-/// again.
+/// If all of them are free, one call takes them; on a Cluster, one call for each slot. Otherwise the client waits for
+/// each in its own line, in an order that follows from the names alone, while it holds and renews those before it. So
+/// programs that name the same locks in different orders cannot deadlock. The guard is returned only when all are held:
+/// if they were granted one after the other, the store confirms after the last grant that the earlier ones are still
+/// held. If one is lost meanwhile, all are given back and the acquisition begins again.
 ///
-/// The members are ordinary locks, which others may take alone or together with further ones.
-/// A program that holds a lock and then takes a multi-lock can deadlock with another that does the
-/// same in a different order, as with any locks. A multi-lock is not reentrant: its owners are its
-/// own, and a program that holds one of its locks waits for itself.
+/// The members are ordinary locks, which others may take alone or together with further ones. A
+/// program that holds a lock and then takes a multi-lock can deadlock with another that does the
+/// same in a different order, as with any locks. A multi-lock is not reentrant: it has owners of
+/// its own, so a program that already holds one of its locks waits for itself.
 ///
-/// While it waits for one, it keeps others waiting for those that it holds already. That costs more
-/// the more locks there are and the busier they are.
+/// While a multi-lock waits for one lock, it keeps others waiting for those that it already holds.
+/// This costs more the more locks there are and the busier they are.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is asked before one of its methods is called and awaited"]
 pub struct MultiLock {
     session: Session,
-    /// In the order in which they are taken.
+    /// The locks in the order in which they are taken.
     members: Vec<Lock>,
-    /// Where the one is that was named first, second, ...
+    /// The index in `members` of the lock that was named first, second, ...
     named: Vec<usize>,
     lease: Option<Duration>,
 }
@@ -56,7 +55,8 @@ impl MultiLock {
         members: impl Iterator<Item = Member>,
     ) -> Result<Self, Error> {
         let client = session.context().client_id;
-        // One more than there may be is refused; an endless iterator must not be collected.
+        // One more than the maximum is enough for a refusal; an endless iterator must not be
+        // collected.
         let locks = members.take(TOGETHER_MAX + 1).map(|member| member.lock(session));
         let locks: Vec<Lock> = locks.collect();
         let names = locks.iter().map(|lock| lock.name().cloned()).collect::<Result<Vec<_>, _>>()?;
@@ -70,21 +70,21 @@ impl MultiLock {
         Ok(Self { session: session.clone(), members, named, lease: None })
     }
 
-    /// The same locks with an explicit lease: the guard ends with it and is never renewed. It begins
-    /// when the last lock has come; until then those that are held are renewed.
+    /// Sets an explicit lease: the guard ends with it and is never renewed. The lease begins when the last lock is
+    /// granted; until then the held locks are renewed.
     ///
-    /// A lease below 100 ms or above ten years is an error of the next call.
+    /// With a lease below 100 ms or above ten years, the next call fails.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// The names of the locks, in the order in which they were given.
+    /// Returns the names of the locks, in the order in which they were given.
     pub fn names(&self) -> impl Iterator<Item = &LockName> {
         self.named.iter().filter_map(|place| self.members[*place].name().ok())
     }
 
-    /// Waits for all of them.
+    /// Waits until it holds all the locks.
     ///
     /// # Errors
     /// Those of [`Lock::lock`], about the lock that could not be taken. The others are given back.
@@ -93,8 +93,8 @@ impl MultiLock {
     /// Dropping the future gives up the place in the line, and gives back what was taken. Nothing is
     /// left behind.
     ///
-    /// A future that was polled once and is kept still holds what it has, and others wait for that:
-    /// drop it when it is not wanted any more.
+    /// A future that was polled once and is kept still holds the locks that it has, and others wait
+    /// for them: drop it when you no longer want the locks.
     pub async fn lock(&self) -> Result<MultiGuard, Error> {
         match self.take(None).await? {
             Some(guard) => Ok(guard),
@@ -103,12 +103,14 @@ impl MultiLock {
         }
     }
 
-    /// Takes all of them if all are free and nobody waits for any; otherwise takes none, not even for a moment.
+    /// Takes all the locks if all are free and nobody waits for any; otherwise takes none and, except in the cases
+    /// below, holds none even for a moment.
     ///
-    /// On a Cluster with the names in several slots it looks at all of them first, one round trip, and then asks slot by
-    /// slot, first where somebody was seen. Only if one is taken by others just then, those of earlier slots were held in
-    /// vain, and are given back. The same happens without a Cluster to a read-write lock or a semaphore with holders, and
-    /// to a lock that the dead have left behind: such a lock is asked for alone, before the others.
+    /// On a Cluster with names in several slots, it first looks at all the locks, in one round trip, and then takes
+    /// them slot by slot, beginning where it saw a holder or a waiter. If somebody takes a lock in between, the locks
+    /// of earlier slots were held in vain and are given back. Without a Cluster, the same can happen to a read-write
+    /// lock or a semaphore with holders, and to a lock that dead clients left behind: such a lock is requested alone,
+    /// before the others.
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock).
@@ -140,7 +142,7 @@ impl MultiLock {
             };
             held.extend(taken);
         }
-        // All in one step have begun with the lease, and are confirmed by it.
+        // Locks that were all taken in one step began with the lease, and that step confirmed them.
         let is_alone = self.members.len() == 1;
         let is_whole = match self.lease.filter(|_| steps > 1 || is_alone) {
             None if steps == 1 => true,
@@ -156,7 +158,8 @@ impl MultiLock {
         Ok(Some(MultiGuard::new(held, self.named.clone())))
     }
 
-    /// Takes these, which have one step, if all are free. Counts the steps that took something.
+    /// Takes these locks, which have the same step, if all are free. Counts the steps that took
+    /// something.
     async fn try_group(
         &self,
         mut left: Vec<Lock>,
@@ -181,8 +184,8 @@ impl MultiLock {
                         give_back(held).await;
                         return Ok(None);
                     }
-                    // It has come free since, as others take turns at it: only what is asked for in one step is not taken
-                    // in vain.
+                    // It has become free since, as others take turns at it: only locks that are requested in one step
+                    // are never held in vain.
                     Glance::Free if looks < TRIES_MAX => {
                         looks += 1;
                         continue;
@@ -191,7 +194,8 @@ impl MultiLock {
                     _ => {}
                 }
             }
-            // Alone, because only so is it said whether it can be had, and why not.
+            // Alone, because only a single request reveals whether the lock can be had, and why
+            // not.
             match left.remove(busy.unwrap_or(0)).acquire(None, true).await? {
                 Some(taken) => {
                     *steps += 1;
@@ -206,10 +210,11 @@ impl MultiLock {
         Ok(Some(held))
     }
 
-    /// Waits for all of them for at most `wait` in total; zero is [`try_lock`](Self::try_lock).
+    /// Waits until it holds all the locks, for at most `wait` in total. Zero means
+    /// [`try_lock`](Self::try_lock).
     ///
-    /// Returns `None` if they were not granted in time. By then everything has been given back; as with
-    /// [`Lock::try_lock_for`], that adds to `wait`.
+    /// Returns `None` if not all were granted in time. By then everything has been given back, which adds to `wait` as
+    /// with [`Lock::try_lock_for`].
     ///
     /// # Errors
     /// Those of [`Lock::try_lock_for`].
@@ -223,8 +228,8 @@ impl MultiLock {
         self.take(Some(Moment::now().plus(wait))).await
     }
 
-    /// Waits for all of them and runs `work` under them: see [`Lock::with`]. The closure's future is
-    /// dropped as soon as one of the locks is lost.
+    /// Waits for all the locks and runs `work` while holding them: see [`Lock::with`]. The closure's future is dropped
+    /// as soon as one of the locks is lost.
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock), and [`Lost`](crate::ErrorKind::Lost) if a lock was lost before the
@@ -252,7 +257,7 @@ impl MultiLock {
         }
     }
 
-    /// What the store takes in one step, for each member.
+    /// Returns each member's step: the store takes locks with the same step at once.
     fn steps(&self) -> Result<Vec<u16>, Error> {
         let store = &self.session.context().store;
         self.members.iter().map(|member| Ok(store.step_of(member.name()?))).collect()
@@ -263,7 +268,7 @@ impl MultiLock {
         let groups = self.steps()?;
         let mut course = Together::new(&groups, true);
         let (mut held, mut has_lease) = (Vec::with_capacity(self.members.len()), false);
-        // So many were held before the last step: the store has not told of them since the last grant.
+        // How many were held before the last step: the store has not confirmed these since the last grant.
         let mut before = 0;
         loop {
             let is_lost = match course.next() {
@@ -312,8 +317,8 @@ impl MultiLock {
         }
     }
 
-    /// Takes these in one step, or none of them. At the end of the time it is left to single requests
-    /// to find out whether the store is silent.
+    /// Takes these locks in one step, or none of them. If the time ends first, it is left to single requests to find
+    /// out whether the store is silent.
     async fn take_group(
         &self,
         group: &[Lock],
@@ -323,7 +328,8 @@ impl MultiLock {
         taken.unwrap_or(Ok(Err(None))).map(Result::ok)
     }
 
-    /// As [`Lock::acquire_together`]. An explicit lease begins at once if these are all.
+    /// Like [`Lock::acquire_together`]. If the group has all members, an explicit lease begins at
+    /// once.
     async fn together(&self, group: &[Lock]) -> Result<Result<Vec<Guard>, Option<usize>>, Error> {
         match self.lease {
             Some(lease) if group.len() == self.members.len() => {
@@ -343,7 +349,7 @@ impl MultiLock {
         }
     }
 
-    /// Gives these back. What a silent store is not told in time is told in the background.
+    /// Gives these guards back. If the store is silent, the releases continue in the background.
     async fn give_back_in_time(
         &self,
         held: Vec<Guard>,
@@ -361,7 +367,8 @@ impl MultiLock {
         }
     }
 
-    /// Takes one while the others are held. `None` if one of these is lost meanwhile.
+    /// Takes one lock while the others are held. Returns `None` if one of the held ones is lost
+    /// meanwhile.
     async fn take_one(
         &self,
         lock: &Lock,
@@ -375,8 +382,8 @@ impl MultiLock {
         }
     }
 
-    /// Renews these, so that the store confirms that they are held; with `lease`, that begins. Returns
-    /// false if one is lost: nobody may have been told, and somebody else may have it already.
+    /// Renews `held`, so that the store confirms these holds; if `lease` is given, it starts now. Returns false if a
+    /// lock was lost: its holder may not have been notified, and another owner may already hold it.
     async fn renew(&self, held: &[Guard], lease: Option<Duration>) -> Result<bool, Error> {
         let renewed = held.iter().map(|guard| {
             let (context, hold) = (Arc::clone(self.session.context()), guard.hold());
@@ -396,13 +403,13 @@ impl MultiLock {
     }
 }
 
-/// How long a store is heard that was silent when the caller's time was up.
+/// Until when a store that is silent at the end of the caller's time may still answer.
 fn grace(until: Option<Moment>) -> Option<Moment> {
     until.map(|until| until.plus(SILENCE_GRACE))
 }
 
 async fn give_back(held: Vec<Guard>) {
-    // Whatever cannot be released now ends with its lease.
+    // A hold that cannot be released now ends with its lease.
     guard::release_all(held).await;
 }
 

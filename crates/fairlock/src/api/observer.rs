@@ -12,13 +12,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 
-/// How often an observer looks if nothing tells it to. A message may be lost, and none says that nobody leads.
+/// How often an observer looks without a message. A message may be lost, and no message says that nobody leads.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// How far apart its looks are at least, however many messages arrive: anybody may be able to publish.
+/// The minimum time between two looks, however many messages arrive: anybody may be able to publish.
 const PACE: Duration = Duration::from_millis(20);
 
-/// How long after the end of a lease it looks: the store's clock has passed it by then.
+/// How long after the end of a lease an observer looks: by then the store's clock has passed it
+/// too.
 const AFTER_THE_END: Duration = Duration::from_millis(10);
 
 /// The leader of an election.
@@ -30,16 +31,16 @@ pub struct Leader {
     pub owner: OwnerId,
     /// Its term: the fencing token.
     pub term: FencingToken,
-    /// The value that it has announced. `None` if it is elected and not ready yet, or if the store
-    /// has lost the value, which is announced again every 20 s.
+    /// The value that it has announced. `None` if the leader is elected but not ready yet, or if
+    /// the store has lost the value, which is announced again every 20 s.
     #[cfg_attr(feature = "serde", serde(serialize_with = "as_text"))]
     pub value: Option<Vec<u8>>,
-    /// Since when it leads, by the server's clock: the time of its first announcement. `None`
+    /// Since when it leads, by the server's clock: the time of its first announcement, `None`
     /// before that.
     pub since: Option<SystemTime>,
 }
 
-/// A value is text wherever that is possible, as names are.
+/// Serializes a value as text if it is UTF-8, as names are.
 #[cfg(feature = "serde")]
 fn as_text<S: serde::Serializer>(value: &Option<Vec<u8>>, to: S) -> Result<S::Ok, S::Error> {
     serde::Serialize::serialize(&value.as_deref().map(fairlock_core::Text), to)
@@ -62,7 +63,7 @@ impl fmt::Debug for Leader {
 }
 
 impl Leader {
-    /// Of a client of ours that holds the lock. Others have no term.
+    /// The leader, if a client of ours holds the lock. Other holders have no term.
     pub(crate) fn of(seen: Leadership) -> Option<Self> {
         let (owner, term) = seen.holder.filter(OwnerId::is_ours).zip(seen.token)?;
         let (value, since_ms) = seen.announced.map(|it| (it.value, it.since_ms)).unzip();
@@ -78,14 +79,14 @@ impl Leader {
 ///   is not shown.
 /// - Terms only rise, and no state is shown twice: neither a late message nor a server that took
 ///   over without the last writes brings back a former leader. There is one exception: if the
-///   observer was led to a server that does not know the leader, nobody seems to lead. The same
-///   term is then shown once more, as soon as the observer sees the leader renew it.
-/// - The store sends a message about each change. The observer sees the change when the message
-///   arrives, or 20 ms later right after another one. If the message is lost, or if the leader is
-///   gone, of which there is no message, the observer finds the change by looking: when the
-///   leader's lease is over, and every 5 s.
+///   observer was connected to a server that does not know the leader, nobody seems to lead. The
+///   same term is then shown once more, as soon as the observer sees the leader renew it.
+/// - The store sends a message about each announcement. The observer sees the change when the
+///   message arrives, or up to 20 ms later if it closely follows another. No message says that
+///   nobody leads, and messages can be lost; the observer finds such a change by looking, when the
+///   leader's lease is over and every 5 s.
 ///
-/// A holder of the lock that uses Redisson has no term, and is not shown.
+/// A holder that uses Redisson has no term, and is not shown.
 pub struct Observer {
     session: Session,
     name: LockName,
@@ -97,11 +98,11 @@ pub struct Observer {
     is_told: bool,
     /// The term and its change that were seen last.
     at: (u64, u64),
-    /// When that term ends unless it is renewed, if it was seen again after it had seemed to be over.
+    /// When that term ends unless it is renewed; set if the term was seen again after it had seemed to be over.
     ends: Option<Moment>,
-    /// When to look, unless something says so before.
+    /// When to look next, unless a message comes first.
     next: Moment,
-    /// When it looked last.
+    /// When the observer last looked.
     looked: Moment,
 }
 
@@ -110,7 +111,7 @@ impl Observer {
         let context = Arc::clone(session.context());
         context.usable().map_err(|error| error.on(&name))?;
         let news = context.observers.join(&name);
-        // From here on dropping it ends all that was begun.
+        // From here on, dropping the observer ends everything that was begun.
         let mut observer = Self {
             session,
             name,
@@ -123,7 +124,7 @@ impl Observer {
             next: Moment::now(),
             looked: Moment::now(),
         };
-        // A Cluster that has answered is one of which is known how it tells anything.
+        // Once a Cluster has answered, it is known how it publishes messages.
         observer.see().await?;
         observer.listens = true;
         let topic = observer.topic();
@@ -132,7 +133,7 @@ impl Observer {
         });
         let about = |error: Error| error.on(&observer.name);
         listens.await.and_then(identity).map_err(about)?;
-        // Again, for what was told before.
+        // Looks again, for messages from before the subscription.
         observer.see().await?;
         Ok(observer)
     }
@@ -151,11 +152,12 @@ impl Observer {
             tokio::select! {
                 biased;
                 () = self.news.notified() => {}
-                // The look that follows is refused.
+                // The look below then fails.
                 () = context.closed() => {}
                 () = self.session.sleep(self.next.left()) => {}
             }
-            // Until this has seen something, nothing is waited for: the message is used up.
+            // The message is used up: until a look succeeds, the next call must not wait for
+            // another.
             self.next = Moment::now();
             let pause = self.looked.plus(PACE).left();
             if !pause.is_zero() {
@@ -167,7 +169,7 @@ impl Observer {
         Ok(self.leader.clone())
     }
 
-    /// The last state that was seen. No I/O.
+    /// Returns the last state that was seen. No I/O.
     pub fn leader(&self) -> Option<&Leader> {
         self.leader.as_ref()
     }
@@ -190,11 +192,12 @@ impl Observer {
         Ok(())
     }
 
-    /// Takes a state that is newer than what was seen before; asked for when `sent`.
+    /// Takes over a state that is newer than the last one; the look that found it was sent at
+    /// `sent`.
     fn takes(&mut self, seen: Leadership, sent: Moment) {
         let change = seen.announced.as_ref().map_or(0, |it| it.change);
         let ttl = seen.ttl_ms.map(Duration::from_millis);
-        // The token of a hold is lost, and comes back with its next renewal.
+        // The token of a hold was lost, and comes back with its next renewal.
         let is_unclear = seen.holder.as_ref().is_some_and(OwnerId::is_ours) && seen.token.is_none();
         match Leader::of(seen) {
             _ if is_unclear => {}
@@ -218,8 +221,8 @@ impl Observer {
         }
     }
 
-    /// Whether a term that seemed to be over was renewed after it was first seen again, so that its leader is alive. Without
-    /// that it may be known only to a server that lacks its end.
+    /// Whether a term that seemed to be over was renewed after it was first seen again, so that its leader is alive.
+    /// Otherwise only a server that missed the end of the term may know it.
     fn is_renewed(&mut self, sent: Moment, ttl: Option<Duration>) -> bool {
         let Some(ttl) = ttl else { return false };
         let ends = *self.ends.get_or_insert_with(|| Moment::now().plus(ttl));
@@ -245,7 +248,7 @@ impl Drop for Observer {
         }
         let topic = self.topic();
         let runtime = context.runtime.clone();
-        // A store leaves a channel inside a runtime only.
+        // A store can unsubscribe only inside a runtime.
         runtime.spawn(async move { context.store.unlisten(topic) });
     }
 }
@@ -265,7 +268,8 @@ mod tests {
     use crate::Client;
     use fairlock_core::{Announced, ClientId};
 
-    /// A look that found this term with this change of its announcement; 0: nobody leads.
+    /// The result of a look: this term, with this change of its announcement; with term 0, nobody
+    /// leads.
     fn seen(term: u64, change: u64) -> Leadership {
         let token = FencingToken::new(term);
         let holder = token.and_then(|_| OwnerId::ours(ClientId::from_random(1), term).ok());
@@ -274,7 +278,8 @@ mod tests {
         Leadership { holder, token, ttl_ms: None, announced }
     }
 
-    /// B44: the message of term 7 arrives after the look that saw term 8, and leads to a server that lacks the last writes.
+    /// B44: the message of term 7 arrives after the look that saw term 8, and the next look reaches a server that lacks
+    /// the last writes.
     #[tokio::test]
     async fn b44_an_observer_never_goes_back() {
         let client = Client::connect("memory:").await.expect("memory");
@@ -302,8 +307,9 @@ mod tests {
         assert_eq!(takes(9, 0), Some(Some((9, None))));
     }
 
-    /// Nobody seems to lead: the observer was led to a server that does not know the leader. Back at the other one it
-    /// stayed at that for the rest of the term. A term that nobody renews is not shown again: it may have ended elsewhere.
+    /// Nobody seems to lead: the observer was connected to a server that does not know the leader. Back at the other
+    /// server, it showed nobody for the rest of the term. A term that nobody renews is not shown again: it may have
+    /// ended elsewhere.
     #[tokio::test]
     async fn a_term_that_is_renewed_is_shown_again() {
         let client = Client::connect("memory:").await.expect("memory");

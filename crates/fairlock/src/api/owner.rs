@@ -7,20 +7,20 @@ use std::fmt;
 /// lock enter it once more instead of waiting for themselves, as within one thread in Java.
 ///
 /// Without an explicit owner, each `lock()` is an owner of its own, and a second `lock()` in the
-/// same task waits until the first guard is gone: a task has no identity in Rust, and moves between
-/// threads. Create an owner with [`Client::owner`](crate::Client::owner), and use it with
+/// same task waits until the first guard is released: in Rust a task has no identity, and moves
+/// between threads. Create an owner with [`Client::owner`](crate::Client::owner), and use it with
 /// [`Lock::owned_by`](crate::Lock::owned_by).
 ///
-/// - All guards of one hold have the same token. The lock is free when all are gone.
+/// - All guards of one hold have the same token. The lock is free once all are released.
 /// - A hold keeps the lease with which it began. The lease of a re-entry is ignored (in Java it
 ///   replaces the first one).
-/// - An owner has one request for a lock under way at a time. Others wait for its outcome, each
-///   within its own time limit, and then re-enter, or request the lock themselves. `try_lock` does
-///   not wait: it returns `None` in the meantime.
-/// - A hold that is lost is not entered again. The next request asks for a new one, with a new
+/// - An owner has one request for a lock under way at a time. Its other requests wait for the
+///   outcome, each within its own time limit, and then re-enter, or request the lock themselves.
+///   `try_lock` does not wait: it returns `None` in the meantime.
+/// - A hold that is lost is not entered again. The next request asks for a new hold, with a new
 ///   token.
 ///
-/// It is displayed as it is written in the lock's key: `<uuid of the client>:<number>`.
+/// An owner is displayed as it is written in the lock's key: `<uuid of the client>:<number>`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -46,7 +46,7 @@ impl Owner {
         Self { id }
     }
 
-    /// The id, as it is written in the key of a lock that it holds.
+    /// Returns the id, as it is written in the key of a lock that the owner holds.
     pub fn id(&self) -> &OwnerId {
         &self.id
     }

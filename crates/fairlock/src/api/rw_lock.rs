@@ -14,18 +14,18 @@ use std::future::Future;
 use std::ops::Deref;
 use std::time::Duration;
 
-/// A lock by name that one writer, or any number of readers, may hold.
+/// A named lock that one writer, or any number of readers, may hold.
 ///
-/// There is one line, in order of arrival, and nobody is let in before a live waiter that came
+/// There is one line, in order of arrival, and nobody enters before a live waiter that came
 /// earlier: a stream of new readers does not keep a writer out, because the writer waits only for
-/// the readers before it. Adjacent readers in the line are let in together.
+/// the readers before it. Adjacent readers in the line enter together.
 ///
-/// All that read at the same time have the same fencing token, because they do not exclude each
-/// other. It is larger than that of every earlier writer, so a resource that refuses smaller tokens
-/// refuses late writers, and readers of an earlier time. A writer that [goes on as a
-/// reader](WriteGuard::downgrade) keeps its token, and readers that join it have the same.
+/// All concurrent readers have the same fencing token, because they do not exclude each other. It
+/// is larger than that of every earlier writer, so a resource that refuses smaller tokens refuses
+/// late writers, and readers from before the last writer. A writer that [continues as a
+/// reader](WriteGuard::downgrade) keeps its token, and readers that join it get the same token.
 ///
-/// Guards, leases, renewals, owners and cancellation are those of a [`Lock`].
+/// Guards, leases, renewals, owners and cancellation work as for a [`Lock`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -59,43 +59,46 @@ impl RwLock {
         Self { reads: change(self.reads), writes: change(self.writes) }
     }
 
-    /// Its name.
+    /// Returns the lock's name.
     ///
     /// # Errors
-    /// For a name that cannot be used: that of every other call of this handle.
+    /// The error of every other call of this handle, if the name cannot be used.
     pub fn name(&self) -> Result<&LockName, Error> {
         self.writes.name()
     }
 
-    /// The same lock with an explicit lease: see [`Lock::lease`].
+    /// Sets an explicit lease: see [`Lock::lease`].
     pub fn lease(self, lease: Duration) -> Self {
         self.each(|lock| lock.lease(lease))
     }
 
-    /// The same lock with a longest hold: see [`Lock::max_hold`].
+    /// Sets a longest hold: see [`Lock::max_hold`].
     pub fn max_hold(self, most: Duration) -> Self {
         self.each(|lock| lock.max_hold(most))
     }
 
-    /// The same lock, requested by `owner`: while that owner reads, it may read once more, and
-    /// while it writes, it may write or read once more; both enter its hold again. To write while
-    /// it reads would make it wait for itself, and is [`Misuse`](crate::ErrorKind::Misuse) at once.
+    /// Sets the owner that requests the lock: while it reads, it may read once more, and while it
+    /// writes, it may write or read once more; both enter its hold again. A request to write while
+    /// it reads would wait for itself, so it fails at once with
+    /// [`Misuse`](crate::ErrorKind::Misuse).
     pub fn owned_by(self, owner: &Owner) -> Self {
         self.each(|lock| lock.owned_by(owner))
     }
 
-    /// The same lock, which its owner does not enter again: while it reads or writes, another request is
-    /// the error [`AlreadyHeld`](crate::ErrorKind::AlreadyHeld) at once. See [`Lock::non_reentrant`].
+    /// Forbids re-entry: while the owner reads or writes, another request of it fails at once with
+    /// [`AlreadyHeld`](crate::ErrorKind::AlreadyHeld). See [`Lock::non_reentrant`].
     pub fn non_reentrant(self) -> Self {
         self.each(Lock::non_reentrant)
     }
 
-    /// A reader's place among several locks: see [`Client::multi_lock`](crate::Client::multi_lock).
+    /// Returns a member that reads, for a multi-lock: see
+    /// [`Client::multi_lock`](crate::Client::multi_lock).
     pub fn to_read(&self) -> Member {
         Member::from(&self.reads)
     }
 
-    /// A writer's place among several locks: see [`Client::multi_lock`](crate::Client::multi_lock).
+    /// Returns a member that writes, for a multi-lock: see
+    /// [`Client::multi_lock`](crate::Client::multi_lock).
     pub fn to_write(&self) -> Member {
         Member::from(&self.writes)
     }
@@ -106,7 +109,8 @@ impl RwLock {
     /// Those of [`Lock::lock`].
     ///
     /// # Cancel safety
-    /// As [`Lock::lock`]: dropping the future gives up the place in the line, or what was granted.
+    /// As for [`Lock::lock`]: dropping the future gives up the place in the line, or releases the
+    /// lock.
     pub async fn read(&self) -> Result<ReadGuard, Error> {
         self.reads.lock().await.map(ReadGuard)
     }
@@ -190,7 +194,7 @@ impl RwLock {
         self.writes.enqueue().await
     }
 
-    /// Waits for its turn to read and runs `work` meanwhile: see [`Lock::with`].
+    /// Waits for its turn to read and runs `work` while reading: see [`Lock::with`].
     ///
     /// # Errors
     /// Those of [`Lock::with`].
@@ -208,7 +212,7 @@ impl RwLock {
         scoped::run(self.reads.lock().await?, work).await
     }
 
-    /// Waits for its turn to write and runs `work` meanwhile: see [`Lock::with`].
+    /// Waits for its turn to write and runs `work` while writing: see [`Lock::with`].
     ///
     /// # Errors
     /// Those of [`Lock::with`].
@@ -226,7 +230,7 @@ impl RwLock {
         scoped::run(self.writes.lock().await?, work).await
     }
 
-    /// Who reads or writes, and who waits for what: see [`Lock::inspect`].
+    /// Returns who reads or writes, and who waits for what: see [`Lock::inspect`].
     ///
     /// # Errors
     /// Those of [`read`](Self::read).
@@ -265,12 +269,12 @@ impl RwLock {
     }
 }
 
-/// A reader's [`Guard`], beside those of other readers, until it is released, dropped or lost.
+/// The [`Guard`] of one of possibly many readers, until it is released, dropped or lost.
 #[derive(Debug)]
 #[must_use = "bind it to a named variable, `let _guard = ...`; `let _ = ...` releases at once"]
 pub struct ReadGuard(Guard);
 
-/// The writer's [`Guard`], the only one, until it is released, dropped or lost.
+/// The [`Guard`] of the only writer, until it is released, dropped or lost.
 #[derive(Debug)]
 #[must_use = "bind it to a named variable, `let _guard = ...`; `let _ = ...` releases at once"]
 pub struct WriteGuard(Guard);
@@ -287,7 +291,7 @@ impl ReadGuard {
         self.0.release().await
     }
 
-    /// The guard itself, for functions that consume one.
+    /// Returns the guard itself, for functions that consume one.
     pub fn into_guard(self) -> Guard {
         self.0
     }
@@ -300,12 +304,12 @@ impl WriteGuard {
     }
 
     /// Turns the writer into a reader: nobody writes in between, and readers that are next in the
-    /// line are let in. The token and the lease stay the same.
+    /// line enter with it. The token and the lease stay the same.
     ///
     /// # Errors
-    /// [`Misuse`](crate::ErrorKind::Misuse) while the hold has other guards, which write;
-    /// [`Lost`](crate::ErrorKind::Lost) if the lock is no longer held, and the store's errors. After
-    /// any of them this guard is released, as if it had been dropped.
+    /// [`Misuse`](crate::ErrorKind::Misuse) while the hold has other guards, which still write;
+    /// [`Lost`](crate::ErrorKind::Lost) if the lock is no longer held, and the store's errors. After any of them this
+    /// guard is released, as if it had been dropped.
     ///
     /// # Cancel safety
     /// If the future is dropped before it is ready, the guard is released.
@@ -324,7 +328,7 @@ impl WriteGuard {
         self.0.release().await
     }
 
-    /// The guard itself, for functions that consume one.
+    /// Returns the guard itself, for functions that consume one.
     pub fn into_guard(self) -> Guard {
         self.0
     }

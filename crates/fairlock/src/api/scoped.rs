@@ -14,8 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The lock under which a closure of [`Lock::with`](crate::Lock::with) runs. It reports what a
-/// [`Guard`] reports, and releases nothing. Once the closure is over, copies of it are Lost.
+/// The lock under which a closure of [`Lock::with`](crate::Lock::with) runs. Reports what a
+/// [`Guard`] reports, but cannot release the lock. Once the closure is over, copies of this value
+/// are Lost.
 #[derive(Clone)]
 pub struct Held {
     hold: Arc<Hold>,
@@ -23,14 +24,14 @@ pub struct Held {
     open: watch::Receiver<()>,
 }
 
-/// The result of a closure under a lock, and of the lock's release.
+/// The result of a closure that ran under a lock, and of the lock's release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Done<T> {
     /// What the closure returned.
     pub value: T,
-    /// The outcome of the release. [`Lost`](Release::Lost): others may have held the lock before
-    /// the closure was over.
+    /// The outcome of the release. [`Lost`](Release::Lost) means that others may have held the lock
+    /// before the closure was over.
     pub release: Release,
 }
 
@@ -39,40 +40,41 @@ impl Held {
         Self { hold: guard.hold(), open }
     }
 
-    /// The fencing token: larger than every token granted before on this lock.
+    /// Returns the fencing token: larger than every token granted before on this lock.
     pub fn token(&self) -> FencingToken {
         self.hold.token
     }
 
-    /// The owner id, as it is written in the lock's key.
+    /// Returns the owner id, as it is written in the lock's key.
     pub fn owner(&self) -> &OwnerId {
         self.hold.owner()
     }
 
-    /// The lock's name.
+    /// Returns the lock's name.
     pub fn name(&self) -> &LockName {
         &self.hold.name
     }
 
-    /// How long the lock is valid without another renewal: see [`Guard::remaining`].
+    /// Returns how long the lock is valid without another renewal: see [`Guard::remaining`].
     pub fn remaining(&self) -> Duration {
         if self.is_over() { Duration::ZERO } else { self.hold.remaining() }
     }
 
-    /// Whether the lock still protects. No I/O.
+    /// Returns whether the lock still protects the resource. No I/O.
     pub fn state(&self) -> GuardState {
         if self.is_over() { GuardState::Lost } else { self.hold.state() }
     }
 
-    /// Why the lock was lost; `None` if it is not, or if the closure was over first. No I/O.
+    /// Returns why the lock was lost; `None` if it is not lost, or if the closure was over first.
+    /// No I/O.
     pub fn lost_reason(&self) -> Option<LostReason> {
         if self.is_over() { None } else { self.hold.lost_reason() }
     }
 
-    /// Checks that the lock protects at this moment. No I/O.
+    /// Checks that the lock protects the resource at this moment. No I/O.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] when it does not.
+    /// [`ErrorKind::Lost`] if it does not.
     pub fn ensure_valid(&self) -> Result<(), Error> {
         if self.is_over() {
             let message = "the closure that ran under the lock is over, and the lock released";
@@ -111,9 +113,9 @@ impl fmt::Debug for Held {
     }
 }
 
-/// Runs `work` under `guard`, then releases it. However this ends (a value, a loss, a panic, or
-/// dropped half way), the order is the same: the closure's future is dropped, its [`Held`] is over,
-/// and the lock is released.
+/// Runs `work` under `guard`, then releases it. However this ends (with a value, a loss or a panic,
+/// or because it is dropped half way), the order is the same: the closure's future is dropped, its
+/// [`Held`] is over, and the lock is released.
 pub(crate) async fn run<T, F, Fut>(guard: Guard, work: F) -> Result<Done<T>, Error>
 where
     F: FnOnce(Held) -> Fut,

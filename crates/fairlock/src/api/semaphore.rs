@@ -14,21 +14,21 @@ use std::future::Future;
 use std::ops::Deref;
 use std::time::Duration;
 
-/// A semaphore by name: at most a given number of permits are in use at a time.
+/// A named semaphore: at most a given number of permits are in use at a time.
 ///
-/// Permits are granted in the order of arrival, however many a request wants: a request for five
-/// waits at the head of the line until five are free, and those behind it wait with it. So no
+/// Requests are granted in the order of arrival, however many permits they want: a request for five
+/// waits at the head of the line until five are free, and the requests behind it wait too. So no
 /// request starves. Use `try_acquire` to avoid waiting.
 ///
-/// A permit is a hold like any other: it is renewed while its [`Permit`] lives, and returns when its
-/// holder dies.
+/// A permit is a hold like any other: it is renewed while its [`Permit`] lives, and becomes free
+/// again when its holder dies.
 ///
 /// # The limit
-/// Each request names it: "at most 10 in use, mine included". There is nothing to set up and
-/// nothing to lose, and a new limit can be rolled out process by process: while two limits are in
-/// use, the larger one bounds the permits in use, and a request with the smaller one waits until
-/// its own limit allows it. [`usage`](Self::usage) and [`inspect`](Self::inspect) show whether
-/// limits differ.
+/// Each request names the limit: "at most 10 in use, mine included". No setting has to be made, and
+/// none can be lost. A new limit can be rolled out process by process: while two limits are in use,
+/// the larger one bounds the permits in use, and a request with the smaller one waits until its own
+/// limit allows it. [`usage`](Self::usage) and [`inspect`](Self::inspect) show whether limits
+/// differ.
 ///
 /// # Tokens
 /// Each permit has a [token](Guard::token) of its own, larger than those before it. It identifies
@@ -56,7 +56,7 @@ pub struct Semaphore {
     limit: u32,
 }
 
-/// The use of a semaphore.
+/// The permits in use and the limits of a semaphore: see [`Semaphore::usage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -65,14 +65,14 @@ pub struct Usage {
     pub used: u64,
     /// The limit that this handle names.
     pub limit: u32,
-    /// The smallest and the largest limit that holders and waiters name: up to 64 holders, in the
-    /// order in which their leases end, and the first 64 waiters.
+    /// The smallest and the largest limit that holders and waiters name, among the first 64 waiters
+    /// and up to 64 holders, those whose leases end first.
     pub limits: Option<(u32, u32)>,
     /// The number of waiters.
     pub waiting: usize,
 }
 
-/// Waiters whose limits [`Semaphore::usage`] looks at: as many as holders.
+/// The number of waiters whose limits [`Semaphore::usage`] looks at; the same as for holders.
 const WAITERS_LOOKED_AT: usize = 64;
 
 impl Semaphore {
@@ -84,37 +84,38 @@ impl Semaphore {
         self.lock.clone().sharing(Share::Permits { n, limit: self.limit })
     }
 
-    /// Its name.
+    /// Returns the semaphore's name.
     ///
     /// # Errors
-    /// For a name that cannot be used: that of every other call of this handle.
+    /// The error of every other call of this handle, if the name cannot be used.
     pub fn name(&self) -> Result<&LockName, Error> {
         self.lock.name()
     }
 
-    /// The limit.
+    /// Returns the limit that this handle names.
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// The same semaphore with an explicit lease: see [`Lock::lease`].
+    /// Sets an explicit lease: see [`Lock::lease`].
     pub fn lease(self, lease: Duration) -> Self {
         Self { lock: self.lock.lease(lease), ..self }
     }
 
-    /// The same semaphore with a longest hold: see [`Lock::max_hold`].
+    /// Sets a longest hold: see [`Lock::max_hold`].
     pub fn max_hold(self, most: Duration) -> Self {
         Self { lock: self.lock.max_hold(most), ..self }
     }
 
-    /// The same semaphore, requested by `owner`: while that owner holds permits, a request for the
-    /// same number enters that hold once more, and takes no further ones. Another number is
-    /// [`Misuse`](crate::ErrorKind::Misuse).
+    /// Sets the owner that requests permits: while it holds permits, a request for the same number
+    /// enters that hold once more, and takes no further permits. A request for another number fails
+    /// with [`Misuse`](crate::ErrorKind::Misuse).
     pub fn owned_by(self, owner: &Owner) -> Self {
         Self { lock: self.lock.owned_by(owner), ..self }
     }
 
-    /// `n` permits among several locks: see [`Client::multi_lock`](crate::Client::multi_lock).
+    /// Returns a member that takes `n` permits, for a multi-lock: see
+    /// [`Client::multi_lock`](crate::Client::multi_lock).
     pub fn many(&self, n: u32) -> Member {
         Member::from(self.wanting(n))
     }
@@ -125,8 +126,8 @@ impl Semaphore {
     /// Those of [`Lock::lock`].
     ///
     /// # Cancel safety
-    /// As [`Lock::lock`]: dropping the future gives up the place in the line, or the permits that
-    /// were granted.
+    /// As for [`Lock::lock`]: dropping the future gives up the place in the line, or releases the
+    /// permits.
     pub async fn acquire(&self) -> Result<Permit, Error> {
         self.acquire_many(1).await
     }
@@ -176,7 +177,7 @@ impl Semaphore {
         self.try_acquire_many_for(1, wait).await
     }
 
-    /// The same for `n` permits.
+    /// Like [`try_acquire_for`](Self::try_acquire_for), but takes `n` permits.
     ///
     /// # Errors
     /// Those of [`acquire_many`](Self::acquire_many).
@@ -191,8 +192,9 @@ impl Semaphore {
         Ok(self.wanting(n).try_lock_for(wait).await?.map(|guard| Permit { guard, n }))
     }
 
-    /// Waits for its turn and runs `work` with a permit: see [`Lock::with`]. For several permits, run it
-    /// beside [`lost`](Guard::lost) of an [`acquire_many`](Self::acquire_many), in a `select!`.
+    /// Waits for its turn and runs `work` while holding a permit: see [`Lock::with`]. For several
+    /// permits, call [`acquire_many`](Self::acquire_many), and run the work and the permit's
+    /// [`lost`](Guard::lost) in a `select!`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -244,7 +246,7 @@ impl Semaphore {
         self.wanting(1).try_with_for(wait, work).await
     }
 
-    /// How many permits are in use, and which limits are named.
+    /// Returns how many permits are in use, and which limits holders and waiters name.
     ///
     /// # Errors
     /// Those of [`acquire`](Self::acquire).
@@ -257,7 +259,7 @@ impl Semaphore {
         Ok(Usage { used, limit: self.limit, limits, waiting })
     }
 
-    /// Who holds permits, and who waits for how many: see [`Lock::inspect`].
+    /// Returns who holds permits, and who waits for how many: see [`Lock::inspect`].
     ///
     /// # Errors
     /// Those of [`acquire`](Self::acquire).
@@ -292,8 +294,8 @@ impl Semaphore {
     }
 }
 
-/// Permits of a [`Semaphore`], until they are released, dropped or lost: a [`Guard`], beside those
-/// of other holders.
+/// The [`Guard`] of one holder's permits of a [`Semaphore`], until they are released, dropped or
+/// lost.
 #[must_use = "bind it to a named variable, `let _permit = ...`; `let _ = ...` releases at once"]
 pub struct Permit {
     guard: Guard,
@@ -301,7 +303,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// The number of permits.
+    /// Returns the number of permits.
     pub fn permits(&self) -> u32 {
         self.n
     }
@@ -317,7 +319,7 @@ impl Permit {
         self.guard.release().await
     }
 
-    /// The guard itself, for functions that consume one.
+    /// Returns the guard itself, for functions that consume one.
     pub fn into_guard(self) -> Guard {
         self.guard
     }

@@ -1,5 +1,5 @@
-//! What every handle of a client contains: the way to its background work, which ends with the last
-//! of these handles.
+//! The part that all handles of a client share: access to its background work, which ends with the
+//! last of these handles.
 
 use crate::base::error::Error;
 use crate::base::process;
@@ -63,7 +63,7 @@ impl Session {
         self.goes_on(Box::pin(work)).await
     }
 
-    /// As [`on_background`](Self::on_background), begun by [`Context::first_step`].
+    /// Like [`on_background`](Self::on_background), but begun by [`Context::first_step`].
     pub(crate) async fn begun_here<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,

@@ -23,27 +23,28 @@ const CLIENTS_MAX: usize = 100;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LockStatus {
-    /// That moment, by the server's clock: compare every `since` with it.
+    /// The moment of the inspection, by the server's clock: compare every `since` with it.
     pub at: SystemTime,
-    /// Who holds it; the first of them, if several do.
+    /// Who holds the lock; the first of the holders, if there are several.
     pub holder: Option<Holder>,
-    /// All holders: at most one, except for a read-write lock or a semaphore. Of these, the first
-    /// 64, or as many as the waiters that were requested, in no particular order.
+    /// All holders: at most one, except for a read-write lock or a semaphore. Of many, lists the 64
+    /// whose leases end first, or as many as the waiters that were requested if that is more, up to
+    /// 1000.
     pub holders: Vec<Holder>,
     /// The number of holders.
     pub holding: usize,
     /// The permits of a semaphore that are in use.
     pub used: u64,
     /// The smallest and the largest limit among the listed holders and waiters of a semaphore. Each
-    /// request names its limit, so these differ while a new limit is being rolled out, or if a
-    /// program names another one by mistake.
+    /// request names its limit, so the two differ while a new limit is being rolled out, or if a
+    /// program names another limit by mistake.
     pub limits: Option<(u32, u32)>,
     /// How long the holder's lease lasts without a renewal; `None` if the lock is free, or if
     /// somebody removed its TTL.
     pub ttl: Option<Duration>,
     /// The last fencing token of the lock.
     pub token: Option<FencingToken>,
-    /// The first waiters, in order.
+    /// The first waiters, in the order of the queue.
     pub queue: Vec<QueuedWaiter>,
     /// The length of the whole queue.
     pub queue_len: usize,
@@ -134,7 +135,7 @@ pub(crate) async fn look(
     let Answer { now_ms, body, .. } = answer.await.map_err(|error| error.on(&lock))??.answer;
     match body {
         Body::Inspected(mut seen) => {
-            // The store shows no more than a field, which of a semaphore looks the same.
+            // The store reports only a field of the key, which looks the same for a semaphore.
             if let Some(shares) = seen.shares.as_mut().filter(|_| kind != Kind::ReadWrite) {
                 shares.stranger_reads = false;
             }
@@ -145,16 +146,16 @@ pub(crate) async fn look(
 }
 
 impl LockStatus {
-    /// What the client of `owner` publishes about itself.
+    /// Returns what the client of `owner` publishes about itself.
     pub fn client(&self, owner: &OwnerId) -> Option<&ClientInfo> {
         self.clients.get(&owner.client()?)
     }
 
-    /// Whether the lock stays held for the rest of a period because its work, to be done
-    /// [once](crate::Client::once_owner) in that period, is done: the hold was [left to the
+    /// Returns whether the lock stays held for the rest of a period because the work to be done
+    /// [once](crate::Client::once_owner) in that period is done: the hold was [left to the
     /// store](crate::Guard::detach_for) for longer than the lease that applies while the work is
-    /// under way. It ends after [`ttl`](Self::ttl). Once no more than that lease is left, this is
-    /// `false`: the holder may as well be at work, or have been killed.
+    /// under way. The hold ends after [`ttl`](Self::ttl). Once no more than that lease is left,
+    /// returns `false`: the holder may just as well be at work, or have been killed.
     pub fn is_done(&self) -> bool {
         let lease_ms = self.holder.as_ref().and_then(|holder| holder.owner.once_lease_ms());
         lease_ms.zip(self.ttl).is_some_and(|(lease, ttl)| ttl > Duration::from_millis(lease))
@@ -234,7 +235,7 @@ impl Holder {
 }
 
 /// The server time in a token or an order number, to the millisecond. A number ahead of the clock
-/// was counted on from an earlier number, and says nothing about time.
+/// continues from an earlier number, and carries no time.
 fn not_after(us: u64, now_ms: u64) -> Option<SystemTime> {
     let ms = us / 1_000;
     (ms <= now_ms).then(|| UNIX_EPOCH + Duration::from_millis(ms))

@@ -71,7 +71,7 @@ enum State {
 }
 
 impl Turn {
-    /// Waits until the request is in the queue, or is answered otherwise.
+    /// Waits until the request is in the queue, or has another result.
     pub(crate) async fn enter(
         session: Session,
         (name, kind): (LockName, Kind),
@@ -92,19 +92,19 @@ impl Turn {
         Ok(turn)
     }
 
-    /// The lock was free.
+    /// The turn of a lock that was granted at once.
     pub(crate) fn granted(session: Session, kind: Kind, guard: Guard) -> Self {
         let (_, cleaned) = oneshot::channel();
         let (name, owner) = (guard.name().clone(), guard.owner().clone());
         Self { state: State::Granted(guard), name, kind, owner, cleaned, session }
     }
 
-    /// The lock's name.
+    /// Returns the lock's name.
     pub fn name(&self) -> &LockName {
         &self.name
     }
 
-    /// The owner id under which this turn waits.
+    /// Returns the owner id under which this turn waits.
     pub fn owner(&self) -> &OwnerId {
         &self.owner
     }
@@ -113,7 +113,7 @@ impl Turn {
     ///
     /// # Errors
     /// The store's errors: see [`ErrorKind`]. [`Lost`](ErrorKind::Lost) if the lock was granted,
-    /// and lost before the guard was taken. Both are final: the place is gone. `Misuse` if the
+    /// but lost before the guard was taken. Both are final: the place is gone. `Misuse` if the
     /// guard has already been taken.
     ///
     /// # Cancel safety
@@ -145,7 +145,8 @@ impl Turn {
         }
     }
 
-    /// Waits for at most `time`; `None` if the lock was not granted by then. The place is kept.
+    /// Waits for at most `time`; returns `None` if the lock was not granted by then. The place is
+    /// kept.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait).
@@ -161,8 +162,8 @@ impl Turn {
         }
     }
 
-    /// How many waiters are in front, foreign clients included, the holder excluded; 0 if this turn
-    /// is the first, or holds the lock.
+    /// Returns how many waiters are in front, foreign clients included, the holder excluded; 0 if
+    /// this turn is the first, or holds the lock.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait), except `Lost`.
@@ -219,11 +220,12 @@ impl Turn {
         }
     }
 
-    /// Gives up the place, or the lock if it was granted; returns once the store has confirmed it.
+    /// Gives up the place, or the lock if it was granted; returns once the store has confirmed
+    /// that.
     ///
     /// # Errors
     /// [`Unknown`](ErrorKind::Unknown) if the store does not confirm it within the store timeout,
-    /// or the store's refusal. What remains then ends by itself.
+    /// or the store's refusal. The place or the hold then ends by itself.
     ///
     /// # Cancel safety
     /// Dropping the future, even before it is polled, gives up the place in the background.

@@ -3,15 +3,15 @@
 use crate::base::random::random_u32;
 use std::time::Duration;
 
-/// First pause: one lost packet or a restarting proxy should cost little.
+/// First pause: short, because one lost packet or a restarting proxy should cost little.
 const FIRST: Duration = Duration::from_millis(20);
 
-/// Longest pause: a server that is back is found within this time.
+/// Longest pause: a server that has come back is found within this time.
 const LONGEST: Duration = Duration::from_secs(2);
 
 /// After a connection that lived this long, pauses start again with the first one. Long enough that
-/// a client that loses every connection makes at most one a second, short enough that a second loss
-/// soon after an outage does not cost the outage's pause.
+/// a client that loses every connection opens at most one a second, short enough that another loss
+/// soon after an outage does not wait for the pause that the outage had reached.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// Doubling pauses with jitter, so that a thousand clients do not reconnect at the same instant.
@@ -27,7 +27,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The next pause: between half of the current step and all of it.
+    /// Returns the next pause: between half of the current step and all of it.
     pub(crate) fn next(&mut self) -> Duration {
         let step = self.pause;
         self.pause = (step * 2).min(LONGEST);
@@ -42,12 +42,12 @@ impl Backoff {
     }
 }
 
-/// A random time below `most`.
+/// Returns a random time below `most`.
 pub(crate) fn jitter(most: Duration) -> Duration {
     most.mul_f64(chance())
 }
 
-/// A random number from 0 to 1.
+/// Returns a random number from 0 to 1.
 pub(crate) fn chance() -> f64 {
     // Without randomness from the system there is no jitter, but then the client would not have
     // started.

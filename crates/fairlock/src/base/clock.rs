@@ -2,10 +2,10 @@
 //! and which continues while the machine sleeps (Rust's `Instant` may stop then).
 //!
 //! It stops with the whole machine, when a hypervisor pauses a virtual machine or restores it from
-//! a snapshot. The wall clock does not help: it stops as well, until something sets it, seconds
-//! later or never, and by then the guard has been relied on. Using it would also end every guard of
-//! a host whose clock is set forward for any other reason. So validity across such a pause is not
-//! promised (docs/guarantees.md), and fencing tokens decide.
+//! a snapshot. The wall clock does not help: it stops as well until something sets it, seconds
+//! later or never, and by then the program has relied on the guard. Using it would also end every
+//! guard of a host whose clock is set forward for any other reason. So validity across such a pause
+//! is not promised (docs/guarantees.md), and fencing tokens decide.
 
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -34,8 +34,8 @@ impl Moment {
         Self(since_boot)
     }
 
-    /// On Apple's systems this clock counts while the machine sleeps; the one that Rust uses does
-    /// not.
+    /// On Apple's systems this clock continues while the machine sleeps; the one that Rust uses
+    /// does not.
     #[cfg(target_vendor = "apple")]
     fn real_now() -> Self {
         let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -126,7 +126,7 @@ mod virtual_time {
         wall_ms: Option<u64>,
     }
 
-    /// Makes this thread follow tokio's time while it is in the current runtime.
+    /// Makes this thread follow tokio's time while the thread is in the current runtime.
     pub(crate) fn follow() {
         if now().is_none() {
             let (runtime, tokio) = (Handle::current().id(), Instant::now());
@@ -141,7 +141,7 @@ mod virtual_time {
         }
     }
 
-    /// As [`follow`], but starts an hour after boot and also puts the wall clock on tokio's time:
+    /// Like [`follow`], but starts an hour after boot and also puts the wall clock on tokio's time:
     /// neither real clock is used any more.
     #[cfg(feature = "_testkit")]
     #[cfg(test)]
@@ -170,15 +170,15 @@ mod virtual_time {
 mod jump;
 pub(crate) use jump::Jump;
 
-/// What is known of a server's clock: the time in its last reply, and when that call was sent.
+/// The known state of a server's clock: the time in its last reply, and when that call was sent.
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
     last: Option<Reading>,
-    /// The reference for jumps. It outlives a connection: the next one may lead to a clock that
-    /// differs.
+    /// The reference for jumps. It outlives a connection, because the next connection may lead to a
+    /// clock that differs.
     anchor: Option<jump::Anchor>,
 }
 
@@ -216,9 +216,9 @@ impl ServerClock {
     }
 
     /// The earliest local moment at which the server's clock can have shown `server_ms`, given that
-    /// a message with that time arrived at `arrived`. A message from before the last reply gives an
-    /// earlier moment. For one from after it, one percent of the time since that reply is
-    /// subtracted, for the clocks' rates.
+    /// a message with that time arrived at `arrived`. A message sent before the last reply gives an
+    /// earlier moment. For a later message, one percent of the time since that reply is subtracted,
+    /// because the clocks' rates may differ.
     pub(crate) fn earliest(&self, server_ms: u64, arrived: Moment) -> Option<Moment> {
         let r = lock(&self.0).last?;
         let base = if server_ms >= r.server_ms {
@@ -236,8 +236,8 @@ impl ServerClock {
 #[path = "../../tests/inside/base/clock/suspended_tests.rs"]
 mod suspended_tests;
 
-/// Locks a mutex of the library. None is held across code that can panic, but for the assertions of
-/// debug builds, so poisoning is ignored.
+/// Locks a mutex of the library. No mutex is held across code that can panic, except for the
+/// assertions of debug builds, so poisoning is ignored.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -7,14 +7,14 @@ use std::task::Poll;
 /// A future among others.
 pub(crate) type Polled<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// All outcomes, when the last one is there. All begin at once.
+/// Runs all the futures at once, and returns all outcomes when the last one is there.
 pub(crate) async fn all<'a, T>(
     futures: impl Iterator<Item = impl Future<Output = T> + Send + 'a>,
 ) -> Vec<T> {
     all_of(futures.map(|future| Box::pin(future) as Polled<'a, T>).collect()).await
 }
 
-/// As [`all`], for futures of several types.
+/// Like [`all`], for futures of several types.
 pub(crate) async fn all_of<T>(futures: Vec<Polled<'_, T>>) -> Vec<T> {
     let mut under_way: Vec<Result<T, Polled<'_, T>>> = futures.into_iter().map(Err).collect();
     poll_fn(|context| {
@@ -33,7 +33,7 @@ pub(crate) async fn all_of<T>(futures: Vec<Polled<'_, T>>) -> Vec<T> {
     under_way.into_iter().filter_map(Result::ok).collect()
 }
 
-/// The first outcome; none of nothing.
+/// Returns the first outcome; never resolves if there are no futures.
 pub(crate) async fn first<'a, T>(
     futures: impl Iterator<Item = impl Future<Output = T> + Send + 'a>,
 ) -> T {

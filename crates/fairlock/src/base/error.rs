@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// What went wrong, to which lock, and what to do about it.
 ///
 /// Match on [`kind`](Self::kind); the text is for people and carries no secret. Not getting a lock
-/// in time is no error: `try_lock` and `try_lock_for` return `None`.
+/// in time is not an error: `try_lock` and `try_lock_for` return `None`.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
@@ -28,8 +28,8 @@ struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The caller's input cannot work: a bad name, lease, URL, setting, or a server that a setting
-    /// excludes, such as one that is no Cluster behind `redis+cluster://`. Nothing was sent for any lock.
+    /// The caller's input cannot work: a bad name, lease, URL, setting, or a server that a setting excludes, such as a
+    /// server that is not a Cluster behind `redis+cluster://`. Nothing was sent for any lock.
     Misuse,
     /// The server refuses the client (wrong password, missing permission, no client certificate
     /// that it trusts), or the host store's file or folder belongs to another user, is read-only,
@@ -40,11 +40,12 @@ pub enum ErrorKind {
     /// key cannot be used. No login was sent, unless the connection was to be made without TLS. (A
     /// server that speaks only TLS and sends no alert is `Unavailable`.)
     Tls,
-    /// The store was not reached, or could not serve, within the store timeout. The request is
-    /// certain to have no lasting effect: anything it may have left behind is being taken back.
+    /// The store could not be reached, or could not serve the request, within the store timeout.
+    /// The request certainly has no lasting effect: anything it may have left behind is being taken
+    /// back.
     Unavailable,
-    /// The request was sent and its outcome is not known. Anything it may have left behind is being
-    /// taken back in the background, and ends by itself with its lease.
+    /// The request was sent and its outcome is unknown. Anything it may have left behind is being
+    /// taken back in the background, and otherwise ends with its lease.
     Unknown,
     /// The lock is no longer held, or its validity has run out.
     Lost,
@@ -63,7 +64,7 @@ pub enum ErrorKind {
     /// The client was shut down.
     Closed,
     /// Fewer replicas had the lock in time than [`Config::replicas`](crate::Config::replicas)
-    /// requires. It was given back, or is being given back.
+    /// requires. The lock was given back, or is being given back.
     NotReplicated,
     /// Another thread ended the wait (blocking API only). The request has no lasting effect:
     /// anything it may have left behind is being taken back.
@@ -71,10 +72,10 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Whether the same call may succeed later without a change of the program, of its settings or of
-    /// the store's content: [`Unavailable`](Self::Unavailable), [`Unknown`](Self::Unknown) and
-    /// [`NotReplicated`](Self::NotReplicated). The client has retried already, for as long as the call
-    /// may take, so pause before the next one.
+    /// Returns whether the same call may succeed later without a change of the program, its settings or the store's
+    /// content: [`Unavailable`](Self::Unavailable), [`Unknown`](Self::Unknown) and
+    /// [`NotReplicated`](Self::NotReplicated). The client has retried already, for as long as the call may take, so
+    /// pause before the next one.
     ///
     /// ```
     /// # use fairlock::ErrorKind;
@@ -112,7 +113,7 @@ impl Error {
         )
     }
 
-    /// A reply that does not belong to the operation that was sent.
+    /// Makes the error of a reply that does not belong to the operation that was sent.
     #[cold]
     pub(crate) fn mismatch() -> Self {
         let message = "the server's reply belongs to another operation: does anything between here \
@@ -150,21 +151,21 @@ impl Error {
         self.change(|inner| inner.message = format!("{}; {note}", inner.message).into())
     }
 
-    /// Names the server that it is about.
+    /// Names the server that the error is about.
     #[cfg(feature = "redis")]
     pub(crate) fn at(self, place: impl fmt::Display) -> Self {
         self.change(|inner| inner.message = format!("{place}: {}", inner.message).into())
     }
 
-    /// Marks the part of the message that another program wrote; none if `outside` is empty.
+    /// Marks the part of the message that another program wrote; no part if `outside` is empty.
     #[cfg(feature = "redis")]
     pub(crate) fn quoting(self, outside: &str) -> Self {
         self.change(|inner| inner.outside = Some(outside.into()))
     }
 
-    /// Removes a secret from the text, because a server may repeat what it was sent. The library's
-    /// own words stay, even if the password is one of them; if it is not known which words those
-    /// are, the whole text is searched.
+    /// Removes a secret from the text, because a server may repeat its input. The library's own
+    /// words stay, even if the password is one of them; if it is not known which words are the
+    /// library's, the whole text is searched.
     #[cfg(feature = "redis")]
     pub(crate) fn without(self, secret: &str) -> Self {
         let said = self.0.outside.as_deref().unwrap_or(&self.0.message);
@@ -191,27 +192,27 @@ impl Error {
         self.change(|inner| inner.lost_reason = Some(reason))
     }
 
-    /// The kind of this error.
+    /// Returns the kind of this error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The lock that the error is about.
+    /// Returns the lock that the error is about.
     pub fn lock(&self) -> Option<&LockName> {
         self.0.lock.as_ref()
     }
 
-    /// The owner that made the request.
+    /// Returns the owner that made the request.
     pub fn owner(&self) -> Option<&OwnerId> {
         self.0.owner.as_ref()
     }
 
-    /// Who holds the lock instead, where that is known.
+    /// Returns who holds the lock instead, if known.
     pub fn holder(&self) -> Option<&OwnerId> {
         self.0.holder.as_ref()
     }
 
-    /// Why the lock was lost, if the error is the [`Lost`](ErrorKind::Lost) of a hold.
+    /// Returns why the lock was lost, if the error is the [`Lost`](ErrorKind::Lost) of a hold.
     pub fn lost_reason(&self) -> Option<LostReason> {
         self.0.lost_reason
     }
@@ -247,8 +248,8 @@ impl From<fairlock_core::IdError> for Error {
     }
 }
 
-/// The text with `***` for the secret. A short one is masked only where it is a word of its own:
-/// inside of another word it is not the password, which could be read off what is missing there.
+/// Replaces the secret in the text by `***`. A short secret is masked only where it is a word of
+/// its own: inside another word it is not the password, and masking it there would reveal it.
 #[cfg(feature = "redis")]
 fn masked(text: &str, secret: &str) -> String {
     /// Longer ones occur in no text by accident.
@@ -275,7 +276,7 @@ fn masked(text: &str, secret: &str) -> String {
 mod tests {
     use super::*;
 
-    /// With the password `p` a message had "scri***t" in it, and so told the password.
+    /// With the password `p`, a message contained "scri***t", which reveals the password.
     #[test]
     #[cfg(feature = "redis")]
     fn a_short_password_is_masked_only_as_a_word() {
@@ -303,7 +304,7 @@ mod tests {
         assert_eq!(quoted.without("no").to_string().matches("***").count(), 2, "once is enough");
         // No other program has written anything.
         assert_eq!(error().quoting("").without("no").to_string(), error().to_string());
-        // Where that is not known, better too much than too little.
+        // If that is unknown, masking too much is better than too little.
         assert!(!error().without("no").to_string().contains("no"));
         assert_eq!(error().without("").to_string(), error().to_string());
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// `HOST:PORT`, as in a URL: an IPv6 address stands in brackets.
+/// `HOST:PORT`, as in a URL, with an IPv6 address in brackets.
 pub(crate) struct HostPort<'a>(pub(crate) &'a str, pub(crate) u16);
 
 impl fmt::Display for HostPort<'_> {

@@ -23,8 +23,8 @@ pub enum LostReason {
     /// Its [longest hold](crate::Lock::max_hold) is over.
     MaxHold,
     /// [`force_unlock`](crate::Lock::force_unlock), or the command `fairlock unlock --force`, took
-    /// it away. Reported only if the message about it has arrived; otherwise the reason is one of
-    /// the next two.
+    /// the lock away. Reported only if the message about it has arrived; otherwise the reason is
+    /// one of the next two.
     Forced,
     /// According to the store, somebody else holds the lock, or this owner does through another
     /// request. It was taken away by a client that notifies nobody (Java's `forceUnlock`, an
@@ -34,7 +34,7 @@ pub enum LostReason {
     /// restart, a failover, eviction, a flush), or the lock was taken away by a client that
     /// notifies nobody.
     DataLost,
-    /// This is a forked child's copy: the lock is the parent's.
+    /// This guard is a forked child's copy: the lock is the parent's.
     Forked,
     /// The program has not [touched](crate::Term::touch) its term [in time](crate::Election::while_touched).
     Untouched,
@@ -52,7 +52,7 @@ impl LostReason {
         Self::Untouched,
     ];
 
-    /// What a client found out by itself.
+    /// The reason for a loss that the client found out by itself.
     pub(crate) fn of(loss: Loss) -> Self {
         match loss {
             Loss::Expired => Self::Expired,
@@ -65,7 +65,7 @@ impl LostReason {
         }
     }
 
-    /// As a field of events: as `serde` writes it.
+    /// Returns the reason as `serde` writes it, for fields of events.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Expired => "expired",
@@ -79,12 +79,13 @@ impl LostReason {
         }
     }
 
-    /// Whether a time was over, as opposed to an answer of the store.
+    /// Returns whether the lock was lost because a time was over, not because of an answer of the
+    /// store.
     pub(crate) fn is_by_time(self) -> bool {
         matches!(self, Self::Expired | Self::Unreachable | Self::MaxHold | Self::Untouched)
     }
 
-    /// As a number, for an atomic.
+    /// Returns the reason as a number, for an atomic.
     pub(crate) fn code(self) -> u8 {
         self as u8
     }

@@ -17,7 +17,8 @@ impl Origin {
         Self(std::process::id())
     }
 
-    /// Whether this is a forked child, which has only a copy. Costs a system call, about 0.1 us.
+    /// Returns whether this is a forked child, which has only a copy. Costs a system call, about
+    /// 0.1 us.
     pub(crate) fn is_forked_child(self) -> bool {
         self != Self::here()
     }
@@ -33,12 +34,12 @@ pub(crate) fn enter_background() {
     IN_BACKGROUND.set(true);
 }
 
-/// Whether this thread is the background thread of a client, which cannot wait for itself.
+/// Returns whether this thread is the background thread of a client, which cannot wait for itself.
 pub(crate) fn in_background() -> bool {
     IN_BACKGROUND.get()
 }
 
-/// Whether this is the thread that runs `main`, as far as the platform tells.
+/// Returns whether this is the thread that runs `main`, as far as the platform reveals it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn is_main_thread() -> bool {
     rustix::thread::gettid() == rustix::process::getpid()

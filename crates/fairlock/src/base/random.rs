@@ -5,9 +5,9 @@ use crate::base::error::{Error, ErrorKind};
 use fairlock_core::RequestId;
 use std::sync::Mutex;
 
-/// Request ids that are drawn at once. A call for 16 bytes takes a tenth of the time that a store
-/// in this process needs for a lock and its release; a call for 64 times as many takes ten times as
-/// long.
+/// How many request ids are drawn at once. A call for 16 bytes takes a tenth of the time that a
+/// store in this process needs for a lock and its release; a call for 64 times as many takes ten
+/// times as long.
 const AT_ONCE: usize = 64;
 
 const ID_BYTES: usize = 16;
@@ -26,8 +26,8 @@ pub(crate) fn random_u32() -> Result<u32, Error> {
     Ok(u32::from_le_bytes(bytes))
 }
 
-/// The only source of chance. Everything else is deterministic: `select!` is biased, and nothing is
-/// iterated in hash order. So a simulated run can be repeated.
+/// The only source of randomness. Everything else is deterministic (`select!` is biased, and
+/// nothing is iterated in hash order), so a simulated run can be repeated.
 fn fill(bytes: &mut [u8]) -> Result<(), Error> {
     #[cfg(feature = "_testkit")]
     #[cfg(test)]
@@ -44,14 +44,14 @@ fn fill(bytes: &mut [u8]) -> Result<(), Error> {
 
 /// The request ids of one client: 128 random bits each, drawn in batches, each handed out once.
 ///
-/// A forked child's copy would hand out the parent's ids again. It is never asked: in a child,
+/// A forked child's copy would hand out the parent's ids again. It is never used: in a child,
 /// clients refuse every call, unless the store is inside the process and was copied as well.
 #[derive(Default)]
 pub(crate) struct Requests(Mutex<Drawn>);
 
 struct Drawn {
     bits: [u128; AT_ONCE],
-    /// How many are not handed out yet: the first ones.
+    /// How many ids are not handed out yet: the first ones in `bits`.
     left: usize,
 }
 
@@ -93,9 +93,9 @@ mod tests {
 
     /// F89. A million draws without a repeat: with fewer than 2^36 different values there would be
     /// one (the chance of none is below e^-7). Each of the 128 bits is set in half of the draws, to
-    /// within six standard deviations, so none is fixed. That ten million ids of 122 such bits
-    /// repeat with a chance below 10^-23 is arithmetic; a test of it could not run long enough to
-    /// fail.
+    /// within six standard deviations, so none is fixed. From that follows by calculation that ten
+    /// million ids of 122 such bits repeat with a chance below 10^-23; a test of it could not run
+    /// long enough to fail.
     fn judge(mut all: Vec<u128>) {
         let looked_at = all.iter().step_by(10).count() as f64;
         let mut set = [0_u32; 128];

@@ -11,7 +11,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-/// An election by name: see [`Election`](crate::Election) of the async API.
+/// A named election: see [`Election`](crate::Election) of the async API.
 ///
 /// A term does not belong to the thread: each campaign is independent, even in a thread that
 /// already leads.
@@ -38,20 +38,20 @@ impl Election {
         Self { inner, interrupt: None }
     }
 
-    /// Its name.
+    /// Returns the election's name.
     ///
     /// # Errors
-    /// For a name that cannot be used: that of every other call of this handle.
+    /// The error of every other call of this handle, if the name cannot be used.
     pub fn name(&self) -> Result<&LockName, Error> {
         self.inner.name()
     }
 
-    /// The same election with a sign of life: see [`Election::while_touched`](crate::Election::while_touched).
+    /// Requires a sign of life: see [`Election::while_touched`](crate::Election::while_touched).
     pub fn while_touched(self, time: Duration) -> Self {
         Self { inner: self.inner.while_touched(time), ..self }
     }
 
-    /// The same election, with waits that `interrupt` can end.
+    /// Lets `interrupt` end the waits of this handle.
     pub fn interruptible(self, interrupt: &Interrupt) -> Self {
         Self { interrupt: Some(interrupt.clone()), ..self }
     }
@@ -66,8 +66,8 @@ impl Election {
         wait::until_interrupted(self.interrupt.as_ref(), campaign).map(Term::new)
     }
 
-    /// Campaigns, and runs `work` while leading. Returns the result of `work`, unless the term was
-    /// lost by then: in that case it campaigns again, and runs `work` once more.
+    /// Campaigns, runs `work` while leading, and returns its result. If the term was lost by then,
+    /// campaigns again and runs `work` once more instead.
     ///
     /// A thread cannot be stopped from outside, so `work` continues when the term is lost, unlike a future in
     /// [`Election::run`](crate::Election::run) of the async API. It should check [`ensure_valid`](Guard::ensure_valid)
@@ -93,7 +93,7 @@ impl Election {
         }
     }
 
-    /// Who leads now, if anybody does.
+    /// Returns who leads now, if anybody does.
     ///
     /// # Errors
     /// The store's, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
@@ -112,7 +112,7 @@ impl Election {
     }
 }
 
-/// One term of a leader: see [`Term`](crate::Term) of the async API. A [`Guard`], which stays on its thread.
+/// One term of a leader: see [`Term`](crate::Term) of the async API. Like a [`Guard`], it stays on its thread.
 #[must_use = "bind it to a named variable, `let _term = ...`; `let _ = ...` resigns at once"]
 pub struct Term {
     guard: Guard,
@@ -134,7 +134,7 @@ impl Term {
         wait::until_ready(self.office.proclaim(value.as_ref()))
     }
 
-    /// A sign of life of the program: see [`Election::while_touched`]. No I/O.
+    /// Gives a sign of life of the program: see [`Election::while_touched`]. No I/O.
     pub fn touch(&self) {
         self.office.touch();
     }
@@ -147,7 +147,7 @@ impl Term {
         self.into_guard().release()
     }
 
-    /// The guard itself, for functions that consume one: see
+    /// Returns the guard itself, for functions that consume one: see
     /// [`Term::into_guard`](crate::Term::into_guard).
     pub fn into_guard(self) -> Guard {
         self.guard
@@ -184,7 +184,7 @@ impl Observer {
         wait::until_interrupted(self.interrupt.as_ref(), self.inner.changed())
     }
 
-    /// The last state that was seen. No I/O.
+    /// Returns the last state that was seen. No I/O.
     pub fn leader(&self) -> Option<&Leader> {
         self.inner.leader()
     }

@@ -2,6 +2,7 @@
 
 use super::wait;
 use crate::api::detached::Detached;
+use crate::api::scoped::{self, Done, Held};
 use crate::base::error::Error;
 use crate::base::lost_reason::LostReason;
 use crate::state::outcome::Release;
@@ -15,8 +16,8 @@ use std::time::Duration;
 /// Holds a lock until it is released or dropped, or the lock is lost.
 ///
 /// It stays on the thread that took the lock (it is not `Send`), because that thread is the owner:
-/// on another thread it would hold a lock that its owner can still enter. Other threads may read it
-/// (it is `Sync`), for instance in `std::thread::scope`.
+/// on another thread it would hold a lock that the first thread could still enter. Other threads
+/// may read it (it is `Sync`), for instance in `std::thread::scope`.
 ///
 /// Dropping it releases the lock in the background and never waits: in a task, in the destructor of
 /// a thread-local, at the end of `main`. So bind it to a named variable, `let _guard = ...`:
@@ -33,8 +34,8 @@ pub struct Guard {
     _on_thread: StaysOnItsThread,
 }
 
-/// Keeps what contains it on its thread, as the guard of a mutex is kept: `Sync`, but not `Send`. The
-/// compiler names this type where a guard is moved to another thread.
+/// Keeps the type that contains it on its thread, like the guard of a mutex: `Sync`, but not `Send`. The compiler names
+/// this type if a guard is moved to another thread.
 #[derive(Default)]
 pub(super) struct StaysOnItsThread(PhantomData<MutexGuard<'static, ()>>);
 
@@ -43,57 +44,64 @@ impl Guard {
         Self { inner, _on_thread: StaysOnItsThread::default() }
     }
 
-    /// The guard of the async API, which may leave the thread.
+    /// Returns the guard of the async API, which may leave the thread.
     pub(super) fn into_async(self) -> crate::Guard {
         self.inner
     }
 
-    /// The fencing token: larger than every token granted before on this lock, and the same for all
-    /// guards of one hold.
+    /// Runs `work` and releases the lock.
+    pub(super) fn run<T>(self, work: impl FnOnce(Held) -> T) -> Result<Done<T>, Error> {
+        // Not interruptible: the value of `work` matters more.
+        wait::until_ready(scoped::run(self.into_async(), |held| async move { work(held) }))
+    }
+
+    /// Returns the fencing token: larger than every token granted before on this lock, and the same
+    /// for all guards of one hold.
     pub fn token(&self) -> FencingToken {
         self.inner.token()
     }
 
-    /// The owner id, as it is written in the lock's key.
+    /// Returns the owner id, as it is written in the lock's key.
     pub fn owner(&self) -> &OwnerId {
         self.inner.owner()
     }
 
-    /// The lock's name.
+    /// Returns the lock's name.
     pub fn name(&self) -> &LockName {
         self.inner.name()
     }
 
-    /// The hold count: how many guards this hold has, one for each time its owner entered the lock.
+    /// Returns the hold count: how many guards this hold has, one for each time its owner entered
+    /// the lock.
     pub fn hold_count(&self) -> u32 {
         self.inner.hold_count()
     }
 
-    /// How long this guard is valid without another renewal: see
+    /// Returns how long this guard is valid without another renewal: see
     /// [`Guard::remaining`](crate::Guard::remaining) of the async API.
     pub fn remaining(&self) -> Duration {
         self.inner.remaining()
     }
 
-    /// The whole lease: the explicit one, or what each renewal grants.
+    /// Returns the whole lease: the explicit one, or what each renewal grants.
     pub fn lease(&self) -> Duration {
         self.inner.lease()
     }
 
-    /// Whether the guard still protects. No I/O.
+    /// Returns whether the guard still protects the resource. No I/O.
     pub fn state(&self) -> GuardState {
         self.inner.state()
     }
 
-    /// Why the lock was lost; `None` if it is not lost. No I/O.
+    /// Returns why the lock was lost; `None` if it is not lost. No I/O.
     pub fn lost_reason(&self) -> Option<LostReason> {
         self.inner.lost_reason()
     }
 
-    /// Checks that the guard protects at this moment. No I/O.
+    /// Checks that the guard protects the resource at this moment. No I/O.
     ///
     /// # Errors
-    /// [`Lost`](crate::ErrorKind::Lost) when it does not.
+    /// [`Lost`](crate::ErrorKind::Lost) if it does not.
     pub fn ensure_valid(&self) -> Result<(), Error> {
         self.inner.ensure_valid()
     }
@@ -106,7 +114,7 @@ impl Guard {
         wait::until_ready(async { Ok(self.inner.state_changed(from).await) })
     }
 
-    /// Enters the lock once more: a second guard of the same hold, with the same token.
+    /// Enters the lock once more and returns a second guard of the same hold, with the same token.
     ///
     /// # Errors
     /// Those of [`Guard::reenter`](crate::Guard::reenter) of the async API, and

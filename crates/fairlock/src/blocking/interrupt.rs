@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Ends waits for a lock from any thread, like `Thread.interrupt()` in Java. All clones are the
-/// same switch.
+/// A switch that ends waits for a lock from any thread, like `Thread.interrupt()` in Java. All
+/// clones are the same switch.
 ///
 /// Pass it to a lock with [`Lock::interruptible`](super::Lock::interruptible). From
 /// [`interrupt`](Self::interrupt) until [`clear`](Self::clear),
@@ -45,22 +45,22 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// A switch that is off.
+    /// Creates a switch that is off.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Ends the waits under way, and those that start from now on.
+    /// Turns the switch on: ends the waits under way, and those that start from now on.
     pub fn interrupt(&self) {
         self.on.send_replace(true);
     }
 
-    /// Lets waits start again. Returns whether the switch was on.
+    /// Turns the switch off: waits can start again. Returns whether it was on.
     pub fn clear(&self) -> bool {
         self.on.send_replace(false)
     }
 
-    /// Whether a wait that starts now ends at once.
+    /// Returns whether the switch is on, so that a wait that starts now ends at once.
     pub fn is_interrupted(&self) -> bool {
         *self.on.borrow()
     }

@@ -5,7 +5,7 @@ use crate::base::error::Error;
 use fairlock_core::Opened;
 use std::time::Duration;
 
-/// A latch by name: see [`Latch`](crate::Latch) of the async API.
+/// A named latch: see [`Latch`](crate::Latch) of the async API.
 ///
 /// ```
 /// # fn main() -> Result<(), fairlock::Error> {
@@ -31,7 +31,7 @@ impl Latch {
         Self { inner, interrupt: None }
     }
 
-    /// The same latch, with waits that `interrupt` can end.
+    /// Lets `interrupt` end the waits of this handle.
     pub fn interruptible(self, interrupt: &Interrupt) -> Self {
         Self { interrupt: Some(interrupt.clone()), ..self }
     }
@@ -52,7 +52,7 @@ impl Latch {
         wait::until_ready(self.inner.count_down())
     }
 
-    /// The count: see [`Latch::count`](crate::Latch::count).
+    /// Returns the count: see [`Latch::count`](crate::Latch::count).
     ///
     /// # Errors
     /// As [`try_set`](Self::try_set).
@@ -68,7 +68,7 @@ impl Latch {
         wait::until_interrupted(self.interrupt.as_ref(), self.inner.wait())
     }
 
-    /// Waits at most for `time`: see [`Latch::wait_for`](crate::Latch::wait_for).
+    /// Waits for at most `time`: see [`Latch::wait_for`](crate::Latch::wait_for).
     ///
     /// # Errors
     /// As [`wait`](Self::wait).

@@ -22,13 +22,13 @@ impl Locks {
         Self { inner: self.inner.keys_per_second(keys) }
     }
 
-    /// The pace in keys a second; `None` if the store need not be searched for locks.
+    /// Returns the pace in keys a second; `None` if the store need not be searched for locks.
     pub fn pace(&self) -> Option<u32> {
         self.inner.pace()
     }
 
-    /// The next locks: an empty page if this step found none, `None` at the end. Waits as the pace
-    /// requires.
+    /// Returns the next locks: an empty page if this step found none, `None` at the end. Waits as
+    /// the pace requires.
     ///
     /// # Errors
     /// Those of [`next_page`](crate::Locks::next_page) of the async API, and

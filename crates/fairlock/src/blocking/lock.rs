@@ -4,13 +4,13 @@ use super::{Guard, Interrupt, Turn, thread, wait};
 use crate::api::client::Client;
 use crate::api::member::Member;
 use crate::api::owner::Owner;
-use crate::api::scoped::{self, Done, Held};
+use crate::api::scoped::{Done, Held};
 use crate::api::status::{Holder, LockStatus};
 use crate::base::error::Error;
 use fairlock_core::{Kind, LockName};
 use std::time::Duration;
 
-/// A lock by name. Cheap to create and to clone; nothing happens on the store until it is used.
+/// A named lock. Cheap to create and to clone; nothing happens on the store until it is used.
 ///
 /// The calling thread owns the locks that it takes, and may take them again: see the [module's
 /// documentation](super).
@@ -29,53 +29,51 @@ impl Lock {
         Self { client: client.clone(), inner, is_owned: false, interrupt: None }
     }
 
-    /// The same lock with an explicit lease: see [`Lock::lease`](crate::Lock::lease) of the async
-    /// API. A re-entry keeps the lease of the hold that it enters.
+    /// Sets an explicit lease: see [`Lock::lease`](crate::Lock::lease) of the async API. A re-entry
+    /// keeps the lease of the hold that it enters.
     pub fn lease(self, lease: Duration) -> Self {
         Self { inner: self.inner.lease(lease), ..self }
     }
 
-    /// The same lock with a longest hold: see [`Lock::max_hold`](crate::Lock::max_hold) of the
-    /// async API.
+    /// Sets a longest hold: see [`Lock::max_hold`](crate::Lock::max_hold) of the async API.
     pub fn max_hold(self, most: Duration) -> Self {
         Self { inner: self.inner.max_hold(most), ..self }
     }
 
-    /// The same lock, requested by `owner` instead of the calling thread.
+    /// Sets the owner that requests the lock instead of the calling thread.
     ///
-    /// An owner of another client is an error of the next call.
+    /// With an owner of another client, the next call fails.
     pub fn owned_by(self, owner: &Owner) -> Self {
         Self { inner: self.inner.owned_by(owner), is_owned: true, ..self }
     }
 
-    /// The same lock, which the calling thread, or its explicit owner, does not enter again: while it
-    /// holds the lock, another request is the error
-    /// [`AlreadyHeld`](crate::ErrorKind::AlreadyHeld) at once. See
-    /// [`Lock::non_reentrant`](crate::Lock::non_reentrant) of the async API.
+    /// Forbids re-entry: while the calling thread, or the explicit owner, holds the lock, another request fails at once
+    /// with [`AlreadyHeld`](crate::ErrorKind::AlreadyHeld). See [`Lock::non_reentrant`](crate::Lock::non_reentrant) of
+    /// the async API.
     pub fn non_reentrant(self) -> Self {
         Self { inner: self.inner.non_reentrant(), ..self }
     }
 
-    /// The same plain lock, at which a waiter looks after this time at the latest: see
+    /// Makes waiters look at a plain lock at least this often: see
     /// [`Lock::poll`](crate::Lock::poll) of the async API.
     pub fn poll(self, most: Duration) -> Self {
         Self { inner: self.inner.poll(most), ..self }
     }
 
-    /// The same lock, with waits that `interrupt` can end.
+    /// Lets `interrupt` end the waits of this handle.
     pub fn interruptible(self, interrupt: &Interrupt) -> Self {
         Self { interrupt: Some(interrupt.clone()), ..self }
     }
 
-    /// Its name.
+    /// Returns the lock's name.
     ///
     /// # Errors
-    /// For a name that cannot be used: that of every other call of this handle.
+    /// The error of every other call of this handle, if the name cannot be used.
     pub fn name(&self) -> Result<&LockName, Error> {
         self.inner.name()
     }
 
-    /// Fair, plain or simple.
+    /// Returns the lock's kind: fair, plain or simple.
     pub fn kind(&self) -> Kind {
         self.inner.kind()
     }
@@ -100,7 +98,7 @@ impl Lock {
         Ok(self.wait(&lock, lock.try_lock())?.map(Guard::new))
     }
 
-    /// Waits for its turn for at most `wait`; zero is [`try_lock`](Self::try_lock).
+    /// Waits for its turn for at most `wait`. Zero means [`try_lock`](Self::try_lock).
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock).
@@ -109,8 +107,8 @@ impl Lock {
         Ok(self.wait(&lock, lock.try_lock_for(wait))?.map(Guard::new))
     }
 
-    /// Joins the queue of a fair lock and returns the place as a [`Turn`]. Waits only until the
-    /// place is taken; if another request of the same owner is waiting, for that request first.
+    /// Joins the queue of a fair lock and returns the place as a [`Turn`]. Waits only until it has
+    /// the place; if another request of the same owner is waiting, it waits for that request first.
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock), and [`Misuse`](crate::ErrorKind::Misuse) for another kind of
@@ -126,18 +124,16 @@ impl Lock {
     /// A thread cannot be stopped from outside, so `work` continues when the lock is lost, unlike a
     /// future in [`Lock::with`](crate::Lock::with) of the async API. It should check
     /// [`ensure_valid`](Held::ensure_valid) before each effect, and pass the [`token`](Held::token)
-    /// to the resource that it writes to. Its value is returned whether or not the release
-    /// succeeded.
+    /// to the resource that it writes to. The value of `work` is returned whether or not the
+    /// release succeeded.
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock); `work` was not run in that case.
     pub fn with<T>(&self, work: impl FnOnce(Held) -> T) -> Result<Done<T>, Error> {
-        let guard = self.lock()?.into_async();
-        // Not interruptible: the value matters more.
-        wait::until_ready(scoped::run(guard, |held| async move { work(held) }))
+        self.lock()?.run(work)
     }
 
-    /// Whether anybody holds the lock.
+    /// Returns whether anybody holds the lock.
     ///
     /// # Errors
     /// The store's, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
@@ -145,7 +141,7 @@ impl Lock {
         wait::until_ready(self.inner.is_locked())
     }
 
-    /// Who holds the lock.
+    /// Returns who holds the lock, if anybody.
     ///
     /// # Errors
     /// Those of [`is_locked`](Self::is_locked).
@@ -153,7 +149,7 @@ impl Lock {
         wait::until_ready(self.inner.holder())
     }
 
-    /// How long the holder's lease lasts without a renewal; `None` when the lock is free.
+    /// Returns how long the holder's lease lasts without a renewal; `None` if the lock is free.
     ///
     /// # Errors
     /// Those of [`is_locked`](Self::is_locked).
@@ -161,7 +157,7 @@ impl Lock {
         wait::until_ready(self.inner.remaining_ttl())
     }
 
-    /// Who holds the lock and who waits. The first 1 000 waiters are listed.
+    /// Returns who holds the lock and who waits. Lists the first 1 000 waiters.
     ///
     /// # Errors
     /// Those of [`is_locked`](Self::is_locked).
@@ -186,7 +182,7 @@ impl Lock {
         wait::until_ready(self.inner.force_unlock())
     }
 
-    /// The lock with the calling thread as its owner, unless an owner was set.
+    /// Returns the lock with the calling thread as its owner, unless an owner was set.
     fn of_caller(&self) -> Result<crate::Lock, Error> {
         if self.is_owned {
             return Ok(self.inner.clone());

@@ -29,26 +29,26 @@
 //!
 //! # Who owns a lock
 //! The calling thread does, as with Java's `ReentrantLock`: for each client a thread has one
-//! [`Owner`], created at its first `lock()` and gone with the thread. While it holds a lock,
-//! further requests of the same thread enter it once more; the rules of [`Owner`] apply here too. A
-//! [`Guard`] therefore stays on its thread (it is not `Send`): on another one it would hold a lock
-//! that the first thread could still enter. [`Lock::owned_by`] replaces the thread by an explicit
-//! owner, for instance for a job that many threads work on.
+//! [`Owner`], which is created at its first `lock()` and ends with the thread. While it holds a
+//! lock, further requests of the same thread enter it once more; the rules of [`Owner`] apply here
+//! too. A [`Guard`] therefore stays on its thread (it is not `Send`): on another one it would hold
+//! a lock that the first thread could still enter. [`Lock::owned_by`] replaces the thread by an
+//! explicit owner, for instance for a job that many threads work on.
 //!
 //! # Interrupts
 //! Another thread can end the wait of a thread: see [`Interrupt`].
 //!
 //! # Not on a runtime's thread
 //! A call that waits parks its thread, and with it all other tasks of that thread. If one of these
-//! holds the lock, that is a deadlock. So every call that may wait fails with
+//! tasks holds the lock, that is a deadlock. So every call that may wait fails with
 //! [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) inside a task of tokio, or of `block_on`, before
 //! anything is sent. Use the async API there, or `tokio::task::spawn_blocking` (or
 //! `block_in_place`), where everything in this module works. Dropping a guard never waits, and is
-//! fine everywhere.
+//! allowed everywhere.
 //!
 //! A task is recognised by its cooperative budget. A task in `tokio::task::unconstrained` is
-//! therefore not recognised, nor are the executors of other crates: there a call parks the thread,
-//! and you must ensure that this does no harm. It is a deadlock only if the holder of the lock
+//! therefore not recognised, nor is a task of another crate's executor: there a call parks the
+//! thread, and you must ensure that this does no harm. It deadlocks only if the holder of the lock
 //! needs this thread.
 
 mod election;
@@ -111,45 +111,49 @@ impl Client {
         Ok(Self { inner: wait::until_ready(crate::Client::with_config(config))? })
     }
 
-    /// The first-in-first-out lock `name`: see [`fair_lock`](crate::Client::fair_lock) of the async
-    /// API.
+    /// Returns a handle to the first-in-first-out lock `name`: see
+    /// [`fair_lock`](crate::Client::fair_lock) of the async API.
     pub fn fair_lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(&self.inner, self.inner.fair_lock(name))
     }
 
-    /// The lock `name` without an order among its waiters: see
+    /// Returns a handle to the lock `name` without an order among its waiters: see
     /// [`plain_lock`](crate::Client::plain_lock) of the async API.
     pub fn plain_lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(&self.inner, self.inner.plain_lock(name))
     }
 
-    /// The lock `name` as a single string: see
+    /// Returns a handle to the lock `name` as a single string: see
     /// [`simple_lock`](crate::Client::simple_lock) of the async API.
     pub fn simple_lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(&self.inner, self.inner.simple_lock(name))
     }
 
-    /// The read-write lock `name`: see [`rw_lock`](crate::Client::rw_lock) of the async API.
+    /// Returns a handle to the read-write lock `name`: see [`rw_lock`](crate::Client::rw_lock) of
+    /// the async API.
     pub fn rw_lock(&self, name: impl AsRef<[u8]>) -> RwLock {
         RwLock::new(&self.inner, self.inner.rw_lock(name))
     }
 
-    /// The latch `name`: see [`latch`](crate::Client::latch) of the async API.
+    /// Returns a handle to the latch `name`: see [`latch`](crate::Client::latch) of the async API.
     pub fn latch(&self, name: impl AsRef<[u8]>) -> Latch {
         Latch::new(self.inner.latch(name))
     }
 
-    /// The semaphore `name`: see [`semaphore`](crate::Client::semaphore) of the async API.
+    /// Returns a handle to the semaphore `name`: see [`semaphore`](crate::Client::semaphore) of the
+    /// async API.
     pub fn semaphore(&self, name: impl AsRef<[u8]>, limit: u32) -> Semaphore {
         Semaphore::new(self.inner.semaphore(name, limit))
     }
 
-    /// The election `name`: see [`election`](crate::Client::election) of the async API.
+    /// Returns a handle to the election `name`: see [`election`](crate::Client::election) of the
+    /// async API.
     pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
         Election::new(self.inner.election(name))
     }
 
-    /// Several locks at once: see [`multi_lock`](crate::Client::multi_lock) of the async API.
+    /// Combines several locks that are taken together: see
+    /// [`multi_lock`](crate::Client::multi_lock) of the async API.
     ///
     /// # Errors
     /// Those of [`multi_lock`](crate::Client::multi_lock) of the async API.
@@ -160,23 +164,24 @@ impl Client {
         self.inner.multi_lock(members).map(MultiLock::new)
     }
 
-    /// A new owner, for [`Lock::owned_by`].
+    /// Creates a new owner, for [`Lock::owned_by`].
     pub fn owner(&self) -> Owner {
         self.inner.owner()
     }
 
-    /// A new owner for work that must be done once in a period: see
+    /// Creates a new owner for work that must be done once in a period: see
     /// [`once_owner`](crate::Client::once_owner) of the async API.
     pub fn once_owner(&self) -> Owner {
         self.inner.once_owner()
     }
 
-    /// The locks of the store, page by page: see [`locks`](crate::Client::locks) of the async API.
+    /// Lists the locks of the store, page by page: see [`locks`](crate::Client::locks) of the async
+    /// API.
     pub fn locks(&self) -> Locks {
         Locks::new(self.inner.locks())
     }
 
-    /// A round trip to the store.
+    /// Makes a round trip to the store.
     ///
     /// # Errors
     /// Those of [`ping`](crate::Client::ping) of the async API, and
@@ -185,12 +190,12 @@ impl Client {
         wait::until_ready(self.inner.ping())
     }
 
-    /// The last known state of the connection. No I/O.
+    /// Returns the last known state of the connection. No I/O.
     pub fn connection(&self) -> ConnectionState {
         *self.inner.connection().borrow()
     }
 
-    /// The client's id, with which its owner ids begin.
+    /// Returns the client's id, with which its owner ids begin.
     pub fn id(&self) -> ClientId {
         self.inner.id()
     }
@@ -207,7 +212,7 @@ impl Client {
         })
     }
 
-    /// The async client with the same connections.
+    /// Returns the async client with the same connections.
     pub fn as_async(&self) -> &crate::Client {
         &self.inner
     }

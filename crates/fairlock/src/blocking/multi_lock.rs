@@ -13,7 +13,8 @@ use std::time::Duration;
 
 /// Several locks that are taken together: see [`MultiLock`](crate::MultiLock) of the async API.
 ///
-/// Unlike single locks, they are not the thread's: a thread that holds one of them waits for itself.
+/// Unlike single locks, a multi-lock is not owned by the thread: a thread that already holds one of its locks waits for
+/// itself.
 ///
 /// ```
 /// # fn main() -> Result<(), fairlock::Error> {
@@ -37,22 +38,22 @@ impl MultiLock {
         Self { inner, interrupt: None }
     }
 
-    /// The same locks with an explicit lease: see [`MultiLock::lease`](crate::MultiLock::lease).
+    /// Sets an explicit lease: see [`MultiLock::lease`](crate::MultiLock::lease).
     pub fn lease(self, lease: Duration) -> Self {
         Self { inner: self.inner.lease(lease), ..self }
     }
 
-    /// The same locks, with waits that `interrupt` can end.
+    /// Lets `interrupt` end the waits of this handle.
     pub fn interruptible(self, interrupt: &Interrupt) -> Self {
         Self { interrupt: Some(interrupt.clone()), ..self }
     }
 
-    /// The names of the locks, in the order in which they were given.
+    /// Returns the names of the locks, in the order in which they were given.
     pub fn names(&self) -> impl Iterator<Item = &LockName> {
         self.inner.names()
     }
 
-    /// Waits for all of them.
+    /// Waits until it holds all the locks.
     ///
     /// # Errors
     /// Those of [`MultiLock::lock`](crate::MultiLock::lock) of the async API,
@@ -62,7 +63,7 @@ impl MultiLock {
         self.wait(self.inner.lock()).map(MultiGuard)
     }
 
-    /// Takes all of them if all are free and nobody waits for any; otherwise takes none.
+    /// Takes all the locks if all are free and nobody waits for any; otherwise takes none.
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock).
@@ -70,7 +71,7 @@ impl MultiLock {
         Ok(self.wait(self.inner.try_lock())?.map(MultiGuard))
     }
 
-    /// Waits for all of them for at most `wait` in total: see
+    /// Waits until it holds all the locks, for at most `wait` in total: see
     /// [`MultiLock::try_lock_for`](crate::MultiLock::try_lock_for).
     ///
     /// # Errors
@@ -79,7 +80,8 @@ impl MultiLock {
         Ok(self.wait(self.inner.try_lock_for(wait))?.map(MultiGuard))
     }
 
-    /// Waits for all of them and runs `work` under them: see [`Lock::with`](super::Lock::with).
+    /// Waits for all the locks and runs `work` while holding them: see
+    /// [`Lock::with`](super::Lock::with).
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock), and [`Lost`](crate::ErrorKind::Lost).
@@ -88,7 +90,7 @@ impl MultiLock {
     /// If the closure does; the locks are released in the background.
     pub fn with<T>(&self, work: impl FnOnce(MultiHeld) -> T) -> Result<Done<T>, Error> {
         let guard = self.lock()?.0;
-        // Not interruptible: the value matters more.
+        // Not interruptible: the value of `work` matters more.
         wait::until_ready(multi_guard::run(guard, |held| async move { work(held) }))
     }
 
@@ -97,28 +99,28 @@ impl MultiLock {
     }
 }
 
-/// Several locks, until they are released or dropped, or one of them is lost: see
+/// Holds several locks until they are released or dropped, or one of them is lost: see
 /// [`MultiGuard`](crate::MultiGuard) of the async API.
 #[must_use = "bind it to a named variable, `let _guard = ...`; `let _ = ...` releases at once"]
 pub struct MultiGuard(crate::MultiGuard);
 
 impl MultiGuard {
-    /// The fencing token of the lock of this name: see [`MultiGuard::token`](crate::MultiGuard::token).
+    /// Returns the fencing token of the lock of this name: see [`MultiGuard::token`](crate::MultiGuard::token).
     pub fn token(&self, name: impl AsRef<[u8]>) -> Option<FencingToken> {
         self.0.token(name)
     }
 
-    /// The worst state of them.
+    /// Returns the worst state among the locks.
     pub fn state(&self) -> GuardState {
         self.0.state()
     }
 
-    /// How long all of them are valid without another renewal.
+    /// Returns how long all of the locks are valid without another renewal.
     pub fn remaining(&self) -> Duration {
         self.0.remaining()
     }
 
-    /// Why one of them was lost, if one was.
+    /// Returns why one of the locks was lost, if one was.
     pub fn lost_reason(&self) -> Option<LostReason> {
         self.0.lost_reason()
     }
@@ -131,15 +133,15 @@ impl MultiGuard {
         wait::until_ready(async { Ok(self.0.state_changed(from).await) })
     }
 
-    /// Checks that none of them is lost.
+    /// Checks that none of the locks is lost.
     ///
     /// # Errors
-    /// [`Lost`](crate::ErrorKind::Lost), about the first that is.
+    /// [`Lost`](crate::ErrorKind::Lost), about the first lock that is lost.
     pub fn ensure_valid(&self) -> Result<(), Error> {
         self.0.ensure_valid()
     }
 
-    /// Releases all of them at once, and returns the worst outcome.
+    /// Releases all of the locks at once, and returns the worst outcome.
     ///
     /// # Errors
     /// Those of [`MultiGuard::release`](crate::MultiGuard::release) of the async API, and

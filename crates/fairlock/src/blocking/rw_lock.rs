@@ -5,7 +5,7 @@ use crate::api::client::Client;
 use crate::api::member::Member;
 use crate::api::owner::Owner;
 use crate::api::rw_lock;
-use crate::api::scoped::{self, Done, Held};
+use crate::api::scoped::{Done, Held};
 use crate::api::status::LockStatus;
 use crate::base::error::Error;
 use crate::state::outcome::Release;
@@ -14,12 +14,12 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-/// A lock by name that one writer, or any number of readers, may hold: see
-/// [`RwLock`](crate::RwLock) of the async API.
+/// A named lock that one writer, or any number of readers, may hold: see [`RwLock`](crate::RwLock)
+/// of the async API.
 ///
 /// The calling thread owns its holds: while it reads, it may read again, and while it writes, it
-/// may write or read again. To write while it reads would make it wait for itself, and is
-/// [`Misuse`](crate::ErrorKind::Misuse) at once.
+/// may write or read again. A request to write while it reads would wait for itself, so it fails at
+/// once with [`Misuse`](crate::ErrorKind::Misuse).
 ///
 /// ```
 /// # fn main() -> Result<(), fairlock::Error> {
@@ -46,46 +46,48 @@ impl RwLock {
         Self { client: client.clone(), inner, is_owned: false, interrupt: None }
     }
 
-    /// Its name.
+    /// Returns the lock's name.
     ///
     /// # Errors
-    /// For a name that cannot be used: that of every other call of this handle.
+    /// The error of every other call of this handle, if the name cannot be used.
     pub fn name(&self) -> Result<&LockName, Error> {
         self.inner.name()
     }
 
-    /// The same lock with an explicit lease: see [`Lock::lease`](crate::Lock::lease).
+    /// Sets an explicit lease: see [`Lock::lease`](crate::Lock::lease).
     pub fn lease(self, lease: Duration) -> Self {
         Self { inner: self.inner.lease(lease), ..self }
     }
 
-    /// The same lock with a longest hold: see [`Lock::max_hold`](crate::Lock::max_hold).
+    /// Sets a longest hold: see [`Lock::max_hold`](crate::Lock::max_hold).
     pub fn max_hold(self, most: Duration) -> Self {
         Self { inner: self.inner.max_hold(most), ..self }
     }
 
-    /// The same lock, requested by `owner` instead of the calling thread.
+    /// Sets the owner that requests the lock instead of the calling thread.
     pub fn owned_by(self, owner: &Owner) -> Self {
         Self { inner: self.inner.owned_by(owner), is_owned: true, ..self }
     }
 
-    /// The same lock, which the calling thread, or its explicit owner, does not enter again: see
+    /// Forbids re-entry by the calling thread, or by the explicit owner: see
     /// [`RwLock::non_reentrant`](crate::RwLock::non_reentrant) of the async API.
     pub fn non_reentrant(self) -> Self {
         Self { inner: self.inner.non_reentrant(), ..self }
     }
 
-    /// The same lock, with waits that `interrupt` can end.
+    /// Lets `interrupt` end the waits of this handle.
     pub fn interruptible(self, interrupt: &Interrupt) -> Self {
         Self { interrupt: Some(interrupt.clone()), ..self }
     }
 
-    /// A reader's place among several locks: see [`RwLock::to_read`](crate::RwLock::to_read).
+    /// Returns a member that reads, for a multi-lock: see
+    /// [`RwLock::to_read`](crate::RwLock::to_read).
     pub fn to_read(&self) -> Member {
         self.inner.to_read()
     }
 
-    /// A writer's place among several locks: see [`RwLock::to_write`](crate::RwLock::to_write).
+    /// Returns a member that writes, for a multi-lock: see
+    /// [`RwLock::to_write`](crate::RwLock::to_write).
     pub fn to_write(&self) -> Member {
         self.inner.to_write()
     }
@@ -110,7 +112,7 @@ impl RwLock {
         self.wait(&lock, lock.write()).map(WriteGuard::new)
     }
 
-    /// Reads if nobody writes and nobody waits, or once more.
+    /// Reads if nobody writes and nobody waits, or enters the lock again.
     ///
     /// # Errors
     /// Those of [`read`](Self::read).
@@ -119,7 +121,7 @@ impl RwLock {
         Ok(self.wait(&lock, lock.try_read())?.map(ReadGuard::new))
     }
 
-    /// Writes if nobody reads or writes and nobody waits, or once more.
+    /// Writes if nobody reads or writes and nobody waits, or enters the lock again.
     ///
     /// # Errors
     /// Those of [`read`](Self::read).
@@ -166,23 +168,24 @@ impl RwLock {
         Ok(Turn::new(turn, self.interrupt.clone()))
     }
 
-    /// Waits for its turn to read and runs `work` meanwhile: see [`Lock::with`](super::Lock::with).
+    /// Waits for its turn to read and runs `work` while reading: see
+    /// [`Lock::with`](super::Lock::with).
     ///
     /// # Errors
     /// Those of [`read`](Self::read); `work` was not run in that case.
     pub fn with_read<T>(&self, work: impl FnOnce(Held) -> T) -> Result<Done<T>, Error> {
-        with(self.read()?.into_guard(), work)
+        self.read()?.into_guard().run(work)
     }
 
-    /// Waits for its turn to write and runs `work` meanwhile: see [`Lock::with`](super::Lock::with).
+    /// Waits for its turn to write and runs `work` while writing: see [`Lock::with`](super::Lock::with).
     ///
     /// # Errors
     /// Those of [`read`](Self::read); `work` was not run in that case.
     pub fn with_write<T>(&self, work: impl FnOnce(Held) -> T) -> Result<Done<T>, Error> {
-        with(self.write()?.into_guard(), work)
+        self.write()?.into_guard().run(work)
     }
 
-    /// Who reads or writes, and who waits for what.
+    /// Returns who reads or writes, and who waits for what.
     ///
     /// # Errors
     /// The store's, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
@@ -207,7 +210,7 @@ impl RwLock {
         wait::until_ready(self.inner.force_unlock())
     }
 
-    /// The lock with the calling thread as its owner, unless an owner was set.
+    /// Returns the lock with the calling thread as its owner, unless an owner was set.
     fn of_caller(&self) -> Result<crate::RwLock, Error> {
         if self.is_owned {
             return Ok(self.inner.clone());
@@ -224,16 +227,11 @@ impl RwLock {
     }
 }
 
-fn with<T>(guard: Guard, work: impl FnOnce(Held) -> T) -> Result<Done<T>, Error> {
-    // Not interruptible: the value matters more.
-    wait::until_ready(scoped::run(guard.into_async(), |held| async move { work(held) }))
-}
-
-/// A reader's [`Guard`], beside those of other readers, until it is released, dropped or lost.
+/// The [`Guard`] of one of possibly many readers, until it is released, dropped or lost.
 #[must_use = "bind it to a named variable, `let _guard = ...`; `let _ = ...` releases at once"]
 pub struct ReadGuard(Guard);
 
-/// The writer's [`Guard`], the only one, until it is released, dropped or lost.
+/// The [`Guard`] of the only writer, until it is released, dropped or lost.
 #[must_use = "bind it to a named variable, `let _guard = ...`; `let _ = ...` releases at once"]
 pub struct WriteGuard(Guard);
 
@@ -250,7 +248,7 @@ impl ReadGuard {
         self.0.release()
     }
 
-    /// The guard itself, for functions that consume one.
+    /// Returns the guard itself, for functions that consume one.
     pub fn into_guard(self) -> Guard {
         self.0
     }
@@ -280,7 +278,7 @@ impl WriteGuard {
         self.0.release()
     }
 
-    /// The guard itself, for functions that consume one.
+    /// Returns the guard itself, for functions that consume one.
     pub fn into_guard(self) -> Guard {
         self.0
     }

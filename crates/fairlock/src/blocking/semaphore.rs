@@ -3,6 +3,7 @@
 use super::{Guard, Interrupt, wait};
 use crate::api::member::Member;
 use crate::api::owner::Owner;
+use crate::api::scoped::{Done, Held};
 use crate::api::semaphore::{self, Usage};
 use crate::api::status::LockStatus;
 use crate::base::error::Error;
@@ -12,7 +13,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-/// A semaphore by name: see [`Semaphore`](crate::Semaphore) of the async API.
+/// A named semaphore: see [`Semaphore`](crate::Semaphore) of the async API.
 ///
 /// Unlike locks, permits do not belong to the thread: each request takes permits of its own, even
 /// in a thread that already has some.
@@ -39,41 +40,42 @@ impl Semaphore {
         Self { inner, interrupt: None }
     }
 
-    /// Its name.
+    /// Returns the semaphore's name.
     ///
     /// # Errors
-    /// For a name that cannot be used: that of every other call of this handle.
+    /// The error of every other call of this handle, if the name cannot be used.
     pub fn name(&self) -> Result<&LockName, Error> {
         self.inner.name()
     }
 
-    /// The limit.
+    /// Returns the limit that this handle names.
     pub fn limit(&self) -> u32 {
         self.inner.limit()
     }
 
-    /// The same semaphore with an explicit lease: see [`Lock::lease`](crate::Lock::lease).
+    /// Sets an explicit lease: see [`Lock::lease`](crate::Lock::lease).
     pub fn lease(self, lease: Duration) -> Self {
         Self { inner: self.inner.lease(lease), ..self }
     }
 
-    /// The same semaphore with a longest hold: see [`Lock::max_hold`](crate::Lock::max_hold).
+    /// Sets a longest hold: see [`Lock::max_hold`](crate::Lock::max_hold).
     pub fn max_hold(self, most: Duration) -> Self {
         Self { inner: self.inner.max_hold(most), ..self }
     }
 
-    /// The same semaphore, requested by `owner`: see
+    /// Sets the owner that requests permits: see
     /// [`Semaphore::owned_by`](crate::Semaphore::owned_by).
     pub fn owned_by(self, owner: &Owner) -> Self {
         Self { inner: self.inner.owned_by(owner), ..self }
     }
 
-    /// The same semaphore, with waits that `interrupt` can end.
+    /// Lets `interrupt` end the waits of this handle.
     pub fn interruptible(self, interrupt: &Interrupt) -> Self {
         Self { interrupt: Some(interrupt.clone()), ..self }
     }
 
-    /// `n` permits among several locks: see [`Semaphore::many`](crate::Semaphore::many).
+    /// Returns a member that takes `n` permits, for a multi-lock: see
+    /// [`Semaphore::many`](crate::Semaphore::many).
     pub fn many(&self, n: u32) -> Member {
         self.inner.many(n)
     }
@@ -120,7 +122,7 @@ impl Semaphore {
         self.try_acquire_many_for(1, wait)
     }
 
-    /// The same for `n` permits.
+    /// Like [`try_acquire_for`](Self::try_acquire_for), but takes `n` permits.
     ///
     /// # Errors
     /// Those of [`acquire_many`](Self::acquire_many).
@@ -128,7 +130,25 @@ impl Semaphore {
         Ok(self.wait(self.inner.try_acquire_many_for(n, wait))?.map(Permit::new))
     }
 
-    /// How many permits are in use, and which limits are named.
+    /// Waits for its turn and runs `work` while holding a permit: see
+    /// [`Lock::with`](super::Lock::with).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), fairlock::Error> {
+    /// let client = fairlock::blocking::Client::connect("memory:")?;
+    /// let done = client.semaphore("downloads", 3).with(|_| 42)?;
+    /// assert_eq!(done.value, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Self::acquire); `work` was not run in that case.
+    pub fn with<T>(&self, work: impl FnOnce(Held) -> T) -> Result<Done<T>, Error> {
+        self.acquire()?.into_guard().run(work)
+    }
+
+    /// Returns how many permits are in use, and which limits holders and waiters name.
     ///
     /// # Errors
     /// The store's, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
@@ -136,7 +156,7 @@ impl Semaphore {
         wait::until_ready(self.inner.usage())
     }
 
-    /// Who holds permits, and who waits for how many.
+    /// Returns who holds permits, and who waits for how many.
     ///
     /// # Errors
     /// Those of [`usage`](Self::usage).
@@ -167,8 +187,8 @@ impl Semaphore {
     }
 }
 
-/// Permits of a [`Semaphore`], until they are released, dropped or lost: a [`Guard`], beside those
-/// of other holders.
+/// The [`Guard`] of one holder's permits of a [`Semaphore`], until they are released, dropped or
+/// lost.
 #[must_use = "bind it to a named variable, `let _permit = ...`; `let _ = ...` releases at once"]
 pub struct Permit {
     guard: Guard,
@@ -181,7 +201,7 @@ impl Permit {
         Self { guard: Guard::new(inner.into_guard()), n }
     }
 
-    /// The number of permits.
+    /// Returns the number of permits.
     pub fn permits(&self) -> u32 {
         self.n
     }
@@ -194,7 +214,7 @@ impl Permit {
         self.guard.release()
     }
 
-    /// The guard itself, for functions that consume one.
+    /// Returns the guard itself, for functions that consume one.
     pub fn into_guard(self) -> Guard {
         self.guard
     }

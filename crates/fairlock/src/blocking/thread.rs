@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
 thread_local! {
-    /// Dropped with the thread. Clients that are gone are removed at the next call.
+    /// Dropped with the thread. Clients that have ended are removed at the next call.
     static OWNERS: RefCell<Vec<(Weak<Context>, Owner)>> = const { RefCell::new(Vec::new()) };
 }
 

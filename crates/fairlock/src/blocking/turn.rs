@@ -23,12 +23,12 @@ impl Turn {
         Self { inner, interrupt, _on_thread: StaysOnItsThread::default() }
     }
 
-    /// The lock's name.
+    /// Returns the lock's name.
     pub fn name(&self) -> &LockName {
         self.inner.name()
     }
 
-    /// The owner id under which this turn waits.
+    /// Returns the owner id under which this turn waits.
     pub fn owner(&self) -> &OwnerId {
         self.inner.owner()
     }
@@ -43,7 +43,8 @@ impl Turn {
         wait::until_interrupted(self.interrupt.as_ref(), self.inner.wait()).map(Guard::new)
     }
 
-    /// Waits for at most `time`; `None` if the lock was not granted by then. The place is kept.
+    /// Waits for at most `time`; returns `None` if the lock was not granted by then. The place is
+    /// kept.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait).
@@ -52,8 +53,8 @@ impl Turn {
         Ok(guard.map(Guard::new))
     }
 
-    /// How many waiters are in front: see [`Turn::position`](crate::Turn::position) of the async
-    /// API.
+    /// Returns how many waiters are in front: see [`Turn::position`](crate::Turn::position) of the
+    /// async API.
     ///
     /// # Errors
     /// Those of the async function, and [`Misuse`](crate::ErrorKind::Misuse) on a runtime's thread.
@@ -62,7 +63,7 @@ impl Turn {
     }
 
     /// Gives up the place, or the lock if it was granted, and waits until the store has confirmed
-    /// it.
+    /// that.
     ///
     /// # Errors
     /// Those of [`Turn::leave`](crate::Turn::leave) of the async API. On a runtime's thread,

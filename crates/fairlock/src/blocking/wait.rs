@@ -20,7 +20,8 @@ pub(super) fn until_ready<T>(future: impl Future<Output = Result<T, Error>>) -> 
     block_on(future)
 }
 
-/// As [`until_ready`], or until the interrupt. A result that is ready wins over the interrupt.
+/// Like [`until_ready`], but an interrupt ends the wait. A result that is ready wins over the
+/// interrupt.
 pub(super) fn until_interrupted<T>(
     interrupt: Option<&Interrupt>,
     future: impl Future<Output = Result<T, Error>>,
@@ -51,7 +52,7 @@ fn refuse_inside_a_task() -> Result<(), Error> {
 
 /// Whether this thread polls a task of tokio, or the future of its `block_on`. Having a runtime is
 /// not enough: the threads of `spawn_blocking` and `block_in_place` have one, and may block. But
-/// only what is polled has a budget, so the budget is used up here, and then restored.
+/// only a polled future has a budget, so this function uses the budget up, and then restores it.
 fn is_inside_a_task() -> bool {
     if tokio::runtime::Handle::try_current().is_err() {
         return false;
@@ -63,13 +64,13 @@ fn is_inside_a_task() -> bool {
         taken.push(unit);
     }
     let is_limited = taken.len() < BUDGET_MAX;
-    // Each restores the budget that it found, so the first one is dropped last.
+    // Each value restores the budget that it found when dropped, so the first one is dropped last.
     while taken.pop().is_some() {}
     is_limited
 }
 
-/// Wakes a thread. Not `std::thread::park`: its wake-ups may be the application's own, and the
-/// thread's handle is gone in the destructors of its thread-locals.
+/// Wakes a thread. Not `std::thread::park`: its wake-ups may be the application's own, and in the
+/// destructors of thread-locals the thread's handle no longer exists.
 #[derive(Default)]
 struct Parker {
     woken: Mutex<bool>,

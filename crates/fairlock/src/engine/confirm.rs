@@ -45,8 +45,8 @@ pub(crate) async fn confirmed_with(
     })
 }
 
-/// The same for an operation that no server may have carried out yet: the failure passes if no copy
-/// was answered in time, and `copies` says whether one may have been carried out.
+/// The same for an operation that perhaps no server has carried out yet: the failure is a passing
+/// one if no copy was answered in time, and `copies` shows whether one may have been carried out.
 pub(crate) async fn until_confirmed(
     context: &Arc<Context>,
     name: &LockName,
@@ -93,9 +93,9 @@ pub(crate) async fn renewal(
     renewed(confirmed)
 }
 
-/// The answer to a renewal, and when that was sent. Where replicas must confirm, a renewal that too
-/// few of them have counts as unanswered: it has no effect on a replica that becomes the primary
-/// without it. If the hold is gone, the replicas do not matter.
+/// The answer to a renewal, and when the renewal was sent. Where replicas must confirm, a renewal
+/// that too few of them have counts as unanswered: it has no effect on a replica that becomes the
+/// primary without it. If the hold is gone, the replicas do not matter.
 pub(crate) fn renewed(confirmed: Confirmed) -> Result<(Renewed, Moment), Error> {
     let (reply, missing) = (confirmed.reply, confirmed.missing);
     match (Renewed::of(reply.answer.body).map_err(|Mismatch| Error::mismatch())?, missing) {

@@ -23,14 +23,14 @@ pub(crate) async fn renew_once(
     let mut until = hold.valid_until().min(context.store_deadline());
     if let Some(end) = end {
         prepare(context, hold, end, until).await?;
-        // Nothing can come of it later.
+        // After that, the renewal can have no effect.
         until = until.min(hold.valid_until());
     }
     context.store.left_behind(&hold.name, hold.token);
     renew_until(context, hold, end, until).await
 }
 
-/// Has an explicit lease of the hold begin now.
+/// Makes an explicit lease of the hold begin now.
 pub(crate) async fn begin_lease(
     context: &Arc<Context>,
     hold: &Arc<Hold>,
@@ -43,7 +43,8 @@ pub(crate) async fn begin_lease(
     renewed
 }
 
-/// Has the store confirm that it is held: not every holder is notified when it loses its lock.
+/// Asks the store to confirm that the lock is held: not every holder is notified when it loses its
+/// lock.
 pub(crate) async fn confirm(context: &Arc<Context>, hold: &Arc<Hold>) -> Result<(), Error> {
     renew_until(context, hold, None, hold.valid_until().min(context.store_deadline())).await
 }
@@ -87,8 +88,8 @@ async fn renew_until(
     }
 }
 
-/// Makes sure that no renewal of the watchdog follows the one until `end`: it would restore the
-/// lease. If this fails, nothing was sent.
+/// Makes sure that no renewal of the watchdog follows the renewal until `end`: a later one would
+/// restore the lease. If this fails, nothing was sent.
 async fn prepare(
     context: &Arc<Context>,
     hold: &Arc<Hold>,

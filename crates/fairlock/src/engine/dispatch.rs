@@ -67,8 +67,8 @@ impl Context {
         }
     }
 
-    /// Looks at the lock for which `request` waits as soon as it is no longer left to foreign
-    /// waiters.
+    /// As soon as the lock for which `request` waits is no longer left to foreign waiters, looks at
+    /// it.
     #[cfg(feature = "redis")]
     fn look_after_guests(self: &Arc<Self>, request: RequestId) {
         let Some(name) = self.waiters.fair(|fair| fair.name_of(request).cloned()) else {

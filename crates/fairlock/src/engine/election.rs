@@ -98,17 +98,18 @@ async fn keep_announced(context: &Arc<Context>, hold: &Hold) {
             biased;
             now = hold.state_changed(before) => {
                 state = now;
-                // After a lost connection, perhaps to a server that lacks it.
+                // The connection was lost and is back, perhaps to a server that lacks the
+                // announcement.
                 before == GuardState::Suspect && now == GuardState::Held
             }
             () = tokio::time::sleep(KEPT_EVERY) => true,
         };
         if is_due {
-            // One that fails is tried again with the next.
+            // A failed announcement is made up for by the next one.
             let _ = announce(context, hold).await;
         }
     }
-    // The program may still be at work, and is asked for a sign of life no more.
+    // The program may still be working, and is no longer asked for a sign of life.
 }
 
 /// The program hangs: its term is lost, and the next one may lead.
@@ -116,7 +117,7 @@ fn give_up(context: &Arc<Context>, hold: &Arc<Hold>) {
     if hold.state() != GuardState::Lost {
         hold.lose(Loss::Untouched);
         context.watchdog.forget(hold);
-        // Nothing is waited for: what cannot be told ends with its lease.
+        // Not awaited: if the store cannot be reached, the hold ends with its lease.
         drop(release::take_back(context, &hold.name, hold.acquisition.leave(true), None, true));
     }
 }

@@ -15,11 +15,12 @@ use fairlock_core::{Body, Kind, LockName, Op, RequestId};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Shortest time between two such heartbeats of a store without a server.
+/// Shortest time between two heartbeats that are planned for an expected change, in a store without
+/// a server.
 const EXACT_APART: Duration = Duration::from_millis(50);
 
-/// Longest time that a heartbeat of such a store is put off because others came before it. It takes
-/// microseconds, and after several deaths in a row somebody waits for it.
+/// Longest time that a heartbeat in such a store is put off because others came before it. A
+/// heartbeat there takes microseconds, and after several deaths in a row a waiter depends on it.
 const EXACT_DELAY: Duration = Duration::from_millis(5);
 
 /// How long the client keeps listening to the channel of Redisson's read-write lock after the last
@@ -27,7 +28,7 @@ const EXACT_DELAY: Duration = Duration::from_millis(5);
 /// lock is left free now and then.
 const LISTENED: Duration = Duration::from_secs(10);
 
-/// Where messages of Java's are listened to.
+/// Where messages of Java clients are listened to.
 #[derive(Default)]
 struct Heard {
     topic: Option<Topic>,
@@ -67,7 +68,7 @@ async fn run(context: Arc<Context>, heartbeat: Arc<Heartbeat>) {
             Due::Over(_) => break,
         }
         let began = Moment::now();
-        // Boxed: the task waits for most of its life, and would keep the room for a call.
+        // Boxed: the task waits for most of its life, and would keep the memory for a call.
         let result = Box::pin(beat(&context, &heartbeat, &mut heard)).await;
         if result.is_ok() {
             period = context.beat_every(name);
@@ -107,8 +108,8 @@ async fn run(context: Arc<Context>, heartbeat: Arc<Heartbeat>) {
 
 /// Shortest time between two heartbeats that are planned for when the store expects a change.
 fn least(context: &Context) -> Duration {
-    // Without a server the end of a lease is exact: whoever looks then finds that it is over, or
-    // that the holder has renewed it, by a third of a lease at least.
+    // Without a server the end of a lease is exact: a look at that moment finds that the lease is
+    // over, or that the holder has extended it by at least a third of a lease.
     if context.store.is_synchronous() { EXACT_APART } else { context.config.heartbeat / 4 }
 }
 
@@ -117,7 +118,7 @@ fn delay(context: &Context) -> Duration {
     if context.store.is_synchronous() { EXACT_DELAY } else { Duration::MAX }
 }
 
-/// Why the waits are over.
+/// The error with which the waits end.
 fn reason(name: &LockName, failure: &StoreError) -> Error {
     // A refused login is retried where the next password may be a different one; report the
     // refusal.
@@ -159,7 +160,8 @@ async fn beat(
                     context.store.unlisten(former);
                 }
                 match context.store.listen(topic.clone()).await {
-                    // The right is optional. Without it the looks beside Java must suffice.
+                    // The permission is optional. Without it, the heartbeats beside Java must
+                    // suffice.
                     Err(_) if matches!(topic, Topic::ReadWrite(_)) => {}
                     listened => listened?,
                 }

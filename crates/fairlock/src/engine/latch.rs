@@ -19,8 +19,8 @@ const LATE_MAX: u32 = 3;
 /// it is carried out later than that.
 ///
 /// # Errors
-/// Those of [`send::until_answered`]. With replicas, `NotReplicated` if it has changed the latch and
-/// too few of them have that.
+/// Those of [`send::until_answered`]. With replicas, `NotReplicated` if it has changed the latch
+/// and too few of them have the change.
 pub(crate) async fn carry_out(
     context: &Arc<Context>,
     name: &LockName,
@@ -32,7 +32,7 @@ pub(crate) async fn carry_out(
     let mut copies = Copies::default();
     for _ in 0..LATE_MAX {
         if let Some(request) = op.request_mut() {
-            // The same for all copies, unless the store says that its clock is another one: a marker
+            // The same for all copies, unless the store shows that its clock differs: a marker
             // lasts as long as copies can be carried out.
             let left_ms = until.left().as_millis() as u64;
             request.not_after_ms = context.ms_at(name, Moment::now()) + left_ms;
@@ -104,7 +104,7 @@ async fn watch(context: &Arc<Context>, watched: &Watched) {
             if let Err(denied) = context.store.listen(topic).await {
                 watched.failed(&denied.error.on(&watched.name));
             }
-            // What was sent before that was not heard.
+            // Messages that were sent before the subscription were missed.
             continue;
         }
         let pause = match next {
@@ -129,7 +129,7 @@ async fn look(context: &Arc<Context>, watched: &Watched, look: Look) -> Next {
         Ok(seen) => watched.seen(look, &seen),
         Err(error) => {
             watched.look_failed(look, &error);
-            // Who has come meanwhile wants a look at once.
+            // A waiter that has come meanwhile needs a look at once.
             Next::Nobody
         }
     }

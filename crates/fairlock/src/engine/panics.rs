@@ -53,10 +53,10 @@ impl Context {
         ClosesOnPanic::new(self)
     }
 
-    /// Does something that must not end the task that does it.
+    /// Runs `work`. If it panics, the client is closed, but the calling task continues.
     pub(crate) fn survive(self: &Arc<Self>, work: impl FnOnce()) {
         let closes = self.closes_on_panic();
-        // What it leaves behind is used no more than a closed client's.
+        // The client is closed then, so the state that a panic leaves behind is not used.
         let _ = std::panic::catch_unwind(AssertUnwindSafe(move || {
             let _closes = closes;
             work();
@@ -82,7 +82,7 @@ impl<C: Borrow<Arc<Context>>> Drop for ClosesOnPanic<C> {
         if self.unwinds || !std::thread::panicking() {
             return;
         }
-        // Elsewhere, and apart: what observes the client may panic again, which would end the
+        // In tasks of their own: code that observes the client may panic again, which would end the
         // process here.
         let context = self.context.borrow();
         let (closes, doubts) = (Arc::clone(context), Arc::clone(context));
@@ -150,7 +150,7 @@ mod tests {
         });
     }
 
-    /// A guard that was being dropped when a recorder panicked was renewed for ever.
+    /// If a recorder panicked while a guard was being dropped, the hold was renewed for ever.
     #[cfg(feature = "metrics")]
     #[tokio::test]
     async fn a_panic_of_a_recorder_while_a_guard_is_dropped_leaves_no_renewed_hold() {

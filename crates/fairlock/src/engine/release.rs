@@ -57,7 +57,7 @@ pub(crate) fn release_now(context: &Context, hold: &Hold, change: Change) -> Opt
     }
     let reply = context.store.call_now(&hold.name, &release_op(hold, change))?;
     let said = reply.ok().and_then(|reply| Counted::of(reply.answer.body).ok());
-    // One copy, answered at once: what the store says now is what became of the hold.
+    // One copy, answered at once: the reply shows what became of the hold.
     let sent = Released { change, was_lost: false, resent: false, valid_until_ns: 0 };
     Some(told(hold, hold.released(sent, said)))
 }
@@ -109,7 +109,7 @@ pub(crate) async fn release(context: &Arc<Context>, hold: &Arc<Hold>, change: Ch
         settle(context, hold, &op, said.as_ref());
         if is_mismatch || (said.is_none() && hold.is_being_left()) {
             // A reply to something else says nothing about the hold; and an unanswered renewal may
-            // have made it longer than is known here.
+            // have extended the hold beyond what is known here.
             take_back(context, &hold.name, hold.acquisition.leave(true), None, true);
         } else if said.is_none() && has_queue(hold.kind()) {
             // Nobody renews it, but those who wait need not wait for the end of its lease.
@@ -158,13 +158,13 @@ pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<
         let context = &owned;
         let op = release_op(&hold, hold.leave().0);
         let until = hold.valid_until().min(context.store_deadline());
-        // If the server cannot be told in time, the TTL ends it.
+        // If the server cannot be reached in time, the TTL ends the hold.
         let mut copies = Copies::default();
         let result = send::until_answered(context, &hold.name, &op, until, &mut copies).await;
         let said = result.ok().and_then(|reply| Counted::of(reply.answer.body).ok());
         settle(context, &hold, &op, said.as_ref());
         if said.is_none() {
-            // An unanswered confirmation may have made it longer than is known here.
+            // An unanswered confirmation may have extended the hold beyond what is known here.
             take_back(context, &hold.name, hold.acquisition.leave(true), None, true);
         }
         bury_doubtful(context, &hold);
@@ -184,7 +184,7 @@ fn settle(context: &Arc<Context>, hold: &Hold, op: &Op, said: Option<&Counted>) 
         (true, Some(_)) if !released => leave_request(context, hold),
         (true, _) => context.gave_back(&hold.name, &hold.acquisition.leave(false)),
         (false, Some(_)) if !released => {}
-        // Without an answer, the server that is connected next may have to be told as well.
+        // Without an answer, the server that is connected next may need the release as well.
         (false, _) => context.gave_back(&hold.name, op),
     }
 }
@@ -197,15 +197,15 @@ pub(crate) fn leave_request(context: &Arc<Context>, hold: &Hold) {
     }
 }
 
-/// Buries the requests of a hold that has ended which may still be carried out.
+/// Takes back those requests of an ended hold that may still be carried out.
 fn bury_doubtful(context: &Arc<Context>, hold: &Hold) {
     for op in hold.acquisition.doubtful() {
         take_back(context, &hold.name, op, None, true);
     }
 }
 
-/// A hold that nobody gives back ends by itself. Only then are its requests with an unanswered copy
-/// taken back; earlier, that would free it.
+/// For a hold that nobody gives back: takes back its requests that have an unanswered copy once it
+/// has ended by itself. Earlier, that would free the lock.
 pub(crate) fn bury_when_over(context: &Arc<Context>, hold: &Arc<Hold>) {
     if !hold.acquisition.is_doubtful() {
         return;
@@ -248,7 +248,8 @@ fn take_back_until(
         let mut copies = Copies::default();
         match send::until_answered(&context, &name, &leave, until, &mut copies).await {
             Ok(_) => {
-                // It names the request: an owner that is back with another one by now keeps that.
+                // It names the request, so an owner that is back with another request by now keeps
+                // that one.
                 context.gave_back(&name, &leave);
                 pay_debts(&context, &name, Debts::AFTER_ONE);
             }
@@ -265,9 +266,9 @@ fn take_back_until(
     })
 }
 
-/// Takes back some of the requests of a lock that the store has refused to take back: it has just
-/// answered about that lock. A new connection needs no call of its own, because the heartbeats that
-/// follow it come here.
+/// Takes back some of the requests of a lock that the store has refused to take back, now that it
+/// has just answered about that lock. A new connection needs no call of its own, because the
+/// heartbeats that follow it come here.
 pub(crate) fn pay_debts(context: &Arc<Context>, name: &LockName, count: usize) {
     let owed = context.debts().take(name, count);
     for leave in owed {
@@ -275,8 +276,8 @@ pub(crate) fn pay_debts(context: &Arc<Context>, name: &LockName, count: usize) {
     }
 }
 
-/// Tries all of them once more, for a moment: the client ends. A store that has been silent until
-/// their leases were over, or has refused them until now, must not hold up a program.
+/// Tries to pay all debts once more, for a moment, because the client ends. A store that has been
+/// silent until the leases were over, or has refused them until now, must not hold up a program.
 pub(crate) fn pay_all_debts(context: &Arc<Context>) {
     let until = Moment::now().plus(LAST_WORDS);
     let owed = context.debts().take_all();
@@ -327,7 +328,7 @@ mod tests {
     }
 
     /// A renewal that reached the server after the release found nothing there, and was counted and
-    /// told as a loss, of a lock that nobody had any more.
+    /// reported as the loss of a lock that nobody held any more.
     #[tokio::test]
     async fn a_renewal_after_the_release_is_no_loss() {
         let client = Client::connect("memory:").await.expect("memory");
@@ -338,8 +339,8 @@ mod tests {
         assert_eq!(hold.state(), GuardState::Held);
     }
 
-    /// The release that arrived second, with the older change, was taken for a loss, and the third
-    /// guard was told of it.
+    /// The release that arrived second, with the older change, was taken for a loss, which the
+    /// third guard then reported.
     #[tokio::test]
     async fn releases_that_arrive_in_the_wrong_order_lose_nothing() {
         let client = Client::connect("memory:").await.expect("memory");

@@ -57,8 +57,9 @@ pub(crate) fn again(context: &Arc<Context>, scope: &Scope) {
 }
 
 /// The owner may by now hold the lock through another request. Until the first renewal is answered,
-/// the new server may take the former hold for that one, so nothing may end the former hold before.
-/// Returns whether a renewal was answered in time; if not, the former hold ends with its lease.
+/// the new server may take the former hold for the new one, so the former hold must not be ended
+/// before that. Returns whether a renewal was answered in time; if not, the former hold ends with
+/// its lease.
 async fn newer_hold_is_known(context: &Context, name: &LockName, op: &Op) -> bool {
     let (Op::Release { owner, .. } | Op::Leave { owner, .. }) = op else { return true };
     let Some(hold) = context.owners.hold(name, owner) else { return true };

@@ -8,8 +8,8 @@ use crate::settings::text::printable;
 use std::borrow::Cow;
 use std::time::SystemTime;
 
-/// Where a client of fairlock runs, as reported by itself: unverified, and anybody who can write to
-/// the store can forge it. All texts are printable and at most 128 bytes long.
+/// Where a client of fairlock runs, as the client reports it: this is not verified, and anybody who
+/// can write to the store can forge it. All texts are printable and at most 128 bytes long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -20,16 +20,16 @@ pub struct ClientInfo {
     pub pid: u32,
     /// The user it runs as: a name, or `uid:` and a number.
     pub user: Option<String>,
-    /// The application's name for itself: [`Config::label`].
+    /// The name that the application gives itself: [`Config::label`].
     pub label: Option<String>,
     /// The version of fairlock.
     pub version: String,
-    /// When the client was made, by the server's clock, to the second.
+    /// When the client was created, by the server's clock, to the second.
     pub since: SystemTime,
 }
 
 impl ClientInfo {
-    /// The facts about this process.
+    /// Collects the facts about this process.
     pub(crate) fn here(config: &Config, since: SystemTime) -> Self {
         Self {
             host: host(),
@@ -52,7 +52,7 @@ fn host() -> Option<String> {
     None
 }
 
-/// The user that the process runs as, not the one that the environment names.
+/// Finds the user that the process runs as, not the one that the environment names.
 #[cfg(unix)]
 fn user() -> Option<String> {
     let uid = rustix::process::geteuid().as_raw().to_string();
@@ -70,7 +70,7 @@ fn printable_cow(text: Cow<'_, str>) -> Option<String> {
     printable(&text)
 }
 
-/// The file of this host's users, or the beginning of it if it is huge.
+/// Reads the file of this host's users, or its beginning if it is huge.
 #[cfg(unix)]
 fn local_users() -> Option<Vec<u8>> {
     use std::io::Read as _;

@@ -16,7 +16,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Shortest lease. Below it the safety margin (10 ms) and a round trip leave nothing to use.
+/// Shortest lease. Below it, the safety margin (10 ms) and a round trip leave no usable time.
 pub(crate) const MIN_LEASE: Duration = Duration::from_millis(100);
 
 /// Shortest time between two looks at a lock that is [polled](crate::Lock::poll): each look is a call to the store, so a
@@ -26,19 +26,20 @@ pub(crate) const MIN_POLL: Duration = Duration::from_millis(10);
 /// Largest database number that a server can have: servers count them in a C `int`.
 pub(crate) const DATABASE_MAX: u32 = i32::MAX as u32;
 
-/// Most Sentinels that can be named: each costs a connection whenever the master is looked up.
+/// Maximum number of Sentinels that can be named: each costs a connection whenever the master is
+/// looked up.
 pub(crate) const SENTINELS_MAX: usize = 16;
 
-/// Most nodes of a Cluster that can be named; the Cluster itself tells the others.
+/// Maximum number of nodes of a Cluster that can be named; the others are discovered from the
+/// Cluster itself.
 pub(crate) const SEEDS_MAX: usize = 64;
 
 /// How to reach a store and how to use it. Created from a URL or a constructor, and refined with
 /// setters.
 ///
-/// A setting that is out of bounds makes [`Client::with_config`](crate::Client::with_config) fail
-/// before anything is sent. The bounds of durations: `watchdog_lease` 300 ms to ten years,
-/// `heartbeat` 20 ms to 60 s, `fair_wait` 1 s to a day, `connect_retry` 0 to an hour, all others 10
-/// ms to an hour.
+/// If a setting is out of bounds, [`Client::with_config`](crate::Client::with_config) fails before
+/// anything is sent. The bounds of durations: `watchdog_lease` 300 ms to ten years, `heartbeat` 20
+/// ms to 60 s, `fair_wait` 1 s to a day, `connect_retry` 0 to an hour, all others 10 ms to an hour.
 ///
 /// Its `Debug` form hides the passwords.
 ///
@@ -87,7 +88,7 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ShardedPubSub {
     /// To the nodes of the lock's slot (`SPUBLISH`) if every master supports it, as Redis 7 and
-    /// later do, else to the whole Cluster (`PUBLISH`). Decided once, when the client connects.
+    /// later do, else to the whole Cluster (`PUBLISH`). The client decides once, when it connects.
     #[default]
     Auto,
     /// To the nodes of the lock's slot.
@@ -134,7 +135,7 @@ fn check_place(host: &str, port: u16) -> Result<(), Error> {
 }
 
 impl Config {
-    /// A Redis or Valkey server at `host` and `port`.
+    /// Uses the Redis or Valkey server at `host` and `port`.
     ///
     /// ```
     /// let config = fairlock::Config::tcp("127.0.0.1", 6379).username("ann").password("secret");
@@ -143,15 +144,15 @@ impl Config {
         Self::for_address(Address::Tcp { host: host.into(), port })
     }
 
-    /// A Redis or Valkey server behind a Unix socket, whose path must be absolute.
+    /// Uses a Redis or Valkey server behind a Unix socket, whose path must be absolute.
     pub fn unix(path: impl Into<PathBuf>) -> Self {
         Self::for_address(Address::Unix(path.into()))
     }
 
-    /// A store for this user's processes on this host: the file at `path`, which must be absolute.
-    /// A missing file is created, together with its folder. With
-    /// [`shared_with_group`](Self::shared_with_group) it is for a group of users; all others get
-    /// [`Denied`](crate::ErrorKind::Denied). Linux only. Needs the feature `sqlite`.
+    /// Uses a store for this user's processes on this host: the file at `path`, which must be
+    /// absolute. A missing file is created, together with its folder. With
+    /// [`shared_with_group`](Self::shared_with_group) it is for a group of users; all other users
+    /// get [`Denied`](crate::ErrorKind::Denied). Linux only. Needs the feature `sqlite`.
     ///
     /// ```
     /// let config = fairlock::Config::host("/var/lib/billing/locks").label("nightly");
@@ -171,10 +172,10 @@ impl Config {
         self
     }
 
-    /// Whether connecting creates the host store's file and its folder if there is none; set this
-    /// to false in a program that only inspects locks. If the file is missing, connecting then
-    /// fails with an error of kind [`Unavailable`](crate::ErrorKind::Unavailable), "there is no
-    /// store at ...", and nothing is created. Has no effect on other stores. Default: true.
+    /// Sets whether connecting creates the host store's file and its folder if they are missing;
+    /// set this to false in a program that only inspects locks. If the file is missing, connecting
+    /// then fails with an error of kind [`Unavailable`](crate::ErrorKind::Unavailable), "there is
+    /// no store at ...", and nothing is created. Has no effect on other stores. Default: true.
     ///
     /// ```
     /// let config = fairlock::Config::host("/var/lib/billing/locks").create(false);
@@ -185,8 +186,8 @@ impl Config {
         self
     }
 
-    /// The server that Sentinels monitor under the name `master`, whichever it is at the time. Each
-    /// Sentinel is given as host and port. All are asked before each connection.
+    /// Uses the server that Sentinels monitor under the name `master`, whichever it is at the time.
+    /// Each Sentinel is given as host and port. All are asked before each connection.
     ///
     /// ```
     /// let sentinels = [("10.0.0.1", 26379), ("10.0.0.2", 26379), ("10.0.0.3", 26379)];
@@ -200,8 +201,8 @@ impl Config {
         Self::for_address(Address::Sentinel(SentinelPlace { sentinels, master: master.into() }))
     }
 
-    /// A Redis or Valkey Cluster: some of its nodes, each as host and port, from which the others
-    /// are discovered. Name several, so that one of them is available.
+    /// Uses a Redis or Valkey Cluster. `nodes` are some of its nodes, each as host and port, from
+    /// which the others are discovered. Name several, so that one of them is available.
     ///
     /// ```
     /// let config = fairlock::Config::cluster([("10.0.0.1", 6379), ("10.0.0.2", 6379)]);
@@ -211,7 +212,7 @@ impl Config {
         Self::for_address(Address::Cluster(nodes))
     }
 
-    /// A store inside this process, for the one client that is created with it.
+    /// Uses a store inside this process, for the one client that is created with it.
     ///
     /// Its leases and waits run in real time, on the client's own thread, also under
     /// `#[tokio::test(start_paused = true)]`. For tests in paused time use `test_util::Sandbox`
@@ -253,14 +254,14 @@ impl Config {
         }
     }
 
-    /// The user to authenticate as. Default: the URL's, else the server's default user.
+    /// Sets the user to authenticate as. Default: the URL's, else the server's default user.
     #[must_use]
     pub fn username(mut self, name: impl Into<String>) -> Self {
         self.username = Some(name.into());
         self
     }
 
-    /// The password. Default: the URL's. If several settings provide a password, the last one
+    /// Sets the password. Default: the URL's. If several settings provide a password, the last one
     /// counts.
     #[must_use]
     pub fn password(mut self, password: impl Into<String>) -> Self {
@@ -268,16 +269,16 @@ impl Config {
         self
     }
 
-    /// A file with the password: one line, absolute path. It is read before each connection, so if
-    /// the password is changed there and on the server, this client keeps its locks. In a URL:
-    /// `?password-file=/path`.
+    /// Reads the password from a file: one line, absolute path. The file is read before each
+    /// connection, so if the password is changed there and on the server, this client keeps its
+    /// locks. In a URL: `?password-file=/path`.
     #[must_use]
     pub fn password_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.password = Password::File(path.into());
         self
     }
 
-    /// An environment variable with the password, read before each connection. In a URL:
+    /// Reads the password from an environment variable before each connection. In a URL:
     /// `?password-env=NAME`.
     #[must_use]
     pub fn password_env(mut self, name: impl Into<String>) -> Self {
@@ -307,7 +308,7 @@ impl Config {
         self
     }
 
-    /// The user to authenticate as on the Sentinels, which have their own users. Default: the
+    /// Sets the user to authenticate as on the Sentinels, which have their own users. Default: the
     /// URL's, else their default user.
     #[must_use]
     pub fn sentinel_username(mut self, name: impl Into<String>) -> Self {
@@ -315,22 +316,22 @@ impl Config {
         self
     }
 
-    /// The password for the Sentinels. Default: the URL's, else none.
+    /// Sets the password for the Sentinels. Default: the URL's, else none.
     #[must_use]
     pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
         self.sentinel_password = Password::Given(Secret(password.into()));
         self
     }
 
-    /// A file with the password for the Sentinels, as [`password_file`](Self::password_file). In a
-    /// URL: `?sentinel-password-file=/path`.
+    /// Reads the password for the Sentinels from a file, as [`password_file`](Self::password_file).
+    /// In a URL: `?sentinel-password-file=/path`.
     #[must_use]
     pub fn sentinel_password_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.sentinel_password = Password::File(path.into());
         self
     }
 
-    /// An environment variable with the password for the Sentinels, as
+    /// Reads the password for the Sentinels from an environment variable, as
     /// [`password_env`](Self::password_env). In a URL: `?sentinel-password-env=NAME`.
     #[must_use]
     pub fn sentinel_password_env(mut self, name: impl Into<String>) -> Self {
@@ -352,31 +353,31 @@ impl Config {
         self
     }
 
-    /// The database number, at most 2^31 - 1; the server decides which exist. Default: the URL's,
-    /// else 0.
+    /// Sets the database number, at most 2^31 - 1; the server decides which exist. Default: the
+    /// URL's, else 0.
     #[must_use]
     pub fn database(mut self, number: u32) -> Self {
         self.database = number;
         self
     }
 
-    /// The name of the connections in `CLIENT LIST`: 1 to 128 printable ASCII characters without
-    /// spaces. Default: `fairlock`.
+    /// Sets the name of the connections in `CLIENT LIST`: 1 to 128 printable ASCII characters
+    /// without spaces. Default: `fairlock`.
     #[must_use]
     pub fn client_name(mut self, name: impl Into<String>) -> Self {
         self.client_name = Some(name.into());
         self
     }
 
-    /// Longest time to make a connection, handshake included. Default: 5 s.
+    /// Sets the longest time to open a connection, handshake included. Default: 5 s.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// How long `connect` retries while the store does not answer, for programs that may start in
-    /// the middle of a failover. Permanent failures (a wrong password, a wrong name) are still
+    /// Sets how long `connect` retries while the store does not answer, for programs that may start
+    /// in the middle of a failover. Permanent failures (a wrong password, a wrong name) are still
     /// reported at once. Default: zero, one attempt.
     #[must_use]
     pub fn connect_retry(mut self, time: Duration) -> Self {
@@ -384,30 +385,30 @@ impl Config {
         self
     }
 
-    /// Longest wait for the reply to one call, which is then sent again. Default: 3 s.
+    /// Sets the longest wait for the reply to one call, which is then sent again. Default: 3 s.
     #[must_use]
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self
     }
 
-    /// How long an unreachable store is retried before a call fails. It does not limit the wait for
-    /// a lock that others hold. Default: 30 s.
+    /// Sets how long an unreachable store is retried before a call fails. This does not limit the
+    /// wait for a lock that others hold. Default: 30 s.
     #[must_use]
     pub fn store_timeout(mut self, timeout: Duration) -> Self {
         self.store_timeout = timeout;
         self
     }
 
-    /// The lease of locks without an explicit lease, renewed after each third of it. Redisson's
-    /// `lockWatchdogTimeout`. Default: 30 s.
+    /// Sets the lease of locks without an explicit lease, renewed after each third of it.
+    /// Redisson's `lockWatchdogTimeout`. Default: 30 s.
     #[must_use]
     pub fn watchdog_lease(mut self, lease: Duration) -> Self {
         self.watchdog_lease = lease;
         self
     }
 
-    /// The period of a waiting client's heartbeats. A client that is silent for three periods
+    /// Sets the period of a waiting client's heartbeats. A client that is silent for three periods
     /// counts as dead. All clients of a lock should use the same value. Default: 2 s.
     #[must_use]
     pub fn heartbeat(mut self, period: Duration) -> Self {
@@ -415,21 +416,22 @@ impl Config {
         self
     }
 
-    /// Redisson's `fairLockWaitTimeout`, which must be the same in the whole fleet. Default: 300 s.
+    /// Sets Redisson's `fairLockWaitTimeout`, which must be the same in the whole fleet. Default:
+    /// 300 s.
     #[must_use]
     pub fn fair_wait(mut self, wait: Duration) -> Self {
         self.fair_wait = wait;
         self
     }
 
-    /// The interval between pings on an idle connection. Default: 2 s.
+    /// Sets the interval between pings on an idle connection. Default: 2 s.
     #[must_use]
     pub fn ping_interval(mut self, interval: Duration) -> Self {
         self.ping_interval = interval;
         self
     }
 
-    /// How long a ping may stay unanswered before its connection counts as dead. Default: 2 s.
+    /// Sets how long a ping may stay unanswered before its connection counts as dead. Default: 2 s.
     #[must_use]
     pub fn ping_timeout(mut self, timeout: Duration) -> Self {
         self.ping_timeout = timeout;
@@ -437,15 +439,15 @@ impl Config {
     }
 
     /// Declares that Java clients with Redisson use the same locks, so fairlock never gives shared
-    /// keys a TTL. Default: false; then the queue's keys lose their TTL while a Java client is in
-    /// the queue, and a token series that Java began gets none. In a URL: `?java-fleet=true`.
+    /// keys a TTL. Default: false. Then the queue's keys lose their TTL while a Java client is in
+    /// the queue, and a token series that Java began gets no TTL. In a URL: `?java-fleet=true`.
     ///
     /// If false, Java's fenced lock begins at 1 after fairlock's last token has expired. If true,
-    /// each name that was ever locked leaves a token key for good, about 190 bytes.
+    /// each name that was ever locked leaves a token key of about 190 bytes for good.
     ///
-    /// A reader of Java's cuts the life of a read-write lock to 30 s when it renews, whatever others
-    /// hold. If true, a guard of such a lock is therefore valid for at most 30 s after the last answer
-    /// of the store, however long its lease.
+    /// When a Java reader renews, it cuts the life of the whole read-write lock to 30 s, whatever others hold. If true,
+    /// a guard of such a lock is therefore valid for at most 30 s after the store's last answer, however long its
+    /// lease.
     #[must_use]
     pub fn java_fleet(mut self, yes: bool) -> Self {
         self.java_fleet = yes;
@@ -469,20 +471,20 @@ impl Config {
         self
     }
 
-    /// The name that the application gives itself, shown to those who inspect a lock that it holds
-    /// or waits for: 1 to 128 bytes without control characters. Everybody who can read the store
-    /// can read it. Default: none.
+    /// Sets the name that the application gives itself, shown to those who inspect a lock that it
+    /// holds or waits for: 1 to 128 bytes without control characters. Everybody who can read the
+    /// store can read it. Default: none.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// Publishes to the other clients of the store who this one is
+    /// Sets whether this client publishes who it is to the other clients of the store
     /// ([`ClientInfo`](crate::ClientInfo): host, process, user, label, version), so that inspecting
-    /// a lock shows who holds it and who waits. On a server, this is a key of this client with a
-    /// TTL of 90 s, written when it connects and every 30 s, and removed when it ends. If the
-    /// server does not allow that, locks still work. Default: true.
+    /// a lock shows who holds it and who waits. On a server, the client writes a key with a TTL of
+    /// 90 s when it connects and every 30 s, and removes it when it ends. If the server does not
+    /// allow that, locks still work. Default: true.
     #[must_use]
     pub fn announce(mut self, yes: bool) -> Self {
         self.announce = yes;
@@ -490,11 +492,11 @@ impl Config {
     }
 
     /// On the host store, lets processes that this one starts keep this client alive. A lock there
-    /// is handed on as soon as the kernel reports that its holder is gone, without waiting for the
-    /// lease. With this setting, it is not handed on before every process started since is gone as
-    /// well, except processes that have closed the descriptors they inherited. For programs that
-    /// run others under a lock, as `fairlock run` does. Has no effect on other stores. Default:
-    /// false.
+    /// is handed on as soon as the kernel reports that its holder has ended, without waiting for
+    /// the lease. With this setting, it is not handed on until every process started since has
+    /// ended as well, except processes that have closed the descriptors they inherited. For
+    /// programs that run others under a lock, as `fairlock run` does. Has no effect on other
+    /// stores. Default: false.
     ///
     /// A child of `fork()` without `exec` keeps the client alive in any case.
     #[must_use]
@@ -503,11 +505,11 @@ impl Config {
         self
     }
 
-    /// How many replicas of the server must have a lock before it counts as held: see [`Replicas`]
-    /// for what that promises and what it does not. If too few have it in time, the lock is given
-    /// back and the request fails with
+    /// Sets how many replicas of the server must have a lock before it counts as held: see
+    /// [`Replicas`] for what that promises and what it does not. If too few have it in time, the
+    /// lock is given back and the request fails with
     /// [`ErrorKind::NotReplicated`](crate::ErrorKind::NotReplicated). The setting applies to all
-    /// locks of a client, as in Redisson; all clients of a lock should use it. It needs a third
+    /// locks of a client, as in Redisson, and all clients of a lock should use it. It needs a third
     /// connection. Only for servers. Default: the URL's, else none.
     #[must_use]
     pub fn replicas(mut self, replicas: Replicas) -> Self {
@@ -515,17 +517,17 @@ impl Config {
         self
     }
 
-    /// How long to wait for replicas each time. Redisson's `slavesSyncTimeout`. It is added to the
-    /// limit of a wait. Default: the URL's, else 1 s.
+    /// Sets how long to wait for replicas each time. Redisson's `slavesSyncTimeout`. This time is
+    /// added to the limit of a wait. Default: the URL's, else 1 s.
     #[must_use]
     pub fn replicas_timeout(mut self, timeout: Duration) -> Self {
         self.replicas_timeout = timeout;
         self
     }
 
-    /// How messages are published on a Cluster. Has no effect on other stores. All clients of its
-    /// locks must agree, or a waiter learns of its turn only from its next heartbeat. Default: the
-    /// URL's, else [`ShardedPubSub::Auto`].
+    /// Sets how messages are published on a Cluster. Has no effect on other stores. All clients
+    /// that share locks must agree, or a waiter learns of its turn only from its next heartbeat.
+    /// Default: the URL's, else [`ShardedPubSub::Auto`].
     #[must_use]
     pub fn sharded_pubsub(mut self, how: ShardedPubSub) -> Self {
         self.sharded_pubsub = how;
@@ -563,7 +565,7 @@ impl Config {
         Ok(())
     }
 
-    /// What to do if a check finds a problem with a server. Defaults: refuse, but warn of
+    /// Sets what to do if a check finds a problem with a server. Default: refuse, but only warn of
     /// [`Check::Eviction`], [`Check::Clock`], [`Check::PasswordFile`], [`Check::Inbox`],
     /// [`Check::Failover`] and [`Check::Sentinels`]. In a URL: `?on-eviction=refuse`.
     ///
@@ -661,7 +663,8 @@ impl Config {
     }
 }
 
-/// Whether `path` is absolute, ends with a name, and has no zero bytes, which no path has.
+/// Returns whether `path` is absolute, ends with a name, and has no zero bytes, which no path can
+/// contain.
 fn is_path_of_file(path: &std::path::Path) -> bool {
     let zero = path.as_os_str().as_encoded_bytes().contains(&0);
     path.is_absolute() && path.file_name().is_some() && !zero

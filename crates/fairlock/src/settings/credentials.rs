@@ -36,13 +36,13 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Only a password. The user is that of [`Config::username`](crate::Config::username), else the
-    /// server's default user.
+    /// Creates a login with only a password. The user is that of
+    /// [`Config::username`](crate::Config::username), else the server's default user.
     pub fn new(password: impl Into<String>) -> Self {
         Self { username: None, password: Secret(password.into()) }
     }
 
-    /// The user that the password belongs to.
+    /// Sets the user to whom the password belongs.
     #[must_use]
     pub fn username(mut self, name: impl Into<String>) -> Self {
         self.username = Some(name.into());
@@ -53,10 +53,10 @@ impl Credentials {
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Ask = dyn Fn() -> Result<Credentials, Failure> + Send + Sync;
 
-/// The result of a look-up of a login.
+/// The result of looking up a login.
 pub(crate) struct Found {
     pub(crate) login: Option<Credentials>,
-    /// Who else can read it.
+    /// Who else can read the password.
     pub(crate) exposed: Option<String>,
 }
 
@@ -86,7 +86,7 @@ impl Password {
         matches!(self, Self::None)
     }
 
-    /// Whether it may be a different one next time.
+    /// Returns whether the next look-up may find a different password.
     pub(crate) fn may_change(&self) -> bool {
         !matches!(self, Self::None | Self::Given(_))
     }
@@ -105,7 +105,8 @@ impl Password {
         }
     }
 
-    /// The current login. May block: on a file, or for as long as the application's callback does.
+    /// Looks up the current login. May block on a file, or for as long as the application's
+    /// callback does.
     ///
     /// # Errors
     /// [`ErrorKind::Denied`] if the password cannot be read.
@@ -149,12 +150,12 @@ impl Password {
     }
 }
 
-/// The error if there is no password to log in with.
+/// Makes the error of a client that has no password to log in with.
 pub(crate) fn no_login(why: String) -> Error {
     Error::new(ErrorKind::Denied, format!("no password to log in with: {why}"))
 }
 
-/// The text, and who else can read it.
+/// Reads the text, and finds out who else can read it.
 fn read_file(path: &Path) -> Result<(String, Option<String>), String> {
     let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
     let mut bytes = Vec::new();
@@ -171,7 +172,8 @@ fn read_file(path: &Path) -> Result<(String, Option<String>), String> {
     Ok((text, exposed))
 }
 
-/// One newline ends the line; further ones are more likely a mistake than a password.
+/// Removes one newline at the end; further ones are more likely a mistake than a part of the
+/// password.
 fn one_line(text: &str) -> Result<String, &'static str> {
     let line = text.strip_suffix('\n').unwrap_or(text);
     let line = line.strip_suffix('\r').unwrap_or(line);

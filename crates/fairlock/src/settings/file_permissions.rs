@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 
-/// The problem with the mode of an open file; links have been followed by then.
+/// Returns the problem with the mode of an open file, if any. Links were followed when it was
+/// opened.
 pub(crate) fn of(file: &File) -> Option<String> {
     // If the metadata cannot be read, nothing is reported.
     let metadata = file.metadata().ok()?;
@@ -22,8 +23,8 @@ pub(crate) fn of(file: &File) -> Option<String> {
     ))
 }
 
-/// To whom else a file is open. If the file is not ours, its group does not count: that is how we
-/// can read it.
+/// Returns to whom else a file is open. If the file is not ours, its group does not count, because
+/// we can read it only through that group.
 fn open_to(mode: u32, is_ours: bool) -> Option<&'static str> {
     if mode & 0o006 != 0 {
         Some("every user of this host")
@@ -34,9 +35,9 @@ fn open_to(mode: u32, is_ours: bool) -> Option<&'static str> {
     }
 }
 
-/// Whether the file is on a read-only file system in memory. Orchestrators and init systems hand
-/// secrets in like that, mostly with the mode 0644 or 0444 and owned by root. Access to the mount
-/// decides who sees the file, and nobody inside can change the mode.
+/// Returns whether the file is on a read-only file system in memory. Orchestrators and init systems
+/// pass secrets in that way, mostly with the mode 0644 or 0444 and owned by root. Access to the
+/// mount decides who sees the file, and nobody inside can change the mode.
 #[cfg(target_os = "linux")]
 fn is_handed_in(file: &File) -> bool {
     const TMPFS: i64 = 0x0102_1994;

@@ -1,10 +1,10 @@
-//! How many replicas must have a lock.
+//! The number of replicas that must have a lock.
 
 use crate::base::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
-/// Most replicas that can be required: more than any server has.
+/// Maximum number of replicas that can be required: more than any server has.
 const COUNT_MAX: u32 = 100;
 
 /// How many replicas of the server must have a lock before it counts as held.
@@ -12,8 +12,8 @@ const COUNT_MAX: u32 = 100;
 /// Before the application gets a lock, from a reply or by a hand-over, this many replicas have
 /// acknowledged it (`WAIT`). A guard is valid only as long as its last acknowledged renewal allows,
 /// and a release returns `Released` only if it was acknowledged. A failover to one of those
-/// replicas then breaks nothing. A failover to a replica that had not acknowledged still does:
-/// require all replicas that can become the primary, or rely on fencing tokens.
+/// replicas then does no harm. A failover to a replica that had not acknowledged still breaks the
+/// lock: require all replicas that can become the primary, or rely on fencing tokens.
 ///
 /// It is parsed from text as in a URL: a number, `all`, `any` or `none`.
 ///
@@ -30,7 +30,7 @@ pub enum Replicas {
     /// No replica is required.
     #[default]
     None,
-    /// At least this many, whichever they are: 1 to 100.
+    /// At least this many replicas, any of them: 1 to 100.
     AtLeast(u32),
     /// All replicas that are connected to the primary, and at least one.
     All,
@@ -40,7 +40,7 @@ pub enum Replicas {
 }
 
 impl Replicas {
-    /// How many must acknowledge if `connected` replicas are connected.
+    /// Returns how many must acknowledge if `connected` replicas are connected.
     #[cfg(feature = "redis")]
     pub(crate) fn needed(self, connected: u32) -> u32 {
         match self {
@@ -111,7 +111,7 @@ mod tests {
         assert!(Replicas::AtLeast(0).check().is_err());
     }
 
-    /// Redisson's rule lets a server without replicas pass; ours do not.
+    /// Redisson's rule accepts a server without replicas; ours do not.
     #[test]
     #[cfg(feature = "redis")]
     fn how_many_are_needed() {

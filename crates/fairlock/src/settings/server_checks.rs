@@ -3,13 +3,13 @@
 use crate::base::error::Error;
 use std::fmt;
 
-/// A property of a server that is unsafe for locks. Checked whenever a connection is made, and
-/// [`Clock`](Self::Clock) in every reply. [`Config::on_check`](crate::Config::on_check) decides
-/// what happens if it is found.
+/// A property of a server that is unsafe for locks. The client checks for it whenever it connects,
+/// and for [`Clock`](Self::Clock) in every reply. [`Config::on_check`](crate::Config::on_check)
+/// decides what happens if it is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Check {
-    /// The user may not run a command that the scripts need. A script that is stopped in the middle
+    /// The user may not run a command that the scripts need. A script that stops in the middle
     /// leaves a lock half taken, so this is checked before any script runs. Default: refuse.
     Rights,
     /// When its memory is full, the server deletes keys that have a TTL (`maxmemory-policy`),
@@ -25,29 +25,30 @@ pub enum Check {
     /// locks and refuses the others. Default: refuse.
     Cluster,
     /// The server's clock jumped by more than a second, or differs by as much from that of the
-    /// previous server. Leases then end early, so that others may have got a lock whose guard still
-    /// relies on it, or they end late. Default: warn. Refuse does not close the connection: it
-    /// makes every guard of this server [`Suspect`](crate::GuardState::Suspect) until the server
-    /// has confirmed it by its new time, and asks for the waiters. After that, the server's answers
-    /// count.
+    /// previous server. Leases then end late, or they end early, so that another client may already
+    /// hold a lock whose guard still looks valid. Default: warn. Refuse does not close the
+    /// connection: it makes every guard of this server [`Suspect`](crate::GuardState::Suspect)
+    /// until the server has confirmed it by its new time, and checks the waiters. After that, the
+    /// server's answers count.
     Clock,
     /// Others can read or change the file with the password. Not checked if the file is on a
-    /// read-only in-memory file system, as secrets of containers and services are: access to those
-    /// is decided elsewhere. Default: warn.
+    /// read-only in-memory file system, as secrets of containers and services are: other rules
+    /// decide who can read those. Default: warn.
     PasswordFile,
     /// The server that executes the commands does not see the client's subscription: a proxy routes
-    /// each connection to a different server. Waiters are still served in order, but through their
-    /// heartbeats, and the end of their process is noticed late. Default: warn. With Ignore, such
-    /// waiters are taken for dead at their turn.
+    /// each connection to a different server. Waiters are still served in order, but only through
+    /// their heartbeats, and the end of their process is noticed late. Default: warn. With Ignore,
+    /// such waiters count as dead at their turn.
     Inbox,
     /// Behind Sentinels: a primary that is cut off continues to grant locks for as long as it is
     /// cut off, because neither [`Config::replicas`](crate::Config::replicas) nor its own
-    /// `min-replicas-to-write` prevents it. Default: warn. With the latter alone, the locks that it
-    /// granted or renewed last stay valid for their lease beside a new holder.
+    /// `min-replicas-to-write` prevents it. Default: warn. With `min-replicas-to-write` alone, the
+    /// locks that the primary granted or renewed last stay valid for their lease although another
+    /// client may already hold them.
     Failover,
     /// No majority of the Sentinels can be reached: this client may be on the wrong side of a
-    /// split, and continue with a primary that was replaced. Default: warn. With Refuse, no
-    /// connection is made, and the client tries again; an existing connection stays.
+    /// split, and continue with a primary that was replaced. Default: warn. With Refuse, the client
+    /// does not connect, and tries again; an existing connection stays.
     Sentinels,
 }
 
@@ -65,7 +66,7 @@ impl Check {
         Self::Sentinels,
     ];
 
-    /// The name in URLs and logs.
+    /// Returns the name in URLs and logs.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Rights => "rights",
@@ -118,7 +119,7 @@ impl Warning {
         Self { check, message: message.into() }
     }
 
-    /// Which check found it.
+    /// Returns the check that found the problem.
     pub fn check(&self) -> Check {
         self.check
     }
@@ -142,7 +143,7 @@ impl Default for Reactions {
 }
 
 impl Reactions {
-    /// Reactions that ignore every check.
+    /// Ignores every check.
     pub(crate) fn ignoring() -> Self {
         Self(Check::ALL.map(|_| Reaction::Ignore))
     }

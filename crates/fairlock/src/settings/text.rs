@@ -1,17 +1,17 @@
-//! Texts that are shown to people, without characters that a terminal acts on or that hide others.
+//! Texts to show to people, without characters that control a terminal or hide other characters.
 
 /// Longest value in bytes. Host names are shorter; a label is meant to fit into a line.
 pub(crate) const VALUE_BYTES_MAX: usize = 128;
 
-/// Whether `text` can be shown as it is: it has no character that a terminal acts on or that hides
-/// others, and it fits into a line.
+/// Returns whether `text` can be shown as it is: it has no character that controls a terminal or
+/// hides others, and it fits into a line.
 pub(crate) fn is_printable(text: &str) -> bool {
     !text.is_empty() && text.len() <= VALUE_BYTES_MAX && !text.chars().any(is_disguise)
 }
 
 fn is_disguise(c: char) -> bool {
-    // Besides control characters: line and paragraph separators, characters that change the
-    // direction, and characters without width, which make two texts look the same.
+    // Not only control characters, but also line and paragraph separators, characters that change
+    // the direction, and characters without width, which make two texts look the same.
     c.is_control()
         || matches!(c,
             '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
@@ -20,8 +20,8 @@ fn is_disguise(c: char) -> bool {
             | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The longest beginning of `text` that [`is_printable`], with odd characters replaced. `None` if
-/// it is empty.
+/// Returns the longest beginning of `text` that [`is_printable`], with other characters replaced.
+/// `None` if it is empty.
 #[cfg(any(unix, test))]
 pub(crate) fn printable(text: &str) -> Option<String> {
     let mut shown = String::new();

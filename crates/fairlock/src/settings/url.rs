@@ -28,8 +28,8 @@ impl Config {
     /// hexadecimal digits stand for a byte that a URL cannot contain.
     ///
     /// # Errors
-    /// [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) says which part cannot be used. No message
-    /// contains the URL's password.
+    /// [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) names the part that cannot be used. No
+    /// message contains the URL's password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         parse(url)
     }
@@ -134,7 +134,7 @@ const OF_SENTINELS: [&str; 4] =
 /// Options of Clusters.
 const OF_CLUSTERS: [&str; 1] = ["sharded-pubsub"];
 
-/// Options of Unix sockets, whose URLs have no other place for them.
+/// Options of Unix sockets, whose URLs have no other place for these values.
 const OF_SOCKETS: [&str; 2] = ["db", "username"];
 
 /// Whether a server's scheme means TLS.
@@ -143,7 +143,7 @@ fn is_encrypted(scheme: &str) -> bool {
 }
 
 /// Reads what follows `?`: options of every server's URL and the scheme's own, each at most once.
-/// Errors do not repeat unknown names that may be a part of a password that was not encoded.
+/// Errors do not repeat an unknown name, which may be a part of a password that was not encoded.
 fn options(
     mut config: Config,
     scheme: &str,
@@ -185,7 +185,7 @@ fn options(
     Ok(config)
 }
 
-/// Sets one option. Only this function knows what each option means.
+/// Sets one option. Nothing else interprets the options.
 fn set_option(config: &mut Config, name: &str, value: &str) -> Result<(), Error> {
     let text = decode(value, &format!("option `{name}`"))?;
     match name {

@@ -80,7 +80,7 @@ impl Hold {
         self.acquisition.owner()
     }
 
-    /// The view of metrics and events.
+    /// The hold as metrics and events show it.
     pub(crate) fn told(&self) -> observe::Hold<'_> {
         observe::Hold {
             name: &self.name,
@@ -111,7 +111,7 @@ impl Hold {
         is_string(self.kind())
     }
 
-    /// Passes in an input, shows guards what follows from it, and tells others after that.
+    /// Applies an input, updates the state that guards see, and notifies others after that.
     fn input<R>(&self, input: impl FnOnce(&mut Known) -> R) -> R {
         let mut known = lock(&self.known);
         let result = input(&mut known);
@@ -272,7 +272,7 @@ impl Hold {
     }
 
     pub(crate) fn lost_error(&self) -> Error {
-        // It is lost, or nobody would ask, and the clock does not go back.
+        // Only called for a lost hold. The clock does not go back, so there is a reason.
         let reason = self.lost_reason().unwrap_or(LostReason::Expired);
         let message = format!("the lock was lost: {reason}; undo or check what was done under it");
         let error = Error::new(ErrorKind::Lost, message).on(&self.name).by(self.owner());
@@ -284,8 +284,9 @@ impl Hold {
         error.held_by(lock(&self.known).taken_by().cloned())
     }
 
-    /// Loses the hold, which is gone according to the server. `holder` has the lock instead, if
-    /// anybody does. A hold that was released is gone because of the release, whose answer decides.
+    /// Marks the hold as lost, because the server no longer has it; `holder` has the lock now, if
+    /// anybody does. Does nothing if the last guard was already released: the hold is gone because
+    /// of that release, and the reply to it decides the outcome.
     pub(crate) fn lose_to(&self, holder: Option<OwnerId>) {
         self.input(|known| {
             if !known.has_ended() {
@@ -338,12 +339,12 @@ impl Hold {
         self.input(Known::connection_lost);
     }
 
-    /// Even a hold that is never renewed must be confirmed anew.
+    /// From now on, even a hold that is never renewed must be confirmed anew.
     pub(crate) fn must_be_confirmed(&self) {
         self.input(Known::must_be_confirmed);
     }
 
-    /// According to a message, it was taken away by force.
+    /// Notes that, according to a message, the hold was taken away by force.
     pub(crate) fn reported_taken(&self) {
         self.input(Known::reported_taken);
     }

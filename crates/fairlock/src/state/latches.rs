@@ -1,4 +1,4 @@
-//! Who waits for which latch. Those who wait for one share its looks: one task looks for all of them
+//! The waiters of latches. All waiters of one latch share its looks: one task looks for all of them
 //! (`engine/latch.rs`).
 
 use crate::base::clock::{Moment, lock};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
-/// How long a message may take that was sent before the reply to a call on another connection.
+/// How long a message may still take if it was sent before a reply that came on another connection.
 pub(crate) const ON_ITS_WAY: Duration = Duration::from_millis(100);
 
 /// The latches that this client waits for.
@@ -238,8 +238,8 @@ impl Drop for Waiting {
 mod tests {
     use super::*;
 
-    /// A look had been unanswered for 30 s when somebody new began to wait: it failed at once, with the
-    /// others.
+    /// A look had been unanswered for 30 s when a new waiter came: its wait failed at once, with
+    /// those of the others.
     #[test]
     fn who_comes_during_a_look_does_not_fail_with_it() {
         let (latches, name) = (Latches::default(), LockName::new(b"import").unwrap());

@@ -2,8 +2,8 @@
 
 /// How a release ended.
 ///
-/// `guard.release().await?` may drop it: the lock is free, or will be when its lease ends. Look at it
-/// where the work must not count if somebody else may have worked at the same time
+/// After `guard.release().await?` it may be ignored: the lock is free, or will be when its lease
+/// ends. Check it where the work must not count if somebody else may have worked at the same time
 /// ([`Lost`](Self::Lost)), or where the next step needs the lock to be free already
 /// ([`Unknown`](Self::Unknown): it may not be).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

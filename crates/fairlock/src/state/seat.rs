@@ -17,7 +17,7 @@ pub(crate) struct Owners {
     seats: Mutex<HashMap<(LockName, OwnerId), Weak<Seat>>>,
 }
 
-/// One owner on one lock. Its requests and its hold keep it alive; it goes with the last of them.
+/// One owner on one lock. Its requests and its hold keep it alive; it ends with the last of them.
 pub(crate) struct Seat {
     owners: Arc<Owners>,
     name: LockName,
@@ -141,7 +141,7 @@ mod tests {
         }
     }
 
-    /// However many names and owners were used, what is over leaves no seat.
+    /// However many names and owners were used, requests and holds that are over leave no seat.
     #[tokio::test]
     async fn a_seat_goes_with_its_last_request_and_its_hold() {
         let client = Client::connect("memory:").await.expect("memory");

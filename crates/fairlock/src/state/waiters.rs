@@ -81,8 +81,8 @@ impl Waiters {
         (self.fair(|fair| fair.enter(name, acquisition, caller)), outcome)
     }
 
-    /// Notes that the waiter is in the queue according to the server. A heartbeat that this returns
-    /// begins now.
+    /// Notes that the waiter is in the queue according to the server. If this returns a heartbeat,
+    /// the caller starts it.
     #[must_use]
     pub(crate) fn queued(
         &self,
@@ -163,9 +163,9 @@ impl Waiters {
     }
 
     fn grant(&self, granted: Granted<Caller>, base: Moment, way: Way) {
-        // First: metrics are the application's code, and nobody else tells this waiter. One that
-        // goes away at this moment has nothing to release: its driver takes the outcome out of the
-        // channel, or gives the request up.
+        // Sent before the metrics, which are the application's code: nobody else notifies this
+        // waiter. A waiter that goes away at this moment has nothing to release: its driver takes
+        // the outcome out of the channel, or gives the request up.
         let what = observe::What(granted.kind, granted.share);
         let _ = granted.caller.send(Outcome::Granted { grant: granted.grant, base });
         if let Some(name) = granted.look {
@@ -247,7 +247,8 @@ impl Waiters {
         }
     }
 
-    /// After a reconnect, makes every queue look again, and ask about each of its waiters.
+    /// After a reconnect, makes every queue look again, with a heartbeat that asks about each of
+    /// its waiters.
     pub(crate) fn check_everyone(&self, scope: &Scope) {
         for heartbeat in self.heartbeats(scope) {
             self.fair(|fair| fair.doubt_all(&heartbeat.name));

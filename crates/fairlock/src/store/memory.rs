@@ -84,7 +84,7 @@ impl MemoryStore {
         Ok(Reply { sent, answer, clock: None })
     }
 
-    /// Carries out what an operation has left to do: those who release or try in place never ask for it.
+    /// Finishes what an operation has left to do: callers that release, or try in place, never ask for the rest.
     #[cold]
     fn serve_the_rest(&self, name: &LockName) {
         loop {
@@ -100,7 +100,7 @@ impl MemoryStore {
         }
     }
 
-    // The path of every operation, of which the rest that is served is a rare second user.
+    // Every operation takes this path; `serve_the_rest` is a rare second caller.
     #[inline(always)]
     fn apply_at(
         &self,
@@ -120,8 +120,8 @@ impl MemoryStore {
         op: &Op,
     ) -> Result<(Answer, Vec<Effect>), CoreError> {
         let deadline = |l: &LockState, known: &mut Option<u64>| {
-            // A look serves nobody, so what was due is due still, also where it has found a lease over. And without
-            // waiters nothing needs to be done when one ends.
+            // A look serves nobody, so the deadline stays, even if the look found that a lease is over. Without
+            // waiters, nothing needs to be done when a lease ends.
             let at = match op {
                 Op::Inspect { .. } | Op::Place { .. } | Op::Leader => *known,
                 _ => l.due_ms(now_us / 1_000, &self.rules),
@@ -151,7 +151,7 @@ impl MemoryStore {
         }
         let mut done = Vec::with_capacity(asks.len());
         for (name, op) in asks {
-            // The names differ, so that each finds what was looked at above.
+            // The names differ, so each operation finds the state that was checked above.
             let Ok(each) = self.apply_in(&mut state, now_us, name, op) else {
                 return Taken::None(None);
             };
@@ -189,7 +189,7 @@ impl MemoryStore {
         Page { entries: entries.collect(), next, looked_at }
     }
 
-    /// Outside the mutex: the receivers take locks of their own.
+    /// Delivers the effects. Called outside the mutex: the receivers take locks of their own.
     fn deliver(&self, name: &LockName, effects: Vec<Effect>, arrived: Moment) {
         for effect in effects {
             match (effect.channel, effect.payload) {
@@ -394,7 +394,7 @@ mod tests {
         assert!(is_held(&ask(b"a", 2).0) && is_held(&ask(b"c", 2).0));
     }
 
-    /// A look right after the end of a lease found the lock free, and the store forgot that somebody was to be
+    /// A look right after the end of a lease found the lock free, and the store forgot that a waiter was still to be
     /// served.
     #[test]
     fn a_look_leaves_what_is_due() {

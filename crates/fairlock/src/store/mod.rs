@@ -37,7 +37,7 @@ pub(crate) struct Reply {
     pub(crate) clock: Option<Arc<ServerClock>>,
 }
 
-/// How errors begin of a server that answers and takes no writes.
+/// The beginning of the error for a server that answers but refuses writes.
 pub(crate) const REFUSES_WRITES: &str = "the server refuses writes";
 
 /// One copy of an operation got no usable answer.
@@ -184,7 +184,7 @@ pub(crate) struct Page {
     pub(crate) looked_at: u32,
 }
 
-/// What came of acquisitions in one step.
+/// The outcome of acquisitions in one step.
 pub(crate) enum Taken {
     /// The answer to each.
     All(Vec<Reply>),
@@ -208,9 +208,10 @@ pub(crate) trait Store: Send + Sync + 'static {
         None
     }
 
-    /// Carries out these acquisitions, which do not wait, in one step if each of them can plainly take
-    /// its lock now; otherwise does nothing, also if one of them would fail. All of them have one
-    /// [step](Self::step_of). Sent once; dropping the future leaves the outcome in doubt.
+    /// Carries out these acquisitions, which do not wait, in one step if each of them can plainly
+    /// take its lock now; otherwise, or if one of them would fail, does nothing. All of them have
+    /// the same [step](Self::step_of). The call is sent once; dropping the future leaves the
+    /// outcome in doubt.
     fn call_together<'a>(
         &'a self,
         asks: &'a [(LockName, Op)],
@@ -238,7 +239,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     }
 
     /// If the server that answered appears to be being replaced, waits, at most until `until`, for
-    /// a connection to its successor, which can then be told what it lacks.
+    /// a connection to its successor, which can then be sent what it lacks.
     fn follow(&self, until: Moment) -> Boxed<'_, ()> {
         let _ = until;
         Box::pin(async {})

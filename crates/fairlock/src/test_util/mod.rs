@@ -1,4 +1,4 @@
-//! Locks for the tests of programs that use fairlock (feature `test-util`).
+//! A store for the tests of programs that use fairlock (feature `test-util`).
 //!
 //! A [`Sandbox`] is a store inside the test that runs on tokio's time: with paused time, leases,
 //! renewals, waits and heartbeats take no real time, and happen in the order of a clock that the
@@ -86,7 +86,7 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// A sandbox with the default settings.
+    /// Creates a sandbox with the default settings.
     ///
     /// # Panics
     /// Outside of a tokio runtime, and in a multi-threaded one: only the `current_thread` runtime
@@ -96,7 +96,7 @@ impl Sandbox {
         Self::with_config(Config::memory())
     }
 
-    /// A sandbox with these settings for all its clients. The address must be that of
+    /// Creates a sandbox with these settings for all its clients. The address must be that of
     /// [`Config::memory`].
     ///
     /// # Panics
@@ -117,7 +117,7 @@ impl Sandbox {
         Self { inside, config, _here: PhantomData }
     }
 
-    /// A new client, like one in another process. It is connected until it is [cut
+    /// Creates a new client, like one in another process. It is connected until it is [cut
     /// off](Self::cut_off).
     ///
     /// # Panics
@@ -137,7 +137,7 @@ impl Sandbox {
     /// at once, and the lock is handed to the next waiter. Returns whether anybody held it.
     pub fn lose(&self, name: impl AsRef<[u8]>) -> bool {
         self.with_holds(name.as_ref(), |context, hold| {
-            // First the guard, so that there are never two.
+            // The guard first, so that there are never two valid ones.
             hold.lose(Loss::Forced);
             context.watchdog.forget(hold);
             let gone = Change { count: 0, number: u64::MAX };
@@ -147,8 +147,8 @@ impl Sandbox {
     }
 
     /// Puts the holder of the lock `name` in doubt, as an unanswered renewal does. The next
-    /// confirmed renewal makes it [`Held`](crate::GuardState::Held) again; a lock with an explicit
-    /// lease has no renewals. Returns whether anybody held it.
+    /// confirmed renewal makes its guard [`Held`](crate::GuardState::Held) again; a lock with an
+    /// explicit lease has no renewals. Returns whether anybody held it.
     pub fn suspect(&self, name: impl AsRef<[u8]>) -> bool {
         self.with_holds(name.as_ref(), |_, hold| hold.suspect())
     }
@@ -167,7 +167,8 @@ impl Sandbox {
         }
     }
 
-    /// Ends a [`cut_off`](Self::cut_off): the client checks its guards, then its waiters.
+    /// Reconnects a client after [`cut_off`](Self::cut_off): it checks its guards, then its
+    /// waiters.
     ///
     /// # Panics
     /// If the client belongs to another store.

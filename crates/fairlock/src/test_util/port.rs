@@ -132,7 +132,8 @@ impl Store for Port {
         &'a self,
         asks: &'a [(LockName, Op)],
     ) -> Boxed<'a, Result<Taken, StoreError>> {
-        // Whatever is refused or fails does so for one lock after the other.
+        // While cut off, or before a refusal, nothing is taken here: the single requests that
+        // follow get the error.
         match self.is_up() && lock(&self.refusal).is_none() {
             true => self.inside.memory.call_together(asks),
             false => Box::pin(async { Ok(Taken::None(None)) }),

@@ -23,6 +23,7 @@ use crate::topologies::patient;
 use fairlock::{Client, Error, Guard};
 use fairlock_testkit::history::{Event, Record, now_ns};
 use fairlock_testkit::processes::{self, Owned};
+use fairlock_testkit::program;
 use fairlock_testkit::server::Server;
 use fairlock_testkit::threads::{self, Counts};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
@@ -121,8 +122,7 @@ impl Worker {
     ) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", "umask 077 && exec \"$0\" \"$@\""]);
-        // By its path: other users may not read what this process runs.
-        command.arg(std::env::current_exe().unwrap()).current_dir("/").uid(user).gid(group);
+        command.arg(program::for_others()).current_dir("/").uid(user).gid(group);
         Self::run(&mut command, url, heartbeat, lease)
     }
 

@@ -1,4 +1,4 @@
-//! Asks the store, until it is answered and for as long as the lock is taken.
+//! Asks the store until it answers, and again for as long as the lock is taken.
 
 use super::{Acquiring, At, End, Failure, FailureKind, Outcome, Phase, Reason, Step, Work};
 use crate::client::{Acquired, Copies, Outlook, Refused};

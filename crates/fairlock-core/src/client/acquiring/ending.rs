@@ -11,11 +11,11 @@ use crate::id::RequestId;
 use crate::op::Grant;
 use std::time::Duration;
 
-/// An explicit or bounded lease is too short after this many grants that were over before they
-/// could be used.
+/// After this many grants that were over before they could be used, an explicit or bounded lease
+/// counts as too short.
 const OVER_MAX: u32 = 2;
 
-/// How long a request whose hold too few replicas have waits for the hold to be given back: enough
+/// How long a request waits for its hold to be given back because too few replicas have it: enough
 /// for a round trip to a server that answers.
 const GIVE_BACK_GRACE: Duration = Duration::from_secs(1);
 

@@ -3,8 +3,8 @@
 //!
 //! # How a shell drives it
 //!
-//! [`Acquiring::start`] and every input return one [`Step`], which is for whoever gave that input.
-//! It is carried out after the mutex is released, if the value stands behind one.
+//! [`Acquiring::start`] and every input return one [`Step`], which the giver of that input carries
+//! out, after releasing the mutex if the value stands behind one.
 //!
 //! - [`Step::Begin`] begins work that takes time: a call of the store, a pause, a subscription. The
 //!   work has a number, which the input that ends it passes back. After `Begin`, [`Step::Leave`]
@@ -50,13 +50,13 @@ use asking::{Ask, Polling};
 use ending::Confirming;
 use std::time::Duration;
 
-/// A request that is given up while its reply is under way gets this long to be answered: an
-/// answered request can be taken back without a doubt. A caller whose time is up waits as long for
-/// that.
+/// How long a request that is given up while its reply is under way may still be answered: an
+/// answered request can be taken back with certainty. A caller whose time is up waits for that
+/// long.
 const ANSWER_GRACE: Duration = Duration::from_millis(50);
 
-/// A wait whose time is up before the store has answered at all gets this long for an answer: a
-/// slow store can then still say whether the lock is taken.
+/// How much longer a wait lasts whose time is up before the store has answered at all: a slow store
+/// can then still answer whether the lock is taken.
 pub const SILENCE_GRACE: Duration = Duration::from_millis(500);
 
 /// Why a wait ends without the lock.

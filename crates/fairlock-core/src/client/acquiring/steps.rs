@@ -29,7 +29,7 @@ pub struct Wanted {
     pub until_ns: Option<u64>,
     /// An explicit owner, which other requests may use as well.
     pub shared_owner: bool,
-    /// Replicas must confirm the hold, and get this long to.
+    /// If replicas must confirm the hold: the time that they get.
     pub replicas_ms: Option<u64>,
     /// The store is tried at once, in the caller's thread.
     pub at_once: bool,
@@ -94,7 +94,7 @@ pub enum Step<E> {
     Queued {
         /// Its order number.
         order: u64,
-        /// The facts that decide when the next heartbeat comes.
+        /// What decides when the next heartbeat comes.
         outlook: Outlook,
         /// How many wait, itself included.
         length: u64,
@@ -108,8 +108,8 @@ pub enum Step<E> {
     Leave {
         /// Unsubscribe from the lock's topic, unless the next in line gets the subscription.
         unsubscribe: bool,
-        /// It was granted while it was subscribed, and its lease lasts until then. Whoever has
-        /// its turn next need not ask, and gets this with the subscription.
+        /// Until when the lease lasts of a request that was granted while it was subscribed. The
+        /// next in line need not ask before, and gets this with the subscription.
         held_until_ns: Option<u64>,
     },
     /// Have these operations sent until they are answered, in the background, beginning at once,

@@ -40,7 +40,8 @@ impl Asking {
         Self { context: Arc::clone(context), wanted, is_gone: AtomicBool::new(false) }
     }
 
-    /// Resolves when nobody waits for the result any more. Whoever reports that polls it next.
+    /// Resolves when nobody waits for the result any more. The task that sets `is_gone` polls this
+    /// next.
     pub(super) async fn gone(&self) {
         poll_fn(|_| if self.is_gone() { Poll::Ready(()) } else { Poll::Pending }).await;
     }
@@ -83,8 +84,8 @@ pub(crate) fn begin(context: &Arc<Context>, wanted: Request) -> Result<Begun, Er
     Ok(Begun::Sent(requested))
 }
 
-/// Begins with a copy in the caller's thread, if the store can carry it out now. No time passes, so
-/// the clock is not asked.
+/// Sends the first copy in the caller's thread, if the store can carry it out now. No time passes,
+/// so the clock is not read.
 fn at_once(context: &Context, wanted: &Request, machine: &mut Acquiring<Error>) -> Step<Error> {
     let number = match machine.start(At { ns: 0, connected: true }) {
         Step::Begin(number, Work::Send { at_once: true }) => number,
@@ -131,8 +132,8 @@ async fn run(asking: &Asking, first: First) -> Answered {
     result.map_err(|error| error.on(&wanted.name))
 }
 
-/// Asks on the client's thread, which continues whether or not the caller polls, until there is a
-/// result, or until nothing is left of the request after the caller has gone.
+/// Asks on the client's thread, whether or not the caller polls, until there is a result or, if the
+/// caller has gone, until nothing is left of the request.
 #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep its arguments twice")]
 pub(super) fn ask(
     asking: Asking,

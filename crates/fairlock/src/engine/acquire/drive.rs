@@ -30,15 +30,15 @@ pub(super) struct Course {
     step: Step<Error>,
     /// When the last input came. Steps that take no time end at the same moment.
     at: At,
-    /// Of the work under way.
+    /// The number of the work under way.
     number: u32,
     /// The request with which it is among the waiters of a fair lock.
     waiter: Option<RequestId>,
-    /// How they end the wait of a request, also while it leaves.
+    /// Receives how the wait of that request ends, even while the request leaves.
     told: Option<(RequestId, oneshot::Receiver<Told>)>,
     /// Its place among the waiters of a lock without a queue, and its turn to ask.
     line: Option<(Arc<PlainQueue>, Option<OwnedMutexGuard<()>>)>,
-    /// Whether it has the inputs that its caller has gone, and that the client was shut down.
+    /// Whether it has had the inputs that its caller has gone, and that the client was shut down.
     knows_gone: bool,
     knows_closed: bool,
     /// The answer to its first copy, which is sent together with those of others.
@@ -61,7 +61,8 @@ impl Course {
         })
     }
 
-    /// The same, whose first copy is sent, and answered, by somebody else.
+    /// The same for an acquisition whose first copy is sent together with those of others; `first`
+    /// brings the reply.
     pub(super) fn answered_by(
         mut self: Box<Self>,
         first: oneshot::Receiver<Result<Reply, StoreError>>,
@@ -74,8 +75,8 @@ impl Course {
 /// The shell around one [`Acquiring`].
 pub(super) struct Driver<'a> {
     asking: &'a Asking,
-    /// In an allocation of its own: allocators are slow with large ones, and one with the future
-    /// would be large.
+    /// In an allocation of its own: together with the future it would be a large one, and
+    /// allocators are slow with these.
     course: Box<Course>,
 }
 
@@ -126,7 +127,8 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// `Err` is how it ends. No step lives across an `await`, because steps are large.
+    /// Carries out all steps; `Err` is the outcome. No step lives across an `await`, because steps
+    /// are large.
     async fn carry_out_all(&mut self) -> Result<Infallible, Outcome<Error>> {
         let mut closed = pin!(self.asking.context.closed());
         let step = std::mem::replace(&mut self.course.step, Step::Wait);
@@ -299,7 +301,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The work under way is over.
+    /// Handles the result of the work under way.
     fn done(&mut self, done: Done) -> Step<Error> {
         let (at, number) = (self.now(), self.course.number);
         match done {
@@ -308,8 +310,8 @@ impl<'a> Driver<'a> {
                 // A message may have brought the same grant before.
                 let is_known = has_queue(wanted.kind) && self.course.told.is_none();
                 if matches!(reply.answer.body, Body::HeldBySelf { .. }) && wanted.seat.is_some() {
-                    // A former hold, whose release the store may have refused: this request is not in the line, so no
-                    // heartbeat makes up for it.
+                    // The store may have refused the release of a former hold. This request is not in the line, so no
+                    // heartbeat repeats that release.
                     release::pay_debts(&self.asking.context, &wanted.name, 1);
                 }
                 if matches!(reply.answer.body, Body::Granted { .. }) && !is_known {
@@ -352,7 +354,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The waiters of a fair lock report how the wait of a request ends.
+    /// Handles the report of a fair lock's waiters on how the wait of a request ends.
     fn told(&mut self, waiter: RequestId, told: Option<Told>) -> Step<Error> {
         self.course.told = None;
         let at = self.now();
@@ -361,14 +363,14 @@ impl<'a> Driver<'a> {
                 self.course.machine.granted(at, waiter, grant, base.nanos())
             }
             Some(Told::Failed(error)) => self.course.machine.wait_failed(at, waiter, error),
-            // It has left before.
+            // The waiter had left before.
             None => Step::Wait,
         }
     }
 }
 
-/// One that has ended has left. A panic, in code that observes the client, leaves it where it is: it
-/// would wait for nobody.
+/// An acquisition that has ended has left the waiters already. After a panic in code that observes
+/// the client it has not: it leaves here, because nobody waits for its result.
 impl Drop for Driver<'_> {
     fn drop(&mut self) {
         let Asking { context, wanted, .. } = self.asking;

@@ -163,8 +163,8 @@ async fn enter_hold(asking: &Asking, seat: &Seat) -> Result<Option<Delivery>, Er
     }
 }
 
-/// Only a hold that a guard of this client has counts. A request whose reply was lost has none yet: its
-/// further copies ask the store, which recognizes them.
+/// Only a hold that has a guard in this client counts. A request whose reply was lost has no guard
+/// yet: its further copies ask the store, which recognizes them.
 #[cold]
 fn already_held() -> Error {
     let message = "this owner holds the lock already, and asked not to enter it again \

@@ -55,7 +55,7 @@ impl Request {
         observe::What(self.kind, self.share)
     }
 
-    /// The view of metrics and events.
+    /// The request as metrics and events show it.
     pub(crate) fn told(&self) -> observe::Request<'_> {
         observe::Request {
             name: &self.name,

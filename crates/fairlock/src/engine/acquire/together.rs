@@ -1,7 +1,8 @@
-//! Several locks in one step. Each is an acquisition of its own that does not wait, with its own owner
-//! and request, whose first copies are sent in one call that takes all or none. Whatever comes of the
-//! call, each goes on by itself: with replicas that have to confirm the grant, with further copies if
-//! the reply was lost, or as one whose caller has gone.
+//! Several locks in one step. Each is an acquisition of its own that does not wait, with its own
+//! owner and request, and the first copies of all are sent in one call that takes all locks or
+//! none. Whatever the outcome of the call, each acquisition then continues on its own: it waits for
+//! replicas to confirm the grant, sends further copies if the reply was lost, or gives back its
+//! lock or request if its caller has gone.
 
 use super::course::{Asking, First, Requested, ask};
 use super::drive::Course;
@@ -19,8 +20,8 @@ use tokio::sync::oneshot;
 
 type Answers = Vec<oneshot::Sender<Result<Reply, StoreError>>>;
 
-/// Begins to ask for all of these, which have one [step](crate::store::Store::step_of). If none is taken, which of them is
-/// not free is told, where the store has named it.
+/// Begins to ask for all of these locks, which have the same [step](crate::store::Store::step_of). If none is taken,
+/// the receiver gets the index of one that is not free, if the store has named one.
 pub(crate) fn begin_together(
     context: &Arc<Context>,
     wanted: Vec<Request>,
@@ -52,7 +53,8 @@ pub(crate) fn begin_together(
     }
     let owned = Arc::clone(context);
     let (tell, busy) = oneshot::channel();
-    // Behind those above, which have noted by then that their copies are under way.
+    // Polled after the acquisitions above, which have noted by then that their copies are under
+    // way.
     under_way.push(Box::pin(async move { send(&owned, &asks, answers, tell).await }));
     // In one task, because each wakes the caller once.
     context.spawn(all_of(under_way));
@@ -71,12 +73,12 @@ async fn send(
         Ok(Taken::All(replies)) => {
             for (((name, op), reply), answer) in asks.iter().zip(replies).zip(answers) {
                 context.note_reply(name, op, &reply);
-                // Whoever has gone has taken its request back.
+                // An acquisition that has gone has taken its request back.
                 let _ = answer.send(Ok(reply));
             }
         }
         Ok(Taken::None(busy)) => {
-            // Before the answers: who asked looks when it has them.
+            // Before the answers: the caller looks for this when it has them.
             busy.map(|busy| tell.send(busy));
             let body = Body::Busy { ttl_ms: None };
             let none = Answer { now_ms: 0, more: false, removed: 0, other_limit: false, body };

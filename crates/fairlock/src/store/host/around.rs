@@ -1,5 +1,5 @@
-//! Which deaths a client watches for, and which others must look at a lock, after an operation of
-//! this client.
+//! After an operation of this client: which clients' deaths it watches for, and which other clients
+//! must look at the lock.
 
 use super::file::HostFile;
 use super::liveness::{self, Kernel, Sign};
@@ -21,9 +21,9 @@ const LEFT_MAX: u32 = 64;
 /// than on a server: ten seconds apart by default. A waiter may cost a millisecond a minute.
 const BEATS_APART: f64 = 5.0;
 
-/// Waiters at these places send heartbeats at that rate, to find that one before them was granted
-/// the lock and is stopped. The first has nobody before it, and those further behind rely on these;
-/// they send half as many.
+/// Waiters at these places send heartbeats at that rate, to find that a waiter before them was
+/// granted the lock and is stopped. The first waiter has nobody before it, and those further behind
+/// rely on these lookouts: the first and those send half as many.
 const LOOKOUTS: std::ops::RangeInclusive<usize> = 1..=3;
 
 /// Longest heartbeat period: the registry of a lock's waiters outlives two missed heartbeats, even
@@ -116,11 +116,11 @@ impl Inner {
             }
             let watched = self.watches.watches(&topic, client);
             if request.is_none() && self.watchable(name, now).is_none() {
-                // It lasts as long as its lease, whatever becomes of the client.
+                // The hold lasts as long as its lease, whatever becomes of the client.
                 return self.watches.set(&topic, &[]);
             }
-            // One that is dead is watched if many were: its alarm goes off at once, and the next
-            // heartbeat removes the others.
+            // After `LEFT_MAX` removals, a dead one is watched as well: its alarm goes off at once,
+            // and the next heartbeat removes the others.
             if watched || liveness::look(&self.folder, client) != Sign::Gone || removed == LEFT_MAX
             {
                 return self.watches.set(&topic, &[client]);
@@ -168,8 +168,8 @@ impl Inner {
         holder(lock).filter(|client| !is_left(*client))
     }
 
-    /// Only the first waiters look again when the store expects a change: a crowd would do so in the
-    /// same moment, and find that the lock is not for them.
+    /// Only the first waiters look again when the store expects a change: many waiters would all do
+    /// so at the same moment, and find that the lock is not for them.
     pub(super) fn space_out(&self, name: &LockName, body: &mut Body) {
         let is_far =
             || lock(&self.waits).get(name).is_some_and(|stand| stand.place > *LOOKOUTS.end());

@@ -31,8 +31,8 @@ const LOCK_LOOKS_MAX: u32 = 200;
 /// unless the process that creates it is stopped.
 const NEW_KEPT: Duration = Duration::from_secs(60);
 
-/// How many clients that wait for a lock without a queue are told of a release; the others look at
-/// their heartbeats.
+/// How many clients that wait for a lock without a queue are notified of a release; the others find
+/// it at their heartbeats.
 const TOLD_MAX: usize = 64;
 
 /// How many listeners of one lock a release examines: some may be dead.
@@ -65,7 +65,7 @@ pub(super) fn tell(folder: &Folder, name: &LockName, own: ClientId) {
         if client == own {
             continue;
         }
-        // The bell of one that was killed takes messages until it is removed.
+        // The bell of a killed client accepts messages until it is removed.
         if wake_up::is_heard(folder, client) {
             if wake_up::ring(folder, client, &Message::Free(folder::hash(name))) {
                 told += 1;

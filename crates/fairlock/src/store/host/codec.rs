@@ -124,7 +124,7 @@ pub(super) fn encode(name: &LockName, s: &Snapshot, mark: Option<Mark>, out: &mu
     out[1..HEAD].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// The mark of a lock with shares, without a look at anything else: whether it has other rows, too.
+/// Reads only the mark of a lock with shares, which shows whether the lock has other rows as well.
 pub(super) fn mark(bytes: &[u8]) -> Option<Mark> {
     let mut r = Reader::new(bytes.get(HEAD..)?);
     r.has = r.number().ok()?;
@@ -553,7 +553,7 @@ pub(super) fn checksum(name: &LockName, body: &[u8]) -> u32 {
     checksum_of(name, &[body])
 }
 
-/// The same of what several parts make together.
+/// The same for the concatenation of several parts.
 pub(super) fn checksum_of(name: &LockName, body: &[&[u8]]) -> u32 {
     let crc = crc32c(!0, &(name.as_bytes().len() as u64).to_le_bytes());
     !body.iter().fold(crc32c(crc, name.as_bytes()), |crc, part| crc32c(crc, part))

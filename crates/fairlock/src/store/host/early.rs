@@ -1,9 +1,10 @@
 //! Which waiters learn that a hold ends early.
 //!
-//! A heartbeat shows a waiter when the hold ends, and it looks again at that moment. Invariant: the
-//! first waiter's next heartbeat is never later than the end of the lease, unless the holder may
-//! still confirm a grant. Heartbeats are at most [`BEAT_MAX`] apart, so this needs a message only if
-//! a hold is shorter than that, or is cut short (`Guard::detach_for`).
+//! The reply to a heartbeat tells the waiter when the hold will end, and the waiter asks again at
+//! that moment. Invariant: the first waiter's next heartbeat is never later than the end of the
+//! lease, unless the holder may still confirm a grant. Heartbeats are at most [`BEAT_MAX`] apart,
+//! so a message is needed only if a hold is shorter than that, or is cut short
+//! (`Guard::detach_for`).
 
 use super::around::{BEAT_MAX, acquire_of};
 use fairlock_core::{LockState, Op, OwnerId};
@@ -49,7 +50,7 @@ impl Before {
     }
 }
 
-/// Token and end of the hold; of several, of that of `owner`.
+/// Token and end of the hold; of several holds, those of `owner`'s.
 fn hold(lock: &LockState, owner: Option<&OwnerId>) -> Option<(u64, u64)> {
     if let Some(shares) = lock.shares() {
         let hold = shares.holds().get(owner?)?;

@@ -30,8 +30,9 @@ use std::time::Duration;
 /// be inspected and its row need not be created again.
 const IDLE_KEPT_MS: u64 = 60_000;
 
-/// One new row in `SWEEP_EACH` triggers a search for idle ones, which examines `SWEEP_ROWS` rows:
-/// four for each new one, so the file stays within a quarter above what is in use.
+/// One in `SWEEP_EACH` new rows, on average, triggers a sweep that examines `SWEEP_ROWS` rows for
+/// idle locks. That is four examined rows for each new one, so the file has at most about a quarter
+/// more rows than are in use.
 pub(super) const SWEEP_EACH: u64 = 32;
 const SWEEP_ROWS: u32 = 128;
 
@@ -71,7 +72,7 @@ pub(crate) struct HostFile {
     turns: Arc<Turns>,
     /// Held while the file is open: see [`users`](super::users).
     user: User,
-    /// Its user has left.
+    /// Whether its user has left.
     closed: bool,
     schema: Schema,
     boot: Boot,
@@ -84,7 +85,7 @@ pub(crate) struct HostFile {
     #[allow(dead_code, reason = "its end counts")]
     in_process: forks::User,
     pub(super) busy: Duration,
-    /// The log has a head, or will get one as SQLite does it.
+    /// Whether the log's head is taken care of: it exists, or SQLite will write it.
     has_log: bool,
     pub(super) cache: HashMap<LockName, Cached>,
     /// The table of shares is known to exist, or was made in this transaction.
@@ -103,7 +104,7 @@ pub(crate) struct HostFile {
 /// Names of locks, and where to continue.
 #[derive(Debug)]
 pub(crate) struct Names {
-    /// Held, waited for, or free since recently.
+    /// Locks that are held or waited for, or became free recently.
     pub(crate) names: Vec<LockName>,
     /// The name to continue after; `None` at the end.
     pub(crate) next: Option<LockName>,
@@ -403,7 +404,8 @@ impl HostFile {
     }
 
     /// Begins a transaction, within `left`. If another process has the file, this one stands in
-    /// line: of many, only the first tries again. Returns the place in the line, if it has one.
+    /// line: of many processes, only the first retries. Returns the place in the line, if it has
+    /// one.
     fn begin(&mut self, turn: &Turn<'_>, left: Duration) -> Result<Option<Locked>, StoreError> {
         if !self.db.is_autocommit() {
             // A panic has left it open.
@@ -420,8 +422,8 @@ impl HostFile {
         match turn.processes().wait(|| self.folder.open_line(), in_line) {
             Ok(place) => patiently(&self.path, until.left(), begin).map(|()| Some(place)),
             Err(Errno::WOULDBLOCK) if in_line.is_zero() => Err(fault::busy(&self.path, left)),
-            // It tries all the same: a child may have inherited the line from one that was killed,
-            // or there is no thread.
+            // It tries anyway: a child of a killed process may have inherited the place in the
+            // line, or no thread can be started.
             Err(_) => seldom(&self.path, until.left(), begin).map(|()| None),
         }
     }

@@ -109,7 +109,8 @@ impl Folder {
         let make = flags | OFlags::CREATE | OFlags::EXCL;
         match fs::openat(&*self.fd(), LINE, make, self.mode) {
             Ok(fd) => {
-                // Before these, others of the group may be refused, and try without a line.
+                // Until group and mode are set, other members of the group may be refused; they try
+                // without a line.
                 if self.group.is_some() {
                     fs::fchown(&fd, None, self.group)?;
                 }

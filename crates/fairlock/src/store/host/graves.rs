@@ -32,7 +32,7 @@ impl HostFile {
             let mut statement = file.db.prepare_cached(sql)?;
             let rows = statement.query_map(params![after, limit], |row| {
                 let (name, state): (Vec<u8>, Vec<u8>) = (row.get(0)?, row.get(1)?);
-                // Those of shares, who have rows of their own.
+                // The owners of shares have rows of their own.
                 let owners = match codec::mark(&state) {
                     Some(_) => parts::owners(&file.db, &name)?,
                     None => Vec::new(),

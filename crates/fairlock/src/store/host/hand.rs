@@ -75,7 +75,7 @@ impl Desk {
             }
             if let Some(job) = work.jobs.pop_front() {
                 drop(work);
-                // If it panics, what it drops tells its caller.
+                // If it panics, its caller learns that from what is dropped.
                 let _ = catch_unwind(AssertUnwindSafe(job));
                 work = lock(&self.work);
                 continue;

@@ -1,11 +1,10 @@
 //! The head of a line for shares: which deaths it watches for, and when its client is woken to look
 //! again.
 //!
-//! Several may be in its way. Invariant: the client of the first waiter watches the clients of all holds
-//! (of [`WATCHED_MAX`] clients, if there are more), except its own and holds that last without their
-//! client. While it is first, holds only end: nobody is served before it. So this can only break
-//! when another waiter becomes the first, and the client that causes that wakes the client of the
-//! new head.
+//! Several holders may be in its way. Invariant: the client of the first waiter watches the clients of all holds (of
+//! [`WATCHED_MAX`] clients, if there are more), except its own and holds that last without their client. While it is
+//! first, holds only end: nobody is served before it. So this can only break when another waiter becomes the first,
+//! and the client that causes that wakes the client of the new head.
 //!
 //! That client may be killed before it notifies anybody. Of the waiters that it has served, it
 //! notifies the first in line last, so if anybody is left without a notification, the first one is.
@@ -23,12 +22,12 @@ use std::collections::BTreeSet;
 /// heartbeats find out about the others.
 pub(super) const WATCHED_MAX: usize = 64;
 
-/// While more than [`WATCHED_MAX`] hold shares, the first waiter chooses anew whom to watch each time as many
-/// of them have left, so it watches at least [`WATCHED_MAX`] without these.
+/// While more than [`WATCHED_MAX`] owners hold shares, the first waiter chooses anew whom to watch each time this
+/// many of them have left, so it always watches at least [`WATCHED_MAX`] minus this many.
 const CHOSEN_AFTER: usize = 16;
 
-/// How many clients are told to look after one was killed before it did so; the others look at their
-/// heartbeats. To tell one takes 5 us.
+/// How many clients are notified in place of a client that was killed before it could notify them;
+/// the others look at their heartbeats. One notification takes 5 us.
 const UNTOLD_MAX: usize = 1_000;
 
 /// The line for shares before an operation.
@@ -79,7 +78,7 @@ pub(super) fn finds_grant(body: &Body) -> bool {
     fates.iter().any(|fate| matches!(fate, Fate::Granted(_)))
 }
 
-/// The clients that may have been served, or whose waiter may have become the first, without being told.
+/// The clients that may have been served, or whose waiter may have become the first, without being notified.
 pub(super) fn untold(lock: &LockState, own: ClientId) -> Vec<ClientId> {
     let holders = lock.shares().into_iter().flat_map(|shares| shares.holds().keys());
     let clients = holders.chain(lock.line().next()).filter_map(OwnerId::client);

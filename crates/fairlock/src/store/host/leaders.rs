@@ -1,5 +1,5 @@
-//! The announcements of elections' leaders, in a table of their own: the row of a lock stays as it is, and so readable to
-//! programs that know no elections.
+//! The announcements of elections' leaders, in a table of their own: the rows of locks stay as they are, so programs
+//! without elections can read them.
 
 use super::fault;
 use super::file::HostFile;
@@ -59,7 +59,7 @@ impl HostFile {
                    WHERE name = ?1";
         let number = |row: &rusqlite::Row<'_>, at| row.get::<_, i64>(at).map(i64::cast_unsigned);
         let row = self.db.prepare_cached(sql)?.query_row([name.as_bytes()], |row| {
-            // One that is damaged is none: the holder announces it again.
+            // A damaged announcement counts as none: the holder announces it again.
             let Some(token) = Token::new(number(row, 1)?) else { return Ok(None) };
             Ok(Some(Leader {
                 owner: OwnerId::parse(&row.get::<_, Vec<u8>>(0)?),
@@ -87,7 +87,7 @@ impl HostFile {
         self.keep_leader(name, leader, 0)
     }
 
-    /// Writes it, and removes those that are over.
+    /// Writes an announcement, and removes those that are over.
     fn keep_leader(
         &self,
         name: &LockName,

@@ -119,8 +119,8 @@ mod tests {
     const SOON: Duration = Duration::from_secs(30);
     const SHORT: Duration = Duration::from_millis(20);
 
-    /// Each gets the lock in its turn. Whoever gave up keeps nobody waiting, and returns to the
-    /// place that its thread has.
+    /// Each gets the lock in its turn. A call that gave up keeps nobody waiting; the next one gets
+    /// the place that its thread has.
     #[test]
     fn who_gave_up_keeps_nobody_waiting() {
         let dir = TempDir::new();

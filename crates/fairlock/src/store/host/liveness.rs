@@ -1,12 +1,12 @@
 //! Which clients are alive: proven by the kernel, never by a process id.
 //!
 //! A client opens its FIFO `alive` once and takes the kernel's lock on it (`flock`). The lock
-//! belongs to the open file description, not to the process: children that inherit it keep the
-//! lock, which is gone when the last of them is, however they ended and in whatever namespace. If
-//! others can take the lock, the client is dead.
+//! belongs to the open file description, not to the process: children that inherit the description
+//! keep the lock. It is released when the last of them has ended, however they ended and in
+//! whatever namespace. If others can take the lock, the client is dead.
 //!
-//! It is a FIFO for the sake of the alarm: the kernel tells everyone who has it open for reading
-//! (`POLLHUP`) when the last writer is gone, which is at the same moment, just after the lock.
+//! It is a FIFO so that its readers are notified: they get `POLLHUP` when the last writer is gone,
+//! immediately after the lock is released.
 //!
 //! A client without the FIFO is unknown: it ended properly, or somebody removed the FIFO while it
 //! is alive. That proves nothing, so its holds last as long as their leases.
@@ -63,7 +63,7 @@ fn disown(folder: &Folder, client: ClientId) {
 
 /// From now on the death of `client` does not end this hold, which lasts as long as its lease.
 pub(super) fn leave(folder: &Folder, client: ClientId, name: &LockName, token: Token) {
-    // In this order: whoever finds the client dead meanwhile must know of the hold.
+    // In this order: a client that finds this one dead meanwhile must know of the hold.
     let kept = folder.touch(&folder::kept(client, name, token));
     if kept.is_err() {
         return disown(folder, client);

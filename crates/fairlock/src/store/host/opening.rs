@@ -162,9 +162,9 @@ fn wait_for_disk(db: &Connection, wait: bool) -> rusqlite::Result<()> {
     db.pragma_update(None, "synchronous", if wait { "NORMAL" } else { "OFF" })
 }
 
-/// Writes the head of an empty log. SQLite would do so with the first change, and wait for the disk, so that after a
-/// power failure no older changes in the log pass for newer ones. Behind an empty log's head there are none, and a first
-/// user would pay for it each time: the last one removes the log.
+/// Writes the head of an empty log. SQLite would do so with the first change and wait for the disk, so that after a
+/// power failure older changes in the log are not taken for newer ones. An empty log has no older changes, and since
+/// the last user removes the log, each first user would pay for that wait.
 ///
 /// What fails here fails again, and is reported, when something is written.
 pub(super) fn begin_log(db: &Connection, path: &Path) -> rusqlite::Result<()> {
@@ -287,8 +287,8 @@ fn enter_boot(
             let _ = flock(in_use, FlockOperation::Unlock);
             continue;
         }
-        // The file is in use, or somebody lives on without having it open. Others must not wait for
-        // this process.
+        // The file is in use, or a client or command that does not have it open is still alive.
+        // Others must not wait for this process.
         let _ = flock(in_use, FlockOperation::Unlock);
         if Moment::now() >= until {
             let boot = patiently(path, busy, || value::<String>(db, "boot"))?;

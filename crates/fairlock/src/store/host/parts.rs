@@ -1,10 +1,10 @@
 //! The holds of a lock with shares, and the shares that its waiters want, as rows of their own.
 //!
-//! An operation changes few of them, so a thousand readers of one lock are not written again at each
-//! step: each owner that holds a share, or waits for one, has a row in the table `share`. The lock's
-//! own row has the rest, and a mark in place of its hold: the kind, and how many rows there are. The
-//! mark is a hash and a string at once. To a program without shares the lock is thus always of
-//! another kind, so it refuses every operation on the name and changes nothing.
+//! An operation changes few of them, so each owner that holds a share, or waits for one, has a row
+//! in the table `share`: a thousand readers of one lock are not written again at each step. The
+//! lock's own row has the rest, and a mark in place of its hold: the kind, and how many rows there
+//! are. The mark is a hash and a string at once. To a program without shares the lock is thus
+//! always of another kind, so it refuses every operation on the name and changes nothing.
 //!
 //! Invariant: as many rows as the mark says belong to the lock, each written when the lock's row had
 //! the number `change` that it repeats. So a process that has the rows of an earlier `change` reads
@@ -88,7 +88,7 @@ impl Mark {
         SimpleValue::Foreign(BESIDE.into())
     }
 
-    /// The mark that these fields are.
+    /// The mark that these fields represent.
     pub(super) fn parse(fields: &BTreeMap<OwnerId, i64>) -> Option<Self> {
         if fields.len() != 2 {
             return None;
@@ -103,7 +103,7 @@ impl Mark {
     }
 }
 
-/// What an owner has, by owner.
+/// The content of each owner's row.
 fn rows_of(shares: &Shares) -> Vec<(&OwnerId, Part)> {
     let holds = shares.holds().iter().map(|(owner, hold)| (owner, Part::Holds(*hold)));
     let wants = shares.wants().iter().map(|(owner, share)| (owner, Part::Wants(*share)));
@@ -114,7 +114,7 @@ fn rows_of(shares: &Shares) -> Vec<(&OwnerId, Part)> {
     rows
 }
 
-/// A lock with the content of its own row and of these.
+/// Assembles a lock from its own row and these.
 pub(super) fn assembled(mut keys: Snapshot, parts: &Parts) -> Result<LockState, Damaged> {
     let Some(mark) = Mark::parse(&keys.hold) else { return Ok(LockState::from_snapshot(keys)) };
     if keys.value.take() != Some(Mark::beside()) {
@@ -158,7 +158,7 @@ pub(super) fn changes(parts: &Parts, lock: &LockState) -> Vec<(OwnerId, Option<P
     changes
 }
 
-/// Makes sure that the table exists, and that nothing is left in it of a former use of the name. Returns whether the table is new.
+/// Makes sure that the table exists and has no rows from a former use of the name. Returns whether the table is new.
 pub(super) fn prepare(db: &Connection, name: &LockName, has_table: bool) -> rusqlite::Result<bool> {
     let is_new = !has_table && !schema::has_table(db, "share")?;
     if is_new {

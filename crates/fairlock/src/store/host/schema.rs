@@ -129,7 +129,8 @@ fn written_by(db: &Connection) -> rusqlite::Result<Option<String>> {
         .optional()
 }
 
-/// Whether the file has a table of this name: those of later additions are made when one is needed.
+/// Whether the file has a table of this name: tables that were added later are made only when one
+/// is needed.
 pub(super) fn has_table(db: &Connection, name: &str) -> rusqlite::Result<bool> {
     let sql = "SELECT count(*) FROM sqlite_schema WHERE name = ?1";
     let mut statement = db.prepare_cached(sql)?;

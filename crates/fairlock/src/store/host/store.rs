@@ -41,16 +41,16 @@ use tokio::task::AbortHandle;
 /// How long a call waits for the file on the caller's own thread: about ten transactions of others.
 const AT_ONCE: Duration = Duration::from_micros(300);
 
-/// How often an operation continues that could not look at the whole queue, at 64 dead waiters
-/// each. If that is not enough, the client's engine goes on.
+/// How often an operation that could not look at the whole queue continues, at 64 dead waiters each
+/// time. If that is not enough, the client's engine continues.
 const MORE_MAX: u32 = 1_000;
 
-/// How many holds that were left to the store are looked at when another one is: so those that are
-/// over never outnumber the others for long.
+/// How many holds that were left to the store are checked each time another one is left, so that
+/// those that are over never outnumber the others for long.
 const KEPT_LOOKS: usize = 2;
 
-/// A heartbeat that finds nothing to do is not written while the registry lasts for this many
-/// milliseconds more: it outlives two missed heartbeats after this one.
+/// A heartbeat that finds nothing to do is not written while the registry has at least this many
+/// milliseconds left, so that it outlives two missed heartbeats after this one.
 const KEPT_MS: u64 = REGISTRY_TTL_MS;
 
 /// The store of one client.
@@ -75,7 +75,8 @@ pub(super) struct Inner {
     deadlines: Deadlines,
     /// Locks with a line that this client waits for, each with what the last look showed.
     pub(super) waits: Mutex<HashMap<LockName, Stand>>,
-    /// Locks without a queue that it waits for, or whose holder it observes, and latches; and how many of it listen.
+    /// Locks without a queue that it waits for, or whose holder it observes, and latches; each with the number of its
+    /// listeners.
     pub(super) listened: Mutex<HashMap<LockName, usize>>,
     /// The holds that this client has left to the store, as far as their files may exist.
     left: Mutex<VecDeque<(LockName, Token)>>,
@@ -388,7 +389,8 @@ impl Inner {
         Topic::Waiter(name.clone(), self.me.clone())
     }
 
-    /// Outside the file's mutex: the receivers take locks of their own.
+    /// Delivers the messages and returns the reply. Called outside the file's mutex: the receivers
+    /// take locks of their own.
     pub(super) fn deliver(&self, name: &LockName, sent: Moment, done: Done) -> Reply {
         observe::answered(name, &done.answer);
         for client in done.moved {
@@ -398,7 +400,7 @@ impl Inner {
                 wake_up::ring(&self.folder, client, &Message::Moved(folder::hash(name)));
             }
         }
-        // The first in line is told last: see `heads`.
+        // The first in line is notified last: see `heads`.
         for effect in done.effects.into_iter().rev() {
             match (effect.channel, effect.payload) {
                 (Channel::Inbox(to), Payload::Grant { grant, at_ms }) if to == self.client => {
@@ -410,7 +412,8 @@ impl Inner {
                     });
                 }
                 (Channel::Inbox(to), Payload::Grant { grant, at_ms }) => {
-                    // A client that cannot be told finds its turn at its heartbeat, if it is alive.
+                    // A client that cannot be notified finds its turn at its heartbeat, if it is
+                    // alive.
                     wake_up::ring(&self.folder, to, &Message::Granted { grant, at_ms });
                 }
                 (Channel::Inbox(to), Payload::Forced { number, token }) => {
@@ -418,7 +421,7 @@ impl Inner {
                     if to == self.client {
                         (self.events)(Event::Forced { owner, token });
                     } else {
-                        // A client that cannot be told notices when it renews the hold.
+                        // A client that cannot be notified finds out when it renews the hold.
                         wake_up::ring(&self.folder, to, &Message::Forced { owner, token });
                     }
                 }
@@ -444,7 +447,8 @@ impl Inner {
         Reply { sent, answer: done.answer, clock: None }
     }
 
-    /// Somebody let go of the lock, or its holder has announced something, or a latch of this name has changed.
+    /// Wakes the listeners: somebody released the lock, its holder announced something, or a latch of this name
+    /// changed.
     fn wake(&self, name: &LockName) {
         for topic in [Topic::Base, Topic::Latch, Topic::Leader] {
             (self.events)(Event::Wake(topic(name.clone())));
@@ -469,8 +473,8 @@ impl Inner {
             Ok(Message::Granted { grant, at_ms }) => {
                 let request = grant.request;
                 (self.events)(Event::Granted { grant, at_ms, arrived, clock: None });
-                // Whom it watched is over. If another waiter of this client is left, it stands elsewhere,
-                // and those before it may wait longer than this hold lasts.
+                // The watch for this waiter is over. Another waiter of this client stands elsewhere in the line, and
+                // the waiters before it may wait longer than this hold lasts.
                 let names = self.names(|_, stand| stand.of_shares == Some(request));
                 for name in &names {
                     lock(&self.waits).remove(name);
@@ -496,7 +500,7 @@ impl Inner {
     fn leave(&self, name: &LockName, token: Token) {
         liveness::leave(&self.folder, self.client, name, token);
         let mut left = lock(&self.left);
-        // One that is busy is looked at another time.
+        // If the file is busy, they are checked another time.
         if let Ok(file) = self.file.try_lock() {
             for _ in 0..KEPT_LOOKS.min(left.len()) {
                 let Some((name, token)) = left.pop_front() else { break };
@@ -670,7 +674,7 @@ impl Store for HostStore {
         let done = self.patiently(|inner| {
             let _ = lock(&inner.wake_ups).take();
             // What is still held ends with its lease, as it would on a server. What this client
-            // failed to give back ends with the process, which others can see then.
+            // failed to give back ends with the process, whose end others can then detect.
             let is_provable = inner.unfinished.load(Ordering::Relaxed);
             liveness::farewell(&inner.folder, inner.client, is_provable);
             if !is_provable {

@@ -7,12 +7,12 @@ use crate::base::clock::Moment;
 use crate::store::{StoreError, Taken};
 use fairlock_core::{Answer, Body, Effect, LockName, Op, Rules, World};
 
-/// What came of one of them.
+/// The outcome of one acquisition.
 pub(super) type Granted = (Answer, Vec<Effect>);
 
 impl HostFile {
-    /// Carries out all of these acquisitions in one transaction, if nobody waits for any of the locks and
-    /// each of them is granted at once; otherwise changes nothing, and returns which is the first that is not.
+    /// Carries out all of these acquisitions in one transaction, if nobody waits for any of the locks and each of
+    /// them is granted at once; otherwise changes nothing, and returns the index of the first that is not.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
@@ -28,10 +28,10 @@ impl HostFile {
             for (which, ((name, op), world)) in asks.iter().zip(worlds).enumerate() {
                 let mut lock = file.load(name)?;
                 if lock.state.line().next().is_some() {
-                    // It may have to be told, which is left to single operations.
+                    // That waiter may have to be notified, which is left to single operations.
                     return Ok(Err(which));
                 }
-                // The single operation tells the error, as that of its lock alone.
+                // The single operation will return the error, for its lock alone.
                 let Ok(done) = lock.state.apply(now_us, op, rules, world) else {
                     return Ok(Err(which));
                 };

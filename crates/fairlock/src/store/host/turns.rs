@@ -1,9 +1,9 @@
 //! Whose turn it is to write, among the clients of one process.
 //!
 //! SQLite has no queue: a client that finds the file locked tries again some time later. A thousand
-//! clients that do so take the processors from the one that has the lock, and none gets far. So the
-//! clients of one process stand in line here, and only the first of them tries; among processes it
-//! stands in another line (`line`).
+//! clients that do so take the processors from the one that has the lock, and none makes progress.
+//! So the clients of one process stand in line here, and only the first of them tries; among
+//! processes it stands in another line (`line`).
 
 use super::line::Line as Processes;
 use crate::base::clock::{Moment, lock};

@@ -12,8 +12,8 @@
 //! - Before each operation a user checks that the names still lead there (`views`), and fails if
 //!   they do not.
 //! - The last user, if it leaves properly, records that nothing is left. If log and index still
-//!   exist, processes of an older version have them open, which record nothing. The last of these
-//!   removes them, and the next user has others, so a record would be wrong.
+//!   exist, processes of an older version, which record nothing, have them open. The last of these
+//!   processes removes them, and the next user gets new ones, so a record would be wrong.
 //!
 //! Users enter and leave one at a time, through the gate: the kernel's lock on the clients' folder.
 
@@ -47,7 +47,7 @@ const RECORD_BYTES: usize = 160;
 /// Recorded by the last user that left properly: the log was written back to the file and removed.
 const NOTHING_LEFT: &str = "fairlock 1 nothing left";
 
-/// Recorded by the last user of a version that knows this file, if others went on without it.
+/// Recorded by the last user whose version knows this file, if log and index still existed then.
 const UNKNOWN: &str = "fairlock 1 unknown";
 
 /// The contents of `FILE-users`.

@@ -170,7 +170,7 @@ impl Views {
 }
 
 impl Stamp {
-    /// Whether a change from now on would have other times. File times follow the wall clock.
+    /// Whether any later change would get a different time. File times follow the wall clock.
     fn is_settled(&self) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         [self.modified, self.changed].into_iter().all(|(seconds, nanos)| {

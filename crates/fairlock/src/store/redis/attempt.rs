@@ -14,7 +14,8 @@ pub(crate) struct Attempt {
     first: watch::Sender<Option<Result<(), Error>>>,
     /// Whether any attempt has succeeded.
     has_succeeded: AtomicBool,
-    /// Whether the first failure after a success is reported: by one of the connections to a server.
+    /// Whether the first failure after a success is reported; true for only one of the connections
+    /// to a server.
     is_reported: bool,
 }
 
@@ -30,7 +31,8 @@ impl Default for Attempt {
 }
 
 impl Attempt {
-    /// Those of a connection beside another one, which reports that their server cannot be reached.
+    /// The attempts of a connection beside another one; that other one reports that the server
+    /// cannot be reached.
     pub(crate) fn beside() -> Self {
         Self { is_reported: false, ..Self::default() }
     }

@@ -48,13 +48,13 @@ pub(crate) fn is_permission(error: &CallError) -> bool {
 /// The server's message, bounded, without control characters, and without the place in our script.
 pub(super) fn text(error: &CallError) -> String {
     let full = error.to_string();
-    // "... data set. script: 003e..., on @user_script:104." But "ACL failure in script: ..." says which right is missing.
+    // "... data set. script: 003e..., on @user_script:104." But "ACL failure in script: ..." names the missing right.
     let full = full.split(". script: ").next().unwrap_or_default();
     full.chars().take(SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Why a server refuses writes, and what to do. Its own message is longer than what is repeated of
-/// one, and says where in our script it was.
+/// Why a server refuses writes, and what to do. The server's own message is longer than the part of
+/// it that is repeated, and names the place in our script.
 fn refuses_writes(says: impl Fn(&str) -> bool) -> Option<&'static str> {
     [
         ("OOM", "its memory is full (OOM): raise `maxmemory`, or remove what fills it"),
@@ -130,8 +130,8 @@ fn by_code(error: &CallError, message: String) -> StoreError {
         return StoreError::refused(Error::misuse(message));
     }
     if says("non local key") || says("while the cluster is down") {
-        // The slot moves while a script runs, and a key that the script has just deleted is looked
-        // for where the slot goes. What was done before stays done.
+        // The slot is moving while the script runs, and the server looks on the slot's new node for
+        // a key that the script has just deleted. What the script did before stays done.
         return StoreError::unavailable(format!("the slot is on its way: {message}"), true);
     }
     if let Some(why) = refuses_writes(says) {
@@ -153,8 +153,8 @@ fn by_code(error: &CallError, message: String) -> StoreError {
 }
 
 fn denied(message: String) -> StoreError {
-    // About logins the server's message says no more than this, and that of NOAUTH is about
-    // `HELLO`, which nobody has typed.
+    // For logins, the server's message contains no more than this, and that of NOAUTH is about
+    // `HELLO`, which no user has typed.
     let message = if message.contains("NOAUTH") {
         "the server denies access to who has not logged in (NOAUTH): give the client a password"
             .into()

@@ -1,8 +1,8 @@
 //! A Cluster: a connection to each master, and which of them serves which slot.
 //!
-//! Routing is no part of a connection: a guard's time counts from when the answered copy was sent,
-//! every resend must be known, and the loss of a node must immediately put the holds of that node,
-//! and no others, in doubt.
+//! Routing is kept out of the connections: a guard's time counts from when the answered copy was
+//! sent, every resend must be known, and the loss of a node must immediately put the holds of that
+//! node, and no others, in doubt.
 
 use super::aside::Aside;
 use super::confirm::Confirmer;
@@ -59,7 +59,7 @@ struct State {
     nodes: BTreeMap<Addr, Arc<Node>>,
     /// The number of the connection that serves each slot; 0: there is none.
     served: Vec<u64>,
-    /// The node that is asked first for the next map, as another one named it.
+    /// The node that is asked first for the next map, because another one named it.
     hint: Option<Addr>,
 }
 
@@ -477,7 +477,7 @@ mod tests {
     use super::*;
     use fairlock_core::LatchOp;
 
-    /// Braces of a name's own lead its channel to another slot, unless they are no tag.
+    /// Braces in a name may lead its channel to another slot than its count.
     #[test]
     fn latches_whose_channel_is_elsewhere_are_refused() {
         let op = Op::Latch(LatchOp::Look { waiting: None });

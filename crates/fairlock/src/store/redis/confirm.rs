@@ -6,9 +6,9 @@
 //!
 //! - Each of these operations may be repeated: a renewal, or a release by its token.
 //! - Replication is one stream. The write here comes after the one that was answered there, so a
-//!   replica that acknowledges this one has that one.
+//!   replica that acknowledges the second write has the first one.
 //! - Operation and `WAIT` use one connection, and so one server. If another server has become the
-//!   primary in between, the operation's reply here shows what that one knows about the lock.
+//!   primary in between, the operation's reply here shows what that server knows about the lock.
 //! - A renewal that is answered with `renewed` has written. A repeated release finds nothing to
 //!   write, so a write that leaves nothing behind follows it (`replicated.lua`).
 //!
@@ -43,8 +43,8 @@ const TOUCH: &str = include_str!("lua/replicated.lua");
 
 /// Confirms operations on a server and its replicas. Its tasks end with it.
 pub(crate) struct Confirmer {
-    /// Without a bound: a caller that waits for room keeps it even if its future is not polled, and
-    /// then no renewal gets it.
+    /// Unbounded: in a bounded channel, a caller that waits for room keeps its place even while its
+    /// future is not polled, and renewals behind it would get no room.
     line: mpsc::UnboundedSender<Item>,
     tasks: [AbortHandle; 2],
 }

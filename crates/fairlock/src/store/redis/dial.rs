@@ -1,7 +1,7 @@
-//! Makes connections: the only place where a stream to a server is opened, in every topology.
+//! Opens connections: the only place where a stream to a server is opened, in every topology.
 //!
-//! Nothing is sent before a stream is ready, and a name has one address for all connections of a
-//! client (`route.rs`).
+//! Nothing is sent before a stream is ready, and a host name resolves to the same address for all
+//! connections of a client (`route.rs`).
 
 use super::classify::classify;
 use super::handshake;

@@ -33,7 +33,7 @@ pub(super) struct Finding {
     check: Check,
     message: String,
     kind: ErrorKind,
-    /// The server did not let us look, which must not keep anybody out.
+    /// The server did not let us look; that must not prevent its use.
     blind: bool,
 }
 

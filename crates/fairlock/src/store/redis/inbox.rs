@@ -24,8 +24,8 @@ use tokio::sync::{Notify, watch};
 /// Between two pings of the idle inbox: often enough for NAT and half-open connections.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 
-/// Channels that a new connection subscribes to in one round trip. One after the other, a client with
-/// many plain locks and a long way to the server never came to the end before its time was up.
+/// Channels that a new connection subscribes to in one round trip. Subscribing to one channel after
+/// the other, a client with many plain locks and a long way to the server never finished in time.
 const AT_ONCE: usize = 100;
 
 /// The inbox connection and the task that keeps it.
@@ -145,7 +145,7 @@ impl Inbox {
     }
 
     /// The command connection is made: if this one is missing, it must not wait for the end of a
-    /// pause. Meanwhile the server takes waiters for dead although it hears from them.
+    /// pause. Until it is made, the server takes waiters for dead although it hears from them.
     pub(crate) fn hurry(&self) {
         self.found.notify_one();
     }
@@ -159,9 +159,9 @@ impl Inbox {
     pub(crate) async fn run(self: Arc<Self>) {
         let mut backoff = Backoff::default();
         let mut moves = self.place.moves(Part::Follows);
-        // A connection that fell silent is kept until another one listens. Between the two, a
-        // server that can be reached again would take waiters for dead; and its messages may arrive
-        // on the old one meanwhile.
+        // A connection that fell silent is kept until another one listens. Without it, a server
+        // that can be reached again would take waiters for dead until then; and messages may still
+        // arrive on it.
         let mut silent: Option<(Line, Moment)> = None;
         loop {
             moves.forget();
@@ -189,7 +189,8 @@ impl Inbox {
                 }
                 Err(failure) => {
                     self.attempt.failed(self.place.at(failure));
-                    // Waiters have failed by then; and the server may have no connection left for us.
+                    // Waiters have failed by then; and while this one is kept, the server may have
+                    // no connection left for us.
                     let is_over = |since: Moment| Moment::now().since(since) >= self.store_timeout;
                     silent = silent.filter(|(_, since)| !is_over(*since));
                 }
@@ -258,8 +259,8 @@ impl Inbox {
         Ok(wanted)
     }
 
-    /// While `channels` were subscribed one after the other, there was no connection for topics
-    /// that came and went. This catches up with them; from now on there is one.
+    /// While the new connection subscribed to `channels`, there was no connection for topics that
+    /// came and went. This catches up with them; from now on there is one.
     async fn catch_up(&self, line: Line, channels: Vec<Vec<u8>>) {
         let Line { conn, broken } = line;
         let mut missing: Vec<_> = lock(&self.topics).keys().cloned().collect();
@@ -321,8 +322,8 @@ impl Inbox {
         (self.events)(event);
     }
 
-    /// Commands that follow from what is wanted are sent while it is locked: threads that begin and
-    /// cease to listen tell the server in the same order.
+    /// The command is sent while `topics` is locked, so that the server gets commands in the order
+    /// in which threads begin and stop to listen.
     pub(crate) fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
         let channel = keys::topic(&topic);
         let subscribing = {

@@ -45,7 +45,8 @@ impl Publishing {
     }
 }
 
-/// Of a key or a channel. A call is encoded from them, so that its keys are no allocations.
+/// The parts of a key or a channel. A call is encoded from them, so that its keys cost no
+/// allocations.
 pub(crate) type Parts<'a> = [&'a [u8]; 4];
 
 /// Prefixes of the keys of read-write locks: leases, holds, order, state, beats.
@@ -57,7 +58,7 @@ const READ_WRITE: [&str; 5] = [
     "fairlock_rw_beats",
 ];
 
-/// The same of semaphores.
+/// The same for semaphores.
 const SEMAPHORE: [&str; 5] = [
     "fairlock_sem_leases",
     "fairlock_sem_holds",
@@ -133,8 +134,8 @@ impl Keys {
         [name, leases, holds, token, order, state, beats]
     }
 
-    /// Further keys that the operation names: what waiters for locks of other kinds stand in, if it may make one wait for
-    /// a share, and the announcement, if it is about that.
+    /// Further keys that the operation names: the queues of other kinds of locks, if it may make an owner wait for a
+    /// share; the announcement, if it is about that.
     pub(crate) fn others_parts(&self, op: &Op) -> Vec<Parts<'_>> {
         let ask = match op {
             Op::AcquireShare(ask) => ask,
@@ -148,8 +149,8 @@ impl Keys {
         vec![self.with("redisson_lock_queue"), self.with_ours(other[2])]
     }
 
-    /// What tells Redisson how long a reader of ours lives, of an owner that is nobody: to see whether a user may write
-    /// such keys. Scripts make their names themselves.
+    /// The key that tells Redisson how long a reader of ours lives, for an owner that does not exist: with it, the
+    /// permission to write such keys is tried. Scripts make the names of the real ones themselves.
     pub(crate) fn reader_timeout(&self) -> Vec<u8> {
         let [_, _, name, _] = self.with("");
         let (open, close): (&[u8], &[u8]) = if self.is_wrapped { (b"{", b"}") } else { (b"", b"") };
@@ -269,7 +270,8 @@ impl Family {
     }
 }
 
-/// The event of a message on a topic: Java says that somebody let go, or one of ours that it leads.
+/// The event of a message on a topic: Java's clients report that a lock was released, ours that
+/// they lead.
 pub(crate) fn woken(topic: Topic, payload: &[u8]) -> Event {
     match (&topic, payload) {
         (Topic::Latch(name), b"0") => Event::CountedDown(name.clone()),

@@ -170,8 +170,8 @@ impl Link {
                     self.current.send_replace(Some(conn.clone()));
                     self.made.notify_waiters();
                     (self.events)(Event::Up { scope: Scope::All, whole: true });
-                    // After the event: those who see it know that the new server is being told what
-                    // it must know.
+                    // After the event: once this names the new server, the releases that it may
+                    // lack are being repeated.
                     *lock(&self.leads_to) = moves.at();
                     // Last: those who wait for the first contact must find it made.
                     self.attempt.succeeded();
@@ -364,8 +364,7 @@ pub(crate) async fn name_not_a_lock(
     StoreError::refused(Error::new(ErrorKind::WrongType, message).on(name))
 }
 
-/// Whether the lock's key holds a whole number without a TTL. Asked only after an error; a server that refuses to answer
-/// says no.
+/// Whether the lock's key holds a whole number without a TTL. Asked only after an error; a refusal counts as no.
 async fn is_counter(conn: &mut Connection, name: &LockName) -> bool {
     /// No 64-bit number is longer.
     const END: &str = "20";

@@ -120,7 +120,7 @@ pub(crate) async fn explain(
         // The server does not say which. The client's own inbox is tried when the connection is
         // made.
         let keys = Keys::new(name);
-        // A latch and an announcement are told on one channel of their own.
+        // Latches and announcements each have one channel of their own.
         let own = match is_latch {
             true => Some(keys.latch_channel()),
             false => Some(keys.leader()).filter(|channel| cmd_keys.contains(channel)),

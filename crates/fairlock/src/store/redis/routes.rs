@@ -302,7 +302,8 @@ impl Routes {
         match self.subscriptions.get() {
             Some(Subscriptions::Whole(inbox)) => inbox.listen(topic),
             Some(Subscriptions::Shards(shards)) => shards.listen(topic),
-            // A waiter that listens has had an answer, for which this had to be known.
+            // A waiter listens only after an answer, and calls are answered only once this is
+            // known.
             None => Box::pin(async { Ok(()) }),
         }
     }

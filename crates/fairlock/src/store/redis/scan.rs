@@ -219,7 +219,7 @@ impl Seen<'_> {
             entries.push(entry(name, found, self.queue, &shares));
         }
         let in_use = |entry: &LockEntry| entry.held || entry.kind.is_some_and(is_shared);
-        // While neither is in use, the plainer name is most likely the one that is.
+        // If neither is in use, the plainer name is most likely the one that is used.
         match entries.iter().any(in_use) {
             true => entries.retain(in_use),
             false => entries.truncate(1),

@@ -18,15 +18,15 @@ pub(crate) struct Script {
 }
 
 /// The text of a script: slices of `lua/`, byte for byte as on disk. A slice that stands where it is needed costs the
-/// server nothing else; only what is needed from within other functions, or only in rare cases, is made a function.
+/// server nothing more; it becomes a function only if other functions need it, or if it is rarely needed.
 macro_rules! slices {
     (@$way:ident) => { "" };
-    // What only rare cases need. In a function of its own, because each variable that a function uses from the outermost
+    // Code that only rare cases need, in a function of its own: each variable that a function uses from the outermost
     // level costs the server a search through all of them.
     (@$way:ident rare { $($body:tt)* }) => {
         concat!("return (function()\n", slices!(@$way $($body)*), "end)()\n")
     };
-    // What a hand-over needs, the rare cases included.
+    // Code that a hand-over needs, the rare cases included.
     (@$way:ident RULES $($rest:tt)*) => {
         slices!(@$way owner hold fn write_token(minted) { write_token } fn grant() { mint grant } rules $($rest)*)
     };
@@ -37,8 +37,9 @@ macro_rules! slices {
     (@$way:ident if $name:ident { $($body:tt)* } $($rest:tt)*) => {
         concat!("if ", stringify!($name), " then\n", slices!(@$way $($body)*), "end\n", slices!(@$way $($rest)*))
     };
-    // One of several locks: what finds out whether it is free, and then what takes it. Returned only if it is free, so
-    // that none is taken before all were found free. The arguments hide those of the script.
+    // One of several locks: code that finds out whether it is free, and code that takes it. The second part is
+    // returned as a function, only if the lock is free, so that none is taken before all were found free. The
+    // arguments shadow those of the script.
     (@$way:ident member $name:ident { $($free:ident)* } { $($take:tt)* } $($rest:tt)*) => {
         concat!(
             "local function ", stringify!($name), "(KEYS, ARGV)\n", slices!(@$way $($free)*),
@@ -68,7 +69,7 @@ macro_rules! script {
             long_way: $long_way,
         }
     }};
-    // What is no operation on one lock, and so has not the prelude's keys.
+    // A script that is not an operation on one lock, and so does not have the prelude's keys.
     (alone $($slices:tt)*) => {
         script!(@ slices!(@short $($slices)*), slices!(@long $($slices)*))
     };
@@ -301,7 +302,8 @@ pub(crate) fn named(name: &str, long_way: bool) -> &'static str {
     if long_way { script.long_way } else { script.text }
 }
 
-/// Their bytes, without script and names: about 230 around eight keys, 100 of ids, 100 of numbers.
+/// The bytes of a call without its script and names: about 230 around eight keys, 100 of ids, 100
+/// of numbers.
 const OTHER_BYTES: usize = 512;
 
 /// The call that carries out `op` on the lock `name`.
@@ -318,7 +320,7 @@ pub(crate) fn call(by: By, rules: &Rules, publishing: Publishing, name: &LockNam
         By::LongWay => ("EVAL", script.long_way),
     };
     let number = named.len() + usize::from(request.is_some()) + of_others.len();
-    // In one piece: growing with each argument costs as much as all the rest of this.
+    // In one allocation: growing with each argument costs as much as the rest of this function.
     let names = (number + 1) * name.as_bytes().len();
     let mut cmd = Cmd::with_capacity(OTHER_BYTES + script.len() + names);
     cmd.arg(command).arg(script).arg(number);

@@ -28,8 +28,9 @@ use tokio::task::JoinSet;
 /// failover, and a dead one should not cost the whole timeout.
 const LATECOMERS: Duration = Duration::from_millis(100);
 
-/// How often each Sentinel is asked while a connection to the master lasts. Announcements come at
-/// once; this finds what a Sentinel could not announce, and is a ping of its connection besides.
+/// How often each Sentinel is asked while a connection to the master lasts. Announcements arrive at
+/// once; this query finds what a Sentinel could not announce, and also serves as a ping on its
+/// connection.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// How long a majority must name another master, without knowing of a later failover, before it is
@@ -136,9 +137,10 @@ impl Sentinels {
         Ok(Endpoint { target: named.target, login, tls, route })
     }
 
-    /// Whether the master is another server than `at`, or is being replaced. Its replacement does
-    /// not know what it answers meanwhile, and before the end of the failover only the Sentinel
-    /// that carries it out reports it. A client that has `followed` is at the replacement already.
+    /// Whether the master is another server than `at`, or is being replaced. What the master
+    /// answers during a failover, its replacement does not know; and until the failover ends, only
+    /// the Sentinel that carries it out reports it. A client that has `followed` is at the
+    /// replacement already.
     pub(crate) async fn is_moving(&self, at: &Target, followed: bool) -> bool {
         let Ok(login) = self.own_login.now().await else { return false };
         let mut asked = JoinSet::new();
@@ -425,12 +427,13 @@ fn is_replaced(current: &Named, views: &[&Named]) -> bool {
 }
 
 /// Whether a majority answers and nobody names the current master: the Sentinels were set up anew,
-/// and count from 0. Sentinels that use two names for one server are not a reason.
+/// and count from 0. It is not enough that some name another one: Sentinels may use two names for
+/// one server.
 fn is_outvoted(current: &Named, views: &[&Named], majority: usize) -> bool {
     views.len() >= majority && views.iter().all(|view| view.target != current.target)
 }
 
-/// The master that the latest of those views names that do not name the current one.
+/// Among the views that do not name the current master: the master that the latest one names.
 fn moved_to(current: &Named, views: &[&Named]) -> Moved {
     let others = views.iter().filter(|view| view.target != current.target);
     Moved { to: others.max_by_key(|view| view.epoch).map(|view| view.target.clone()) }

@@ -261,7 +261,7 @@ impl Shards {
         (self.events)(event);
     }
 
-    /// Without a node, its clock has no reading, and the message only makes its waiter look.
+    /// If the node is gone, its clock has no reading, and the message only makes its waiter look.
     fn clock_of(&self, addr: &Addr) -> Arc<ServerClock> {
         let node = self.cluster.upgrade().and_then(|cluster| cluster.known(addr));
         node.map(|node| Arc::clone(&node.clock)).unwrap_or_default()

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tokio::sync::Notify;
 
-/// How often the inbox is made anew to find the command connection's server: of two servers, the
-/// right one is missed this often in a row once in 32.
+/// How often the inbox is made anew to find the command connection's server: with two servers, the
+/// right one is missed this often in a row once in 32 times.
 const ANEW_MAX: u32 = 5;
 
 /// Looks again whenever one of the two connections is made.

@@ -22,8 +22,8 @@ pub(super) struct Together<'a> {
 }
 
 impl Together<'_> {
-    /// Sends the call. Whatever is refused is left to those who ask for one lock after the other: they
-    /// can follow a slot that moves, and say which lock an error is about.
+    /// Sends the call. If it is refused, the locks are requested one at a time instead: a single
+    /// request can follow a slot that moves, and its error names the lock.
     pub(super) async fn send(
         self,
         link: &Link,

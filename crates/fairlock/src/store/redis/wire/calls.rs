@@ -53,7 +53,7 @@ impl Calls {
     /// Gives the value to its call.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such call.
     pub(super) fn assign(
         &mut self,
         value: Value,
@@ -71,7 +71,8 @@ impl Calls {
             }
             value => value,
         };
-        // Something in between has repeated a reply. Each call since then got another one's.
+        // Something in between has repeated a reply. Since then, each call got another call's
+        // reply.
         let Some(front) = self.0.front_mut() else {
             return Err(CallError::Parse("a reply came that no command asked for"));
         };

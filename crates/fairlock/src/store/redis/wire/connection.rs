@@ -1,8 +1,8 @@
 //! A connection: callers write their commands themselves, and its task reads the replies.
 //!
-//! As long as few calls are under way, a caller writes its command at once, in one `write`. Else
-//! the task does it, once those of its thread's tasks that are ready have added theirs, so that
-//! commands that come together leave together. The task waits for no caller.
+//! As long as few calls are under way, a caller writes its command at once, in one `write`.
+//! Otherwise the task writes it, once the other ready tasks of its thread have added theirs, so
+//! that commands that come together leave together. The task waits for no caller.
 
 use super::calls::{Arrival, Calls, Tell, Waiting};
 use super::command::{Cmd, Pipeline};
@@ -24,10 +24,10 @@ use tokio::task::AbortHandle;
 /// With more calls than this under way, commands are collected before they are written.
 const AT_ONCE_MAX: usize = 4;
 
-/// Bytes that may wait until the server reads. More means that it has stopped to.
+/// Bytes that may wait until the server reads. More means that it has stopped reading.
 const UNSENT_MAX: usize = 16 << 20;
 
-/// Room for what is unsent that is kept for the next calls.
+/// The capacity for unsent bytes that is kept for the next calls.
 const KEPT_MAX: usize = 256 << 10;
 
 /// Bytes of one read.
@@ -283,8 +283,8 @@ impl State {
 /// The connection's task. However it ends, so does the connection.
 struct Driver {
     shared: Arc<Shared>,
-    /// With the task and not with what its connections share: it may keep the connection, and both
-    /// would then keep each other.
+    /// Owned by the task, not by the state that its connections share: it may keep the connection,
+    /// and the two would then keep each other alive.
     on_push: Option<Arc<dyn Fn(Push) + Send + Sync>>,
 }
 
@@ -448,9 +448,9 @@ mod tests {
         assert!(next.unwrap_err().is_connection_dropped());
     }
 
-    /// Of two threads, one wanted a channel and the other one no longer. Both noted that in this
-    /// order, but the subscription was written when it was polled: first, and the other one ended
-    /// it. A waiter for a plain lock was not woken.
+    /// One thread left a channel, and then another one wanted it. Both noted that in this order,
+    /// but the commands were written when they were polled: the subscription first, and the other
+    /// command ended it. A waiter for a plain lock was not woken.
     #[tokio::test(start_paused = true)]
     async fn subscriptions_are_sent_in_the_order_of_their_calls() {
         let (conn, mut server) = over(ROOM, Settings::default());
@@ -533,7 +533,7 @@ mod tests {
         assert_eq!(refused.unwrap_err().code(), Some("NOPERM"));
     }
 
-    /// A server that does not read keeps nobody from sending, and gets all of it later.
+    /// A server that does not read prevents nobody from sending, and gets everything later.
     #[tokio::test(start_paused = true)]
     async fn what_the_server_does_not_read_waits_in_order() {
         const CALLS: usize = 50;
@@ -609,8 +609,8 @@ mod tests {
         assert_eq!(calls.join_all().await.len(), CALLS);
     }
 
-    /// What listens to a connection kept it, and the connection kept what listens: the descriptors
-    /// of the runtime of each client that had ended stayed open.
+    /// The listener kept the connection alive, and the connection the listener: the descriptors of
+    /// the runtime of each client that had ended stayed open.
     #[test]
     fn a_connection_whose_listener_keeps_it_ends_with_the_runtime() {
         let kept = Arc::new(Mutex::new(None));

@@ -32,7 +32,7 @@ pub(crate) struct Parser {
     text: Option<Text>,
     /// The values around the next one, from the outside.
     levels: Vec<Level>,
-    /// Of the outermost value.
+    /// Counted within the outermost value so far.
     bytes: usize,
     elements: usize,
 }
@@ -78,7 +78,7 @@ impl Parser {
     /// Advances by these bytes, and appends the values that are whole now.
     ///
     /// # Errors
-    /// The value is too large, or is none. Nothing can be read after it.
+    /// The value is too large, or is not a value. Nothing can be read after it.
     pub(crate) fn feed(&mut self, bytes: &[u8], whole: &mut Vec<Value>) -> Result<(), CallError> {
         Ok(self.advance(bytes, whole)?)
     }

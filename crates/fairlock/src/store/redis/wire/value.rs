@@ -42,7 +42,7 @@ pub(crate) enum PushKind {
 }
 
 impl Push {
-    /// From all elements of the value; `None` if the first one is not its kind.
+    /// Reads a message from all elements of its value; `None` if the first one is not a kind.
     pub(super) fn read(mut data: Vec<Value>) -> Option<Self> {
         if data.is_empty() {
             return Some(Self { kind: PushKind::Other, data });

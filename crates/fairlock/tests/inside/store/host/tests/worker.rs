@@ -51,7 +51,7 @@ pub(super) fn command_under(program: &str, args: &[&str], order: &str, path: &Pa
     let mut command = Command::new(program);
     command
         .args(args)
-        .arg(inner.get_program())
+        .arg(fairlock_testkit::program::for_others())
         .args(inner.get_args())
         .envs(inner.get_envs().filter_map(|(key, value)| Some((key, value?))))
         .stdin(Stdio::piped())
