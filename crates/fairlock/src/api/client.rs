@@ -129,13 +129,13 @@ impl Client {
         Lock::new(self.session.clone(), name.as_ref(), Kind::Plain)
     }
 
-    /// Returns a handle to the lock `name` as a single string, which excludes every client that
+    /// Returns a handle to the simple lock `name`, a single key with a string, which excludes every client that
     /// locks with `SET name value NX PX` and releases by compare-and-delete (redis-py's `Lock`,
     /// rslock, node redlock on one server, hand-written ones).
     ///
-    /// Foreign holders notify nobody when they release the lock, so waiters ask every 25 to 270 ms
+    /// Foreign holders notify nobody when they release the lock, so waiters poll every 25 to 270 ms
     /// while one of them holds it. All users of a lock must use the same kind: if the name is in
-    /// use for a fair or plain lock, calls fail with [`WrongType`](crate::ErrorKind::WrongType).
+    /// use for a lock of another kind, calls fail with [`WrongType`](crate::ErrorKind::WrongType).
     pub fn simple_lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.session.clone(), name.as_ref(), Kind::Simple)
     }

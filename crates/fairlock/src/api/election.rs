@@ -275,12 +275,12 @@ pub(crate) struct Office {
 }
 
 impl Term {
-    /// Announces another value, of up to 1024 bytes, in place of the present one.
+    /// Announces another value, of up to 1024 bytes, in place of the current one.
     ///
     /// # Errors
     /// [`Lost`](crate::ErrorKind::Lost), [`Misuse`](crate::ErrorKind::Misuse) for a value that is
-    /// too long, or the store's errors. After an error of the store, the client announces the value
-    /// again every 20 s.
+    /// too long, or the store's errors. The client repeats the announcement every 20 s, so the value may
+    /// arrive after an error of the store.
     ///
     /// # Cancel safety
     /// If the future is dropped, the value may still be announced.

@@ -254,7 +254,7 @@ impl Lock {
 
     /// Joins the queue of a fair lock and returns once the request is in the queue, or has been
     /// granted: see [`Turn`]. An [explicit owner](Self::owned_by) has one request in the queue at a
-    /// time: a second call returns once the first has been granted or is over.
+    /// time: a second call waits until the first request has been granted or has ended.
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock), and [`Misuse`](crate::ErrorKind::Misuse) for a lock that has
@@ -346,8 +346,8 @@ impl Lock {
         }
     }
 
-    /// Like [`with`](Self::with), but waits for its turn for at most `wait`; then returns `None`
-    /// without calling the closure. `wait` does not limit the closure itself.
+    /// Like [`with`](Self::with), but waits for its turn for at most `wait`. If the lock is not
+    /// granted by then, returns `None` without calling the closure. `wait` does not limit the closure itself.
     ///
     /// # Errors
     /// Those of [`with`](Self::with).

@@ -4,7 +4,7 @@ use fairlock_core::OwnerId;
 use std::fmt;
 
 /// An identity that several requests share. While it holds a lock, its further requests for that
-/// lock enter it once more instead of waiting for themselves, as within one thread in Java.
+/// lock re-enter the hold, as within one thread in Java, instead of waiting for it to end.
 ///
 /// Without an explicit owner, each `lock()` is an owner of its own, and a second `lock()` in the
 /// same task waits until the first guard is released: in Rust a task has no identity, and moves
@@ -17,7 +17,7 @@ use std::fmt;
 /// - An owner has one request for a lock under way at a time. Its other requests wait for the
 ///   outcome, each within its own time limit, and then re-enter, or request the lock themselves.
 ///   `try_lock` does not wait: it returns `None` in the meantime.
-/// - A hold that is lost is not entered again. The next request asks for a new hold, with a new
+/// - A lost hold cannot be re-entered. The next request asks for a new hold, with a new
 ///   token.
 ///
 /// An owner is displayed as it is written in the lock's key: `<uuid of the client>:<number>`.

@@ -198,9 +198,9 @@ impl Waiters {
         lock(&self.state).plain.get_mut(name)?.held_until_ns.take()
     }
 
-    /// Leaves the waiters of a plain lock. One that is `subscribed` and holds the lock until
-    /// `held_until_ns` hands that down, if others wait. Returns whether a subscription is left that
-    /// nobody needs.
+    /// Removes one waiter of a plain lock. If it is `subscribed`, holds the lock until `held_until_ns`,
+    /// and others wait, the next one gets the subscription and that time. Returns whether a
+    /// subscription is left that no waiter needs.
     pub(crate) fn leave_plain(
         &self,
         name: &LockName,

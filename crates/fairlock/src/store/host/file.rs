@@ -85,7 +85,7 @@ pub(crate) struct HostFile {
     #[allow(dead_code, reason = "its end counts")]
     in_process: forks::User,
     pub(super) busy: Duration,
-    /// Whether the log's head is taken care of: it exists, or SQLite will write it.
+    /// Whether the log's header is taken care of: it exists, or SQLite will write it.
     has_log: bool,
     pub(super) cache: HashMap<LockName, Cached>,
     /// The table of shares is known to exist, or was made in this transaction.

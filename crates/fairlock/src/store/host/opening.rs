@@ -162,7 +162,7 @@ fn wait_for_disk(db: &Connection, wait: bool) -> rusqlite::Result<()> {
     db.pragma_update(None, "synchronous", if wait { "NORMAL" } else { "OFF" })
 }
 
-/// Writes the head of an empty log. SQLite would do so with the first change and wait for the disk, so that after a
+/// Writes the header of an empty log. SQLite would do so with the first change and wait for the disk, so that after a
 /// power failure older changes in the log are not taken for newer ones. An empty log has no older changes, and since
 /// the last user removes the log, each first user would pay for that wait.
 ///

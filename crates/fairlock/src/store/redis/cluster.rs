@@ -31,8 +31,7 @@ use tokio::task::{JoinHandle, JoinSet};
 const KEPT: Duration = Duration::from_secs(10);
 
 /// Once one node has answered, the others get this long, or as long as the first one took if that
-/// is more: live nodes have answered by then. A silent node does not keep anybody from the locks of
-/// the others.
+/// is more: live nodes have answered by then. So a silent node does not block locks on other nodes.
 const LATECOMERS: Duration = Duration::from_millis(500);
 
 /// A Cluster, as this client knows it.

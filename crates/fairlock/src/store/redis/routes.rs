@@ -149,8 +149,8 @@ impl Routes {
         Subscriptions::Whole(inbox)
     }
 
-    /// The result of the first attempt to find the nodes and connect to them, and of further ones
-    /// until `until`. One connected node is enough: locks on the others wait.
+    /// Returns as soon as one node is connected, at the first attempt or at a later one before `until`;
+    /// otherwise the error of the first attempt. Locks on other nodes wait for theirs.
     pub(crate) async fn contact(&self, until: Moment) -> Result<(), Error> {
         self.attempt.made(until).await?;
         if self.cluster.any().is_none()

@@ -64,7 +64,7 @@ fn waits_for_the_disk(file: &HostFile) -> bool {
     file.db.pragma_query_value(None, "synchronous", |row| row.get::<_, u8>(0)).unwrap() == 1
 }
 
-/// The head of an empty log is written without waiting for the disk, and nothing else ever is: whether another process
+/// The header of an empty log is written without waiting for the disk, and nothing else ever is: whether another process
 /// has written first, keeps the file locked, or keeps it locked at every try.
 #[test]
 fn only_the_head_of_the_log_does_not_wait_for_the_disk() {
@@ -78,9 +78,13 @@ fn only_the_head_of_the_log_does_not_wait_for_the_disk() {
     assert!(waits_for_the_disk(&one));
     let before = fs::metadata(&log).unwrap().len();
     let page = 4_096 + 24;
-    assert_eq!(before, 32 + 2 * page, "its head, with a page that stays as it is, and the lock's");
+    assert_eq!(
+        before,
+        32 + 2 * page,
+        "its header, with a page that stays as it is, and the lock's"
+    );
     assert_eq!(body(&mut two, "job", &release(1, token)), Body::Released);
-    assert_eq!(fs::metadata(&log).unwrap().len(), before + page, "it has a head");
+    assert_eq!(fs::metadata(&log).unwrap().len(), before + page, "it has a header");
     assert!(waits_for_the_disk(&two));
     drop((one, two));
     // As the first one, beside a process that has the file locked.
