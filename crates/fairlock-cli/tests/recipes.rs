@@ -351,7 +351,7 @@ fn containers_run() {
     };
     let fleet = with(&format!("FAIRLOCK_URL={}", server.url()), &words);
     let on_a_volume =
-        with("", &words.replace("run worker", "run --url sqlite:$disk/locks/locks.db worker"));
+        with("", &words.replace("run worker", "run --url sqlite:/var/lib/locks/locks.db worker"));
     let at_once = on_a_volume.replace("worker --", "--wait 0 worker --");
     let script = format!(
         r#"
@@ -376,7 +376,7 @@ until_is 'grep -q "has worker" /mnt/log'
 kill -TERM $(cat /proc/$container/task/$container/children); wait $container; echo "code: $?"
 cat /mnt/log; : >/mnt/log
 # Two containers and one file on the host.
-mkdir "$disk/locks"
+mkdir /var/lib/locks
 {on_a_volume} & container=$!
 until_is 'grep -q "has worker" /mnt/log'
 {at_once} 2>&1; echo "code: $?"
