@@ -48,6 +48,11 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
     match error.kind() {
         ErrorKind::DisplayVersion => output::print(&text),
         ErrorKind::DisplayHelp => {
+            let typed = typed();
+            let typed: Vec<_> = typed.iter().map(String::as_str).collect();
+            if let Some(refusal) = habits::hidden_help(&command(), &typed) {
+                return Err(Failure::usage(format!("{refusal}; {}", advice(&typed))));
+            }
             let style = Style::of(&io::stdout());
             // The store that is used without an option.
             let store = match StoreSelection::of(&options::Store::default()) {
@@ -65,8 +70,8 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
             let mut paragraphs = text.split("\n\n");
             let reason = paragraphs.next().unwrap_or_default();
             let reason = reason.strip_prefix("error: ").unwrap_or(reason).trim_end();
-            let typed: Vec<_> = env::args_os().skip(1).collect();
-            let typed: Vec<_> = typed.iter().filter_map(|argument| argument.to_str()).collect();
+            let typed = typed();
+            let typed: Vec<_> = typed.iter().map(String::as_str).collect();
             let unknown = match error.get(ContextKind::InvalidArg) {
                 Some(ContextValue::String(word)) if error.kind() == ErrorKind::UnknownArgument => {
                     word
@@ -96,6 +101,11 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
             Err(Failure::usage(format!("{reason}{tip}; {}", advice(&typed))))
         }
     }
+}
+
+/// The command line, as far as it is text.
+fn typed() -> Vec<String> {
+    env::args_os().skip(1).filter_map(|argument| argument.into_string().ok()).collect()
 }
 
 /// Suggests what may have been meant by something unknown.

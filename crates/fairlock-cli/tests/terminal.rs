@@ -188,15 +188,24 @@ fn a_server_that_may_delete_locks_is_warned_of() {
     session.see("end");
 }
 
-/// A server without memory was waited for in silence for 30 s, until the error named it.
+/// A server without memory was waited for in silence for 30 s, until the error named it; and the line named the holder,
+/// who was not to blame.
 #[test]
 fn a_wait_for_a_server_that_is_full_says_so() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
+    let url = server.url();
+    let mut holder = Running::start(run_script(&url, &[], "held", "echo holding; exec sleep 60"));
+    assert_eq!(holder.line(), "holding");
     server.client().call(&["CONFIG", "SET", "maxmemory", "1mb"]);
-    let script = "$FAIRLOCK run --wait 4s x -- true";
-    let Some(mut session) = Session::start(&server.url(), script) else { return };
-    let line = session.see("the server refuses writes: its memory is full (OOM)");
-    assert!(line.contains("s, free, and not granted: the store may refuse writes"), "{line}");
+    let script = "$FAIRLOCK run --wait 5s free -- true; $FAIRLOCK run --wait 5s held -- true";
+    let Some(mut session) = Session::start(&url, script) else { return };
+    for (name, what) in [
+        ("free", "s, free, and not granted: the store"),
+        ("held", "s, not in the queue: the store"),
+    ] {
+        let line = session.see("the server refuses writes: its memory is full (OOM)");
+        assert!(line.contains(name) && line.contains(what), "{line}");
+    }
 }
 
 /// People got pages of roff, and nothing that said what to do with them.

@@ -422,7 +422,7 @@ fn habits_from_other_programs_are_answered() {
         ),
         (&["run", "-try=10s", "x", "--", "true"], "; consul's -try is `--wait 10s` here; e.g."),
         (&["run", "-timeout=5s", "x", "true"], "; consul's -timeout is `--wait 5s` here; e.g."),
-        (&["run", "-name=foo", "--", "true"], "; long options have two dashes: `--name=foo`; e.g."),
+        (&["run", "-name=foo", "--", "true"], "; consul's -name is `--label foo` here; e.g."),
         (&["run", "-n=2", "x", "--", "true"], "; consul's -n is `--permits 2` here"),
         (&["run", "-n", "3", "x", "--", "true"], "consul's -n is `--permits 3` here, flock's is"),
         (&["run", "--try", "5s", "x", "--", "true"], "; consul's -try is `--wait 5s` here; e.g."),
@@ -440,6 +440,11 @@ fn habits_from_other_programs_are_answered() {
         (&["nightly", "--", "echo", "hi"], "; did you mean `fairlock run nightly -- ...`?; e.g."),
         (&["/tmp/lock", "-c", "echo hi"], "; did you mean `fairlock run /tmp/lock -c ...`?; e.g."),
         (&["rum", "x", "--", "true"], "; did you mean 'run'?; e.g."),
+        // These printed help, with code 0: a job that was moved so never ran, and nobody was told.
+        (&["run", "-http-addr=h:8500", "x", "--", "true"], "; consul's -http-addr is `--url` here"),
+        (&["run", "-shell=false", "x", "./x.sh"], "; consul's -shell is not needed here"),
+        // It held a lock `9` for ever.
+        (&["run", "-n", "9"], "9: flock's descriptor of a script has no counterpart"),
     ] {
         finish(fairlock(args)).expect(64, meant);
     }

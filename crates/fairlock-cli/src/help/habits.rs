@@ -26,6 +26,34 @@ const COMMANDS: [(&str, &str); 16] = [
     ("who", "status"),
 ];
 
+/// Consul's options, with one dash, and what they are here.
+const CONSUL: [(&str, &str); 7] = [
+    ("child-exit-code", "not needed here: leave it out"),
+    ("http-addr", "`--url` here: the store is a server of Redis or Valkey"),
+    ("monitor-retry", "not needed here: leave it out"),
+    ("name", "`--label VALUE` here"),
+    ("pass-stdin", "not needed here: leave it out"),
+    ("shell", "not needed here: leave it out, or give a line with `-c LINE`"),
+    ("token", "not needed here: a password is read from `--password-file FILE`"),
+];
+
+/// A word of consul's that clap takes for `-h` among other letters: it would print help, and the command would not run.
+pub(crate) fn hidden_help(all: &Command, typed: &[&str]) -> Option<String> {
+    let ours = typed.split(|word| *word == "--").next()?;
+    let (first, rest) = ours.split_first()?;
+    if *first == "help" || ours.iter().any(|word| ["-h", "--help"].contains(word)) {
+        return None;
+    }
+    let word = rest.iter().find(|word| word.len() > 2 && word.contains('h') && is_short(word))?;
+    let command = all.find_subcommand(first)?;
+    let meant = one_dash(command, rest).map_or_else(String::new, |meant| format!("; {meant}"));
+    Some(format!("{word}: `-h` stands alone{meant}"))
+}
+
+fn is_short(word: &str) -> bool {
+    word.starts_with('-') && !word.starts_with("--")
+}
+
 /// The command that was meant by the name of one that there is not.
 pub(crate) fn command(typed: &str) -> Option<&'static str> {
     COMMANDS.iter().find(|(theirs, _)| *theirs == typed).map(|(_, ours)| *ours)
@@ -164,6 +192,12 @@ fn one_dash(command: &Command, rest: &[&str]) -> Option<String> {
             let wait = if duration::parse(value).is_ok() { value } else { "5s" };
             return Some(format!("consul's -{name} is `--wait {wait}` here"));
         }
+        if command.get_name() == "run"
+            && let Some((_, ours)) = CONSUL.iter().find(|(theirs, _)| *theirs == name)
+        {
+            let value = value.or_else(|| rest.get(at + 1).copied()).unwrap_or("VALUE");
+            return Some(format!("consul's -{name} is {}", ours.replace("VALUE", value)));
+        }
         let is_ours = |arg: &Arg| name.len() > 1 && arg.get_long() == Some(name);
         command
             .get_arguments()
@@ -215,7 +249,8 @@ mod tests {
             ("run -try=10s x", "-t", Some("consul's -try is `--wait 10s` here")),
             ("run -timeout 1m x", "-t", Some("consul's -timeout is `--wait 1m` here")),
             ("run -timeout=soon x", "-t", Some("consul's -timeout is `--wait 5s` here")),
-            ("run -name=foo -- true", "-n", Some("long options have two dashes: `--name=foo`")),
+            ("run -name=foo -- true", "-n", Some("consul's -name is `--label foo` here")),
+            ("run -wait=5s -- true", "-a", Some("long options have two dashes: `--wait=5s`")),
             ("run -verbose x", "-e", Some("long options have two dashes: `--verbose`")),
             ("status -json x", "-j", Some("long options have two dashes: `--json`")),
             ("run -n=2 x", "-=", Some("consul's -n is `--permits 2` here")),
@@ -263,7 +298,23 @@ mod tests {
             let words: Vec<_> = typed.split(' ').collect();
             assert_eq!(first_letter(&all(), &words, unknown).as_deref(), meant, "{typed}");
         }
-        assert!(COMMANDS.is_sorted());
+        for (typed, says) in [
+            (
+                "run -http-addr=h:8500 job -- true",
+                Some(
+                    "-http-addr=h:8500: `-h` stands alone; consul's -http-addr is `--url` here: the store is a server of \
+                     Redis or Valkey",
+                ),
+            ),
+            ("run -qh", Some("-qh: `-h` stands alone")),
+            ("run -h", None),
+            ("run job --help", None),
+            ("help run", None),
+        ] {
+            let words: Vec<_> = typed.split(' ').collect();
+            assert_eq!(hidden_help(&all(), &words).as_deref(), says, "{typed}");
+        }
+        assert!(COMMANDS.is_sorted() && CONSUL.is_sorted());
         for (theirs, ours) in COMMANDS {
             let all = all();
             let first = ours.split(' ').next().expect("a word");

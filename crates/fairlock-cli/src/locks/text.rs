@@ -10,9 +10,10 @@ use crate::base::duration;
 use crate::base::utc;
 
 /// What follows when a lock is taken away by force.
-pub(crate) const FORCED: [&str; 3] = [
+pub(crate) const FORCED: [&str; 4] = [
     "Its holder is told at once, and `fairlock run` ends its command;",
-    "one that the message does not reach learns of it at its next renewal.",
+    "one that the message does not reach learns of it at its next renewal,",
+    "and one that stands still works on until its lease would have ended.",
     "Until then two may be at work. Only what checks tokens is safe.",
 ];
 

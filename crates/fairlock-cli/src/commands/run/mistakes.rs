@@ -28,6 +28,12 @@ pub(super) fn refuse(args: &Run) -> Result<(), Failure> {
             "{program}: no lock is named: `fairlock run NAME -- {program}`; to hold a lock of this name without a command: \
              `fairlock run --name={program}`"
         )
+    } else if args.command.is_empty() && args.dashed.is_none() && is_descriptor(&args.name) {
+        let name = shown(&args.name);
+        format!(
+            "{name}: flock's descriptor of a script has no counterpart: `fairlock run NAME -c 'LINE'`; to hold a lock of this \
+             name without a command: `fairlock run --name={name}`"
+        )
     } else if let Some(limit) = flock::limit_of_consul(args) {
         let reason = format!("consul's -n is `--permits {limit}` here, flock's is `--wait 0`");
         format!("-n {limit}: {reason}; {}", advice())
@@ -35,6 +41,11 @@ pub(super) fn refuse(args: &Run) -> Result<(), Failure> {
         return Ok(());
     };
     Err(Failure::usage(refusal))
+}
+
+/// `fairlock run -n 9`, in `( ... ) 9>FILE`: it would hold a lock for ever, and the script would stand still.
+fn is_descriptor(name: &OsStr) -> bool {
+    name.len() <= 2 && name.as_bytes().iter().all(u8::is_ascii_digit)
 }
 
 /// The refusal of several names of which all but the first are a command, as far as can be told.

@@ -6,7 +6,7 @@ use std::future;
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 
-use fairlock::{ClientId, LockStatus};
+use fairlock::{ClientId, Kind, LockStatus};
 use tokio::time;
 
 use super::args::Run;
@@ -23,7 +23,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// How long a look at the queue may take before the line is written without it.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Since when a look that finds the lock free means that the store refuses requests: a hand-over takes no such time.
+/// Since when a client that is not in the queue, or finds the lock free, may have been refused: no hand-over takes so long.
 const REFUSED: Duration = Duration::from_secs(2);
 
 /// When the first line is written without a terminal: a shorter wait needs none. The next lines come after twice,
@@ -32,8 +32,8 @@ const FIRST_LINE: Duration = Duration::from_secs(10);
 
 /// Shows the place in the queue, the holder and the time waited, until dropped.
 pub(super) async fn show(lock: &Handle, client: ClientId, args: &Run) -> Infallible {
-    let waiting =
-        Waiting { lock, client, name: message::printable(&args.name), began: Instant::now() };
+    let (name, several) = (message::printable(&args.name), args.names.len() > 1);
+    let waiting = Waiting { lock, client, name, several, began: Instant::now() };
     if args.quiet {
         future::pending().await
     } else if args.verbose {
@@ -45,10 +45,19 @@ pub(super) async fn show(lock: &Handle, client: ClientId, args: &Run) -> Infalli
     }
 }
 
+/// What the line is made of.
+struct Looked {
+    /// `None` if the store does not answer.
+    status: Option<LockStatus>,
+    /// The store seems to refuse the request.
+    refused: bool,
+}
+
 struct Waiting<'a> {
     lock: &'a Handle,
     client: ClientId,
     name: String,
+    several: bool,
     began: Instant,
 }
 
@@ -58,8 +67,8 @@ impl Waiting<'_> {
         loop {
             // Sleep first: for a free lock no line is needed.
             time::sleep(INTERVAL).await;
-            let status = self.look().await;
-            line.write(&fit(&self.parts(status.as_ref(), true), width()));
+            let looked = self.look().await;
+            line.write(&fit(&self.parts(&looked, true), width()));
         }
     }
 
@@ -68,8 +77,8 @@ impl Waiting<'_> {
         let mut at = FIRST_LINE;
         loop {
             time::sleep(at.saturating_sub(self.began.elapsed())).await;
-            let status = self.look().await;
-            message::report(&self.parts(status.as_ref(), false).join(", "));
+            let looked = self.look().await;
+            message::report(&self.parts(&looked, false).join(", "));
             at *= 2;
         }
     }
@@ -77,13 +86,14 @@ impl Waiting<'_> {
     /// As [`tell`](Self::tell), with an additional line for each change.
     async fn tell_all(&self) -> Infallible {
         let mut at = FIRST_LINE;
-        let mut said = Vec::new();
+        let mut said = (Vec::new(), false);
         loop {
             time::sleep(INTERVAL).await;
-            let status = self.look().await;
-            let seen = status.as_ref().map(|status| self.standing(status)).unwrap_or_default();
+            let looked = self.look().await;
+            let seen = looked.status.as_ref().map(|status| self.standing(status));
+            let seen = (seen.unwrap_or_default(), looked.refused);
             if seen != said || self.began.elapsed() >= at {
-                message::report(&self.parts(status.as_ref(), false).join(", "));
+                message::report(&self.parts(&looked, false).join(", "));
                 while at <= self.began.elapsed() {
                     at *= 2;
                 }
@@ -92,28 +102,38 @@ impl Waiting<'_> {
         }
     }
 
-    async fn look(&self) -> Option<LockStatus> {
-        time::timeout(INSPECT_TIMEOUT, self.lock.inspect()).await.ok()?.ok()
+    /// Looks at the lock. Whether the store refuses requests is decided by two looks: a process that stood still was
+    /// passed over meanwhile, and is back in the queue with the second one.
+    async fn look(&self) -> Looked {
+        let look = async || time::timeout(INSPECT_TIMEOUT, self.lock.inspect()).await.ok()?.ok();
+        let is_outside = |status: &Option<_>| status.as_ref().is_some_and(|it| self.is_outside(it));
+        let status = look().await;
+        if !is_outside(&status) {
+            return Looked { status, refused: false };
+        }
+        time::sleep(INTERVAL).await;
+        let status = look().await;
+        Looked { refused: is_outside(&status), status }
     }
 
     /// The parts of a line that change when clients come or go, but not with time alone.
     fn standing(&self, status: &LockStatus) -> Vec<String> {
         let holders = status.holders.iter().map(|holder| holder.owner.to_string());
-        let refused = self.refused(status).map(str::to_owned);
-        whom::place(status, self.client).into_iter().chain(holders).chain(refused).collect()
+        whom::place(status, self.client).into_iter().chain(holders).collect()
     }
 
-    /// Why a free lock is not granted: a store that cannot write answers looks all the same, and what it refuses is tried
-    /// again until the time is over.
-    fn refused(&self, status: &LockStatus) -> Option<&'static str> {
+    /// Whether the client is not in the queue although it has waited for a while, or the lock is free. A store that cannot
+    /// write answers looks all the same, and what it refuses is tried again until the time is over.
+    fn is_outside(&self, status: &LockStatus) -> bool {
         let is_free = status.holding == 0 && status.queue_len == 0;
-        (is_free && self.began.elapsed() >= REFUSED).then_some(
-            "free, and not granted: the store may refuse writes (is its memory or disk full?)",
-        )
+        let has_line = !self.several && !matches!(self.lock.kind(), Kind::Plain | Kind::Simple);
+        let is_listed = status.queue.len() == status.queue_len;
+        self.began.elapsed() >= REFUSED
+            && (is_free || (has_line && is_listed && whom::place(status, self.client).is_none()))
     }
 
     /// The parts of the line, the most important first. `narrow`: for a terminal, which may have 80 columns.
-    fn parts(&self, status: Option<&LockStatus>, narrow: bool) -> Vec<String> {
+    fn parts(&self, Looked { status, refused }: &Looked, narrow: bool) -> Vec<String> {
         let waited = duration::human(self.began.elapsed());
         let waiting = if narrow { "waiting" } else { "waiting for" };
         let mut parts = vec![format!("{}: {waiting} {waited}", self.name)];
@@ -121,6 +141,11 @@ impl Waiting<'_> {
             parts.push("the store does not answer".to_owned());
             return parts;
         };
+        if *refused {
+            let what =
+                if status.holding == 0 { "free, and not granted" } else { "not in the queue" };
+            parts.push(format!("{what}: the store may refuse writes (memory or disk full?)"));
+        }
         let kind = Some(self.lock.kind());
         if narrow {
             parts.extend(whom::short_place(status, self.client));
@@ -130,7 +155,6 @@ impl Waiting<'_> {
             parts.extend(in_line(kind, status));
         }
         parts.extend(whom::predecessor(status, self.client));
-        parts.extend(self.refused(status).map(str::to_owned));
         parts
     }
 }

@@ -67,6 +67,7 @@ pub(super) struct Force {
     pub(super) name: Name,
     pub(super) named: Named,
     pub(super) holder: String,
+    pub(super) is_done: bool,
     pub(super) holding: usize,
     pub(super) waiting: usize,
 }
@@ -314,6 +315,7 @@ impl App {
                 token: row.facts.token,
             },
             holder: row.facts.cell.clone(),
+            is_done: row.facts.is_done,
             holding: row.facts.holding,
             waiting: row.facts.waiting,
         });

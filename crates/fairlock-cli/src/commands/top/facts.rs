@@ -21,8 +21,10 @@ pub(super) struct Facts {
     /// The holders, if there are several: the first of them.
     pub(super) holders: Vec<Holder>,
     pub(super) holding: usize,
-    /// The holders in a cell.
+    /// The holders in a cell, or that it is done.
     pub(super) cell: String,
+    /// A run of its period has ended well: nobody works, and the lock stays held until the period is over.
+    pub(super) is_done: bool,
     /// `held`, or what it is held for.
     pub(super) held: &'static str,
     /// Of a semaphore, what is in use.
@@ -89,7 +91,8 @@ impl Facts {
             holder: status.holder.as_ref().map(holder),
             holders: status.holders.iter().filter(|_| several).map(holder).collect(),
             holding: status.holding,
-            cell: text::cell(kind, &status).unwrap_or_default(),
+            cell: text::done(&status).or_else(|| text::cell(kind, &status)).unwrap_or_default(),
+            is_done: status.is_done(),
             held: text::held(kind, &status),
             usage: usage.collect(),
             left: status.ttl,
@@ -111,6 +114,7 @@ impl Facts {
             holders: Vec::new(),
             holding: 0,
             cell: String::new(),
+            is_done: false,
             held: "held",
             usage: Vec::new(),
             left: None,
@@ -198,6 +202,7 @@ pub(super) mod tests {
             holders: Vec::new(),
             holding: usize::from(!holder.is_empty()),
             cell: holder.to_owned(),
+            is_done: false,
             held: "held",
             usage: Vec::new(),
             left: (!holder.is_empty()).then(|| Duration::from_secs(27)),

@@ -253,6 +253,9 @@ fn details(row: &Row, look: &Look) -> Vec<Line<'static>> {
 
 fn holder_line(facts: &Facts) -> String {
     let Some(holder) = &facts.holder else { return "free".to_owned() };
+    if facts.is_done {
+        return facts.cell.clone();
+    }
     let several = !facts.holders.is_empty();
     let by = if several { facts.holding.to_string() } else { holder.id.clone() };
     let mut text = format!("{} by {by}", facts.held);
@@ -320,20 +323,38 @@ fn draw_question(frame: &mut Frame<'_>, area: Rect, force: &Force, look: &Look) 
         1 => "The one that waits gets it at once.".to_owned(),
         more => format!("The first of the {more} that wait gets it at once."),
     };
+    let name = force.name.printable();
+    let (title, holder, effect, yes) = match (force.is_done, force.holding) {
+        (true, _) => (
+            format!("Forget that {name} is done?"),
+            format!("It is {}", force.holder),
+            "It may be started again now, as if it had not run.".to_owned(),
+            "forget it",
+        ),
+        (false, 0 | 1) => (
+            format!("Take {name} away?"),
+            format!("Held by {}", force.holder),
+            FORCED.join(" "),
+            "take it away",
+        ),
+        (false, _) => (
+            format!("Take {name} away?"),
+            format!("From all who hold it: {}", force.holder),
+            FORCED.join(" "),
+            "take it away",
+        ),
+    };
     let text = vec![
-        Line::styled(format!("Take {} away?", force.name.printable()), Modifier::BOLD),
-        Line::raw(match force.holding {
-            0 | 1 => format!("Held by {}", force.holder),
-            _ => format!("From all who hold it: {}", force.holder),
-        }),
+        Line::styled(title, Modifier::BOLD),
+        Line::raw(holder),
         Line::raw(""),
-        Line::raw(FORCED.join(" ")),
+        Line::raw(effect),
         Line::raw(next),
         Line::raw(""),
-        Line::raw("Type y to take it away; any other key leaves it alone."),
+        Line::raw(format!("Type y to {yes}; any other key leaves it alone.")),
     ];
     let width = area.width.min(64);
-    let height = area.height.min(12);
+    let height = area.height.min(13);
     let area = Rect {
         x: area.x + (area.width - width) / 2,
         y: area.y + (area.height - height) / 2,

@@ -171,6 +171,28 @@ q quit  up/down select  s sort  r reverse  / filter  u take the lock away",
     assert_eq!((force.holding, force.named.kind), (70, Some(Kind::Semaphore)));
 }
 
+/// A finished `--once-per` was shown as the hold of an unknown id, and the question said that it would be told: who took
+/// it away let the job start a second time.
+#[test]
+fn a_finished_period_is_no_hold() {
+    let mut done = facts("hourly", "1f0c-4d", 3);
+    done.is_done = true;
+    done.cell = "done, next start in 43m00s".to_owned();
+    let mut app = App::new(Sort::Waiting, "", secs(0));
+    let looked = Looked { facts: vec![done], all: true, searched: true, ..Looked::default() };
+    app.take(secs(1), looked);
+    assert_eq!(holder_line(&app.shown()[0].facts), "done, next start in 43m00s");
+    app.press(Press::Char('u'));
+    let Mode::Confirm(force) = &app.mode else { panic!("{:?}", app.mode) };
+    let mut terminal = Terminal::new(TestBackend::new(64, 13)).unwrap();
+    terminal.draw(|frame| draw_question(frame, frame.area(), force, &look())).unwrap();
+    let screen = terminal.backend().to_string();
+    assert!(screen.contains("Forget that hourly is done?"), "{screen}");
+    assert!(screen.contains("It is done, next start in 43m00s"), "{screen}");
+    assert!(screen.contains("It may be started again now"), "{screen}");
+    assert!(!screen.contains("told"), "{screen}");
+}
+
 #[test]
 fn a_question() {
     let mut app = app();
@@ -183,15 +205,15 @@ fn a_question() {
 fairlock top  redis://locks.example  2 in use, 1 free  every 1s
 sort: waiting
   NAME               HOLDER                      FOR    LEFT   WAITING CHANGES/S
-> nightly            ann@web-1, pid 42, backup   2.5s   27s    4       1.0
-  old\\u{┌──────────────────────────────────────────────────────────────┐.0
-  report│Take nightly away?                                            │.0
-        │Held by ann@web-1, pid 42, backup                             │
+> nightl┌──────────────────────────────────────────────────────────────┐.0
+  old\\u{│Take nightly away?                                            │.0
+  report│Held by ann@web-1, pid 42, backup                             │.0
         │                                                              │
         │Its holder is told at once, and `fairlock run` ends its       │
         │command; one that the message does not reach learns of it at  │
-        │its next renewal. Until then two may be at work. Only what    │
-        │checks tokens is safe.                                        │
+        │its next renewal, and one that stands still works on until its│
+        │lease would have ended. Until then two may be at work. Only   │
+        │what checks tokens is safe.                                   │
 ────────│The first of the 4 that wait gets it at once.                 │────────
 nightly │                                                              │
 held by │Type y to take it away; any other key leaves it alone.        │enewed
