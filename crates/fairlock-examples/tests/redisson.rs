@@ -8,7 +8,7 @@ use std::time::Duration;
 
 async fn connect(url: &str) -> Result<Client, Error> {
     let config = Config::from_url(url)?
-        .java_fleet(true)
+        .java_fleet(true) // not for every kind: see java_fleet below
         .watchdog_lease(Duration::from_secs(30)) // lockWatchdogTimeout
         .fair_wait(Duration::from_secs(300)); // fairLockWaitTimeout
     let client = Client::with_config(config).await?;
@@ -20,8 +20,8 @@ async fn work(_token: FencingToken) -> Result<(), Error> {
 }
 
 async fn in_short(client: &Client) -> Result<(), Error> {
-    // RLock lock = redisson.getFairLock("invoice:42");
-    let lock = client.fair_lock("invoice:42");
+    // RLock lock = redisson.getFairLock("ledger");
+    let lock = client.fair_lock("ledger");
 
     // lock.lock(); try { work(); } finally { lock.unlock(); }
     let guard = lock.lock().await?;

@@ -41,7 +41,7 @@ const CONSUL: [(&str, &str); 7] = [
 pub(crate) fn hidden_help(all: &Command, typed: &[&str]) -> Option<String> {
     let ours = typed.split(|word| *word == "--").next()?;
     let (first, rest) = ours.split_first()?;
-    if *first == "help" || ours.iter().any(|word| ["-h", "--help"].contains(word)) {
+    if *first == "help" || ours.iter().any(|word| ["-h", "-help", "--help"].contains(word)) {
         return None;
     }
     let word = rest.iter().find(|word| word.len() > 2 && word.contains('h') && is_short(word))?;
@@ -309,6 +309,7 @@ mod tests {
             ("run -qh", Some("-qh: `-h` stands alone")),
             ("run -h", None),
             ("run job --help", None),
+            ("run -help", None),
             ("help run", None),
         ] {
             let words: Vec<_> = typed.split(' ').collect();
