@@ -22,7 +22,7 @@ fn waits(raw: &mut Raw, name: &str) {
     raw.call(&["ZADD", &format!("redisson_lock_timeout:{{{name}}}"), "9000000000000", WAITER]);
 }
 
-fn queue(url: &str, name: &str) -> Vec<Value> {
+pub(crate) fn queue(url: &str, name: &str) -> Vec<Value> {
     let json = finish(fairlock(["status", "--json", "--url", url, name])).stdout;
     let json: Value = serde_json::from_str(&json).expect("JSON");
     json["queue"].as_array().expect("a list").clone()

@@ -6,7 +6,9 @@ use std::process::{ChildStdin, Command, Stdio};
 
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
+use rustix::process::Signal;
 
+use crate::beside_java::queue;
 use crate::fixture::{
     Running, alone, eventually, fairlock, finish, hold_until, neutral, run_script,
     with_default_signals,
@@ -248,6 +250,23 @@ fn unlock_asks_people() {
     session.see("x: was not locked");
     session.see("code=1");
     holder.wait().expect(76, "the command was ended");
+}
+
+/// The question named a waiter as the next one that had been stopped, and was passed over.
+#[test]
+fn unlock_says_that_the_next_one_is_silent() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let url = server.url();
+    let mut holder = Running::start(run_script(&url, &[], "x", "echo holding; exec sleep 60"));
+    assert_eq!(holder.line(), "holding");
+    let stopped = Running::start(run_script(&url, &[], "x", "true"));
+    eventually("it waits", || queue(&url, "x").len() == 1);
+    stopped.signal(Signal::STOP);
+    eventually("it is silent", || queue(&url, "x")[0]["alive"] == false);
+    let Some(mut session) = Session::start(&url, "$FAIRLOCK unlock --force x") else { return };
+    session.see("(silent: it is passed over).");
+    session.keys(b"n\n");
+    session.see("x: left alone");
 }
 
 /// While the question stood, the next one got the lock: the answer took it from that one, whose command was killed.

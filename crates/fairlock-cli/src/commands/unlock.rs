@@ -201,13 +201,18 @@ fn silent(status: &LockStatus) -> Vec<OwnerId> {
 /// Who holds it, what happens to them, and who is next; `None` if the lock is free.
 fn question(seen: &Seen) -> Option<String> {
     let (name, status) = (seen.name.printable(), &seen.status);
-    let next = match (status.queue.first(), status.queue_len) {
-        (Some(first), 1) => format!("Next: {}", owner(status, &first.owner)),
-        (Some(first), len) => {
-            format!("Next: {}, then {} more", owner(status, &first.owner), len - 1)
-        }
-        (None, _) => "Nobody waits for it".to_owned(),
-    };
+    let next = status.queue.first().map_or_else(
+        || "Nobody waits for it".to_owned(),
+        |first| {
+            let silent =
+                if first.alive == Some(false) { " (silent: it is passed over)" } else { "" };
+            let more = match status.queue_len {
+                1 => String::new(),
+                len => format!(", then {} more", len - 1),
+            };
+            format!("Next: {}{silent}{more}", owner(status, &first.owner))
+        },
+    );
     if let Some(done) = done(status) {
         return Some(format!(
             "{name}: {done}\n{next}.\nForget that it is done, so that it may be started again now? [y/N] "
