@@ -45,11 +45,11 @@ pub(crate) fn command() -> clap::Command {
 /// Handles clap's help and errors: help goes to stdout, an error becomes one line of ours.
 pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
     let text = error.render().to_string();
+    let typed: Vec<_> = env::args_os().skip(1).filter_map(|word| word.into_string().ok()).collect();
+    let typed: Vec<_> = typed.iter().map(String::as_str).collect();
     match error.kind() {
         ErrorKind::DisplayVersion => output::print(&text),
         ErrorKind::DisplayHelp => {
-            let typed = typed();
-            let typed: Vec<_> = typed.iter().map(String::as_str).collect();
             if let Some(refusal) = habits::hidden_help(&command(), &typed) {
                 return Err(Failure::usage(format!("{refusal}; {}", advice(&typed))));
             }
@@ -70,8 +70,6 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
             let mut paragraphs = text.split("\n\n");
             let reason = paragraphs.next().unwrap_or_default();
             let reason = reason.strip_prefix("error: ").unwrap_or(reason).trim_end();
-            let typed = typed();
-            let typed: Vec<_> = typed.iter().map(String::as_str).collect();
             let unknown = match error.get(ContextKind::InvalidArg) {
                 Some(ContextValue::String(word)) if error.kind() == ErrorKind::UnknownArgument => {
                     word
@@ -101,11 +99,6 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
             Err(Failure::usage(format!("{reason}{tip}; {}", advice(&typed))))
         }
     }
-}
-
-/// The command line, as far as it is text.
-fn typed() -> Vec<String> {
-    env::args_os().skip(1).filter_map(|argument| argument.into_string().ok()).collect()
 }
 
 /// Suggests what may have been meant by something unknown.

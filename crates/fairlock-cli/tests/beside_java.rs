@@ -6,7 +6,7 @@ use fairlock_testkit::terminal::Terminal;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::fixture::{PROGRAM, Running, eventually, fairlock, finish, neutral, run_script};
+use crate::fixture::{PROGRAM, Running, eventually, fairlock, finish, neutral, run_script, status};
 
 const HOLDER: &str = "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51";
 
@@ -22,10 +22,8 @@ fn waits(raw: &mut Raw, name: &str) {
     raw.call(&["ZADD", &format!("redisson_lock_timeout:{{{name}}}"), "9000000000000", WAITER]);
 }
 
-pub(crate) fn queue(url: &str, name: &str) -> Vec<Value> {
-    let json = finish(fairlock(["status", "--json", "--url", url, name])).stdout;
-    let json: Value = serde_json::from_str(&json).expect("JSON");
-    json["queue"].as_array().expect("a list").clone()
+fn queue(url: &str, name: &str) -> Vec<Value> {
+    status(url, name)["queue"].as_array().expect("a list").clone()
 }
 
 /// A Java holder learns nothing of it, so whoever takes the lock away must.

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use fairlock_testkit::processes::Owned;
 use fairlock_testkit::schema::Schema;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 use crate::schemas;
 
@@ -223,6 +224,14 @@ impl Running {
 #[track_caller]
 pub(crate) fn finish(command: Command) -> Outcome {
     Running::start(command).wait()
+}
+
+/// What `fairlock status --json` prints about a lock.
+#[track_caller]
+pub(crate) fn status(url: &str, name: &str) -> Value {
+    let outcome = finish(fairlock(["status", "--json", "--url", url, name]));
+    outcome.expect(0, "");
+    serde_json::from_str(&outcome.stdout).expect("JSON")
 }
 
 /// The guardian of a run. While a process becomes another program it has no command line, on a busy

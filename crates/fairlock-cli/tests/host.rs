@@ -11,7 +11,7 @@ use rustix::process::{Signal, kill_process};
 
 use crate::fixture::{
     Running, children, eventually, fairlock, finish, guardian, hold_until, is_alive, pid,
-    run_script,
+    run_script, status,
 };
 
 /// Far below the lease of 30 s.
@@ -32,9 +32,7 @@ fn waiter(url: &str, script: &str) -> Running {
 }
 
 fn queue_len(url: &str) -> u64 {
-    let outcome = finish(fairlock(["status", "--json", "--url", url, "x"]));
-    let status: serde_json::Value = serde_json::from_str(&outcome.stdout).expect("JSON");
-    status["queue_len"].as_u64().expect("a number")
+    status(url, "x")["queue_len"].as_u64().expect("a number")
 }
 
 /// Kills the program that `env` became, or that runs below `unshare`.

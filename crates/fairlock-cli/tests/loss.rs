@@ -9,10 +9,9 @@ use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 use rustix::process::{Signal, kill_process};
-use serde_json::Value;
 
 use crate::fixture::{
-    Running, eventually, fairlock, finish, guardian, hold_until, is_alive, pid, run_script,
+    Running, eventually, fairlock, finish, guardian, hold_until, is_alive, pid, run_script, status,
 };
 
 /// Prints its own process id and a grandchild's, then works; the grandchild ignores TERM.
@@ -323,11 +322,7 @@ fn a_connection_that_is_lost_at_the_hand_over_and_returns_ends_nothing() {
         let mut before =
             Running::start(fairlock([&["run", "--url", &server.url(), &name], before].concat()));
         before.line();
-        let status = || -> Value {
-            let seen = finish(fairlock(["status", "--json", "--url", &server.url(), &name]));
-            seen.expect(0, "");
-            serde_json::from_str(&seen.stdout).expect("JSON")
-        };
+        let status = || status(&server.url(), &name);
         // A third of the lease: more than a hand-over gives.
         let options = [kind, &["--grace", "10s"]].concat();
         let script = format!("{}; echo finished", hold_until(&go));

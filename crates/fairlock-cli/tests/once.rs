@@ -8,13 +8,11 @@ use fairlock_testkit::tempdir::TempDir;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::fixture::{Running, eventually, fairlock, finish, hold_until, run_script};
+use crate::fixture::{self, Running, eventually, fairlock, finish, hold_until, run_script};
 
 fn status(url: &str, name: &str) -> (Value, String) {
-    let json = finish(fairlock(["status", "--json", "--url", url, name]));
-    json.expect(0, "");
     let human = finish(fairlock(["status", "--url", url, name]));
-    (serde_json::from_str(&json.stdout).expect("JSON"), human.stdout)
+    (fixture::status(url, name), human.stdout)
 }
 
 /// A server and a file of the host store.

@@ -8,9 +8,7 @@ use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 use fairlock_testkit::terminal::Terminal;
 
-use crate::fixture::{
-    PROGRAM, Running, eventually, fairlock, finish, hold_until, neutral, run_script,
-};
+use crate::fixture::{PROGRAM, Running, eventually, hold_until, neutral, run_script, status};
 
 /// Set by `scripts/pictures`.
 const RECORD: &str = "FAIRLOCK_PICTURES_RECORD";
@@ -82,11 +80,7 @@ impl Scene {
         if place == 0 {
             assert_eq!(job.line(), "holding");
         }
-        eventually("it is in its place", || {
-            let status = finish(fairlock(["status", "--json", "--url", &url, name]));
-            let status: serde_json::Value = serde_json::from_str(&status.stdout).expect("JSON");
-            status["queue_len"] == place
-        });
+        eventually("it is in its place", || status(&url, name)["queue_len"] == place);
         self.jobs.push(job);
     }
 

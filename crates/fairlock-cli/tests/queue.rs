@@ -7,16 +7,11 @@ use std::time::{Duration, Instant};
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 use rustix::process::Signal;
-use serde_json::Value;
 
-use crate::fixture::{Running, eventually, fairlock, finish, hold_until, lines, run_script};
+use crate::fixture::{
+    Running, eventually, fairlock, finish, hold_until, lines, run_script, status,
+};
 use crate::many::host;
-
-fn status(url: &str, name: &str) -> Value {
-    let outcome = finish(fairlock(["status", "--json", "--url", url, name]));
-    outcome.expect(0, "");
-    serde_json::from_str(&outcome.stdout).expect("JSON")
-}
 
 #[track_caller]
 fn queue_reaches(url: &str, name: &str, length: usize) {

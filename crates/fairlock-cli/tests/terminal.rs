@@ -8,9 +8,8 @@ use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 use rustix::process::Signal;
 
-use crate::beside_java::queue;
 use crate::fixture::{
-    Running, alone, eventually, fairlock, finish, hold_until, neutral, run_script,
+    Running, alone, eventually, fairlock, finish, hold_until, neutral, run_script, status,
     with_default_signals,
 };
 
@@ -260,9 +259,9 @@ fn unlock_says_that_the_next_one_is_silent() {
     let mut holder = Running::start(run_script(&url, &[], "x", "echo holding; exec sleep 60"));
     assert_eq!(holder.line(), "holding");
     let stopped = Running::start(run_script(&url, &[], "x", "true"));
-    eventually("it waits", || queue(&url, "x").len() == 1);
+    eventually("it waits", || status(&url, "x")["queue_len"] == 1);
     stopped.signal(Signal::STOP);
-    eventually("it is silent", || queue(&url, "x")[0]["alive"] == false);
+    eventually("it is silent", || status(&url, "x")["queue"][0]["alive"] == false);
     let Some(mut session) = Session::start(&url, "$FAIRLOCK unlock --force x") else { return };
     session.see("(silent: it is passed over).");
     session.keys(b"n\n");

@@ -8,7 +8,7 @@ use fairlock_testkit::tempdir::TempDir;
 use fairlock_testkit::terminal::Terminal;
 use rustix::process::Signal;
 
-use crate::fixture::{Running, eventually, fairlock, finish, hold_until, neutral, run_script};
+use crate::fixture::{Running, eventually, hold_until, neutral, run_script, status};
 
 const JAVA: &str = "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51";
 
@@ -40,11 +40,7 @@ impl Holder {
         let file = dir.path().join(label);
         let options = ["--label", label];
         let running = Running::start(run_script(url, &options, name, &hold_until(&file)));
-        eventually("it waits", || {
-            let status = finish(fairlock(["status", "--json", "--url", url, name]));
-            let status: serde_json::Value = serde_json::from_str(&status.stdout).expect("JSON");
-            status["queue_len"] == place
-        });
+        eventually("it waits", || status(url, name)["queue_len"] == place);
         Self { running, file }
     }
 

@@ -15,7 +15,7 @@ use crate::base::style::Style;
 use crate::locks::form;
 use crate::locks::java;
 use crate::locks::look::{self, Name, Seen, Target};
-use crate::locks::text::{age, done, holders, is_token_of_holders, limits, minted, want, who};
+use crate::locks::text::{age, holders, is_token_of_holders, limits, minted, want, who};
 use crate::process::signal::Signals;
 use crate::settings::options::{self, Kind};
 use crate::settings::store_selection::StoreSelection;
@@ -164,7 +164,7 @@ async fn ask(store: Store, quiet: bool, kind: Option<Kind>, name: &OsStr) -> Res
 fn human_form(Seen { name, kind, status }: &Seen, style: Style) -> String {
     let mut text = style.bold(&name.printable());
     text.push_str(": ");
-    match done(status).or_else(|| holders(*kind, status)) {
+    match holders(*kind, status) {
         None => text.push_str(&style.green("free")),
         Some(line) => text.push_str(&line.replacen("held", &style.yellow("held"), 1)),
     }

@@ -80,6 +80,11 @@ impl Handle {
         self.kind
     }
 
+    /// Whether its waiters stand in one queue that a look shows: not that of several locks.
+    pub(crate) fn has_queue(&self) -> bool {
+        !matches!(self.of, Of::Several(..)) && !matches!(self.kind, Kind::Plain | Kind::Simple)
+    }
+
     /// Whether several may hold it.
     pub(crate) fn is_shared(&self) -> bool {
         match &self.of {

@@ -24,8 +24,8 @@ const LINES_MAX: usize = 64;
 /// line; several have a line each. Since when each of several readers reads is not known, only since when somebody does.
 pub(crate) fn holders(kind: Option<Kind>, status: &LockStatus) -> Option<String> {
     let holder = status.holder.as_ref()?;
-    if let Some(number) = number(kind, status) {
-        return Some(number);
+    if let Some(instead) = done(status).or_else(|| number(kind, status)) {
+        return Some(instead);
     }
     let mut text = held(kind, status).to_owned();
     // Writing to a string cannot fail.
@@ -119,8 +119,8 @@ pub(crate) fn owner(status: &LockStatus, owner: &OwnerId) -> String {
 /// `5 of 6 permits, ann@web-1, pid 42, fetch, and 2 others`; `None` if the lock is free.
 pub(crate) fn cell(kind: Option<Kind>, status: &LockStatus) -> Option<String> {
     let holder = status.holder.as_ref()?;
-    if let Some(number) = number(kind, status) {
-        return Some(number);
+    if let Some(instead) = done(status).or_else(|| number(kind, status)) {
+        return Some(instead);
     }
     let mut text = match (kind, holder.share, held_limits(status)) {
         (_, Share::Read, _) => "read by ".to_owned(),

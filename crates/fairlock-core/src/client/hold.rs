@@ -58,7 +58,7 @@ pub struct Change {
 /// The watchdog's view of a hold that is not lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Look {
-    /// When its validity ends; the hold is then looked at again, whatever becomes of a renewal.
+    /// When its validity ends; the hold is then checked again, whether or not a renewal succeeds.
     pub valid_until_ns: u64,
     /// Whether it is to be renewed now.
     pub renew: bool,

@@ -24,8 +24,8 @@ use std::time::Duration;
 /// again when its holder dies.
 ///
 /// # The limit
-/// Each request names the limit: "at most 10 in use, mine included". No setting has to be made, and
-/// none can be lost. A new limit can be rolled out process by process: while two limits are in use,
+/// Each request names the limit: "at most 10 in use, mine included". There is no setting to make
+/// or to lose. A new limit can be rolled out process by process: while two limits are in use,
 /// the larger one bounds the permits in use, and a request with the smaller one waits until its own
 /// limit allows it. [`usage`](Self::usage) and [`inspect`](Self::inspect) show whether limits
 /// differ.

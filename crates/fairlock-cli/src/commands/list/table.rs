@@ -6,7 +6,7 @@ use fairlock::LockEntry;
 
 use crate::base::duration;
 use crate::locks::look::{self, Seen, Target};
-use crate::locks::text::{age, cell, done, is_token_of_holders};
+use crate::locks::text::{age, cell, is_token_of_holders};
 
 /// Rows that are held back, to sort them and to fit the columns. Later rows are printed as they are
 /// found, in columns of the same width.
@@ -99,7 +99,7 @@ impl Table {
 
 fn row(seen: &Seen) -> Row {
     let status = &seen.status;
-    let holder = done(status).or_else(|| cell(seen.kind, status));
+    let holder = cell(seen.kind, status);
     let since = status.holder.as_ref().and_then(|holder| holder.since);
     let none = || NONE.to_owned();
     let token = status.token.filter(|_| status.holder.is_none() || is_token_of_holders(status));

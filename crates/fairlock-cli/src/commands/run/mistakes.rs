@@ -22,17 +22,13 @@ pub(super) fn refuse(args: &Run) -> Result<(), Failure> {
         format!("no COMMAND follows `--`; {}", advice())
     } else if let Some(refusal) = without_dashes(args, &typed) {
         refusal
-    } else if args.command.is_empty() && args.dashed.is_none() && is_program(&args.name) {
-        let program = shown(&args.name);
-        format!(
-            "{program}: no lock is named: `fairlock run NAME -- {program}`; to hold a lock of this name without a command: \
-             `fairlock run --name={program}`"
-        )
-    } else if args.command.is_empty() && args.dashed.is_none() && is_descriptor(&args.name) {
+    } else if args.command.is_empty()
+        && args.dashed.is_none()
+        && let Some(meant) = instead_of_a_name(&args.name)
+    {
         let name = shown(&args.name);
         format!(
-            "{name}: flock's descriptor of a script has no counterpart: `fairlock run NAME -c 'LINE'`; to hold a lock of this \
-             name without a command: `fairlock run --name={name}`"
+            "{name}: {meant}; to hold a lock of this name without a command: `fairlock run --name={name}`"
         )
     } else if let Some(limit) = flock::limit_of_consul(args) {
         let reason = format!("consul's -n is `--permits {limit}` here, flock's is `--wait 0`");
@@ -41,6 +37,17 @@ pub(super) fn refuse(args: &Run) -> Result<(), Failure> {
         return Ok(());
     };
     Err(Failure::usage(refusal))
+}
+
+/// What was meant by a name alone that is hardly one.
+fn instead_of_a_name(name: &OsStr) -> Option<String> {
+    if is_program(name) {
+        return Some(format!("no lock is named: `fairlock run NAME -- {}`", shown(name)));
+    }
+    is_descriptor(name).then(|| {
+        "flock's descriptor of a script has no counterpart: `fairlock run NAME -c 'LINE'`"
+            .to_owned()
+    })
 }
 
 /// `fairlock run -n 9`, in `( ... ) 9>FILE`: it would hold a lock for ever, and the script would stand still.

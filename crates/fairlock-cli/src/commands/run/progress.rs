@@ -6,7 +6,7 @@ use std::future;
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 
-use fairlock::{ClientId, Kind, LockStatus};
+use fairlock::{ClientId, LockStatus};
 use tokio::time;
 
 use super::args::Run;
@@ -32,8 +32,8 @@ const FIRST_LINE: Duration = Duration::from_secs(10);
 
 /// Shows the place in the queue, the holder and the time waited, until dropped.
 pub(super) async fn show(lock: &Handle, client: ClientId, args: &Run) -> Infallible {
-    let (name, several) = (message::printable(&args.name), args.names.len() > 1);
-    let waiting = Waiting { lock, client, name, several, began: Instant::now() };
+    let waiting =
+        Waiting { lock, client, name: message::printable(&args.name), began: Instant::now() };
     if args.quiet {
         future::pending().await
     } else if args.verbose {
@@ -57,7 +57,6 @@ struct Waiting<'a> {
     lock: &'a Handle,
     client: ClientId,
     name: String,
-    several: bool,
     began: Instant,
 }
 
@@ -126,10 +125,12 @@ impl Waiting<'_> {
     /// write answers looks all the same, and what it refuses is tried again until the time is over.
     fn is_outside(&self, status: &LockStatus) -> bool {
         let is_free = status.holding == 0 && status.queue_len == 0;
-        let has_line = !self.several && !matches!(self.lock.kind(), Kind::Plain | Kind::Simple);
         let is_listed = status.queue.len() == status.queue_len;
         self.began.elapsed() >= REFUSED
-            && (is_free || (has_line && is_listed && whom::place(status, self.client).is_none()))
+            && (is_free
+                || (self.lock.has_queue()
+                    && is_listed
+                    && whom::place(status, self.client).is_none()))
     }
 
     /// The parts of the line, the most important first. `narrow`: for a terminal, which may have 80 columns.

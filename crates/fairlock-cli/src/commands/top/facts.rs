@@ -91,7 +91,7 @@ impl Facts {
             holder: status.holder.as_ref().map(holder),
             holders: status.holders.iter().filter(|_| several).map(holder).collect(),
             holding: status.holding,
-            cell: text::done(&status).or_else(|| text::cell(kind, &status)).unwrap_or_default(),
+            cell: text::cell(kind, &status).unwrap_or_default(),
             is_done: status.is_done(),
             held: text::held(kind, &status),
             usage: usage.collect(),

@@ -323,30 +323,17 @@ fn draw_question(frame: &mut Frame<'_>, area: Rect, force: &Force, look: &Look) 
         1 => "The one that waits gets it at once.".to_owned(),
         more => format!("The first of the {more} that wait gets it at once."),
     };
-    let name = force.name.printable();
-    let (title, holder, effect, yes) = match (force.is_done, force.holding) {
-        (true, _) => (
-            format!("Forget that {name} is done?"),
-            format!("It is {}", force.holder),
-            "It may be started again now, as if it had not run.".to_owned(),
-            "forget it",
-        ),
-        (false, 0 | 1) => (
-            format!("Take {name} away?"),
-            format!("Held by {}", force.holder),
-            FORCED.join(" "),
-            "take it away",
-        ),
-        (false, _) => (
-            format!("Take {name} away?"),
-            format!("From all who hold it: {}", force.holder),
-            FORCED.join(" "),
-            "take it away",
-        ),
+    let (name, holder) = (force.name.printable(), &force.holder);
+    let (title, whose, effect, yes) = if force.is_done {
+        let effect = "It may be started again now, as if it had not run.".to_owned();
+        (format!("Forget that {name} is done?"), "It is", effect, "forget it")
+    } else {
+        let whose = if force.holding > 1 { "From all who hold it:" } else { "Held by" };
+        (format!("Take {name} away?"), whose, FORCED.join(" "), "take it away")
     };
     let text = vec![
         Line::styled(title, Modifier::BOLD),
-        Line::raw(holder),
+        Line::raw(format!("{whose} {holder}")),
         Line::raw(""),
         Line::raw(effect),
         Line::raw(next),

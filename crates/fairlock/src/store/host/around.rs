@@ -116,7 +116,7 @@ impl Inner {
             }
             let watched = self.watches.watches(&topic, client);
             if request.is_none() && self.watchable(name, now).is_none() {
-                // The hold lasts as long as its lease, whatever becomes of the client.
+                // The hold lasts as long as its lease, even if the client ends.
                 return self.watches.set(&topic, &[]);
             }
             // After `LEFT_MAX` removals, a dead one is watched as well: its alarm goes off at once,

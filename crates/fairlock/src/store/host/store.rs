@@ -495,7 +495,7 @@ impl Inner {
         }
     }
 
-    /// From now on this hold lasts as long as its lease, whatever becomes of this client. Forgets
+    /// From now on this hold lasts as long as its lease, even if this client ends. Forgets
     /// earlier ones that are over.
     fn leave(&self, name: &LockName, token: Token) {
         liveness::leave(&self.folder, self.client, name, token);

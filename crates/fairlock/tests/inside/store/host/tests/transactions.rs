@@ -64,10 +64,10 @@ fn waits_for_the_disk(file: &HostFile) -> bool {
     file.db.pragma_query_value(None, "synchronous", |row| row.get::<_, u8>(0)).unwrap() == 1
 }
 
-/// The header of an empty log is written without waiting for the disk, and nothing else ever is: whether another process
-/// has written first, keeps the file locked, or keeps it locked at every try.
+/// The header of an empty log is written without waiting for the disk, and nothing else ever is: neither what comes after
+/// another process has written first, nor after it had the file locked.
 #[test]
-fn only_the_head_of_the_log_does_not_wait_for_the_disk() {
+fn only_the_header_of_the_log_does_not_wait_for_the_disk() {
     let fixture = Fixture::new();
     drop(fixture.open());
     let log = fixture.dir.path().join("locks-wal");
