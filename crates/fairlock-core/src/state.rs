@@ -184,6 +184,10 @@ impl LockState {
         if over(k.state_expires) {
             k.waiters.clear();
             k.record = Default::default();
+            // The records say what they want.
+            if let Some(shares) = &mut self.shares {
+                shares.wants.clear();
+            }
         }
         if over(k.beats_expires) {
             k.beats.clear();

@@ -1,9 +1,15 @@
 //! A small disk (a tmpfs) for one test, which can fill it.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
+
+use crate::wait;
+
+/// How long the space of a removed file may stay in use: far longer than a start of a program takes.
+const FREE_WITHIN: Duration = Duration::from_secs(30);
 
 /// A disk mounted on a folder; unmounted when dropped.
 #[derive(Debug)]
@@ -52,6 +58,22 @@ impl Disk {
         let mut file = File::create(&path).expect("a file on a disk of our own");
         while file.write_all(&[7; 512]).is_ok() {}
         path
+    }
+
+    /// Removes the file and waits until its space is free, if nobody else writes there. A child that another test of
+    /// this process starts at the same time has the file open until its program begins: once the disk was found full
+    /// after the removal.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such file, or its space does not become free.
+    pub fn free(&self, filler: &Path) {
+        let length = fs::metadata(filler).expect("the file that fills the disk").len();
+        fs::remove_file(filler).expect("a file of our own");
+        wait::until("the space is free", FREE_WITHIN, || {
+            let disk = rustix::fs::statvfs(&self.0).expect("a disk of our own");
+            disk.f_bavail * disk.f_frsize >= length
+        });
     }
 }
 

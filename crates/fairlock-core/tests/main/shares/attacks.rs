@@ -491,3 +491,20 @@ fn the_holds_of_a_client_that_is_gone_end_when_somebody_needs_them() {
     pool.gets(3, permits(1, 2));
     assert_eq!(pool.lock.shares().expect("held").used(), 2);
 }
+
+/// The clock was set back, so the records of the line ended before its places. On a server nothing says then what a
+/// waiter wants; here it was still known (seed 14995882251798 of the random histories).
+#[test]
+fn what_a_waiter_wants_ends_with_its_record() {
+    let mut pool = Scene::semaphore();
+    let token = pool.gets(1, permits(2, 3));
+    pool.waits(2, permits(2, 3));
+    let mut keys = pool.lock.snapshot().clone();
+    keys.state_expires = Some(pool.now + 1_000);
+    pool.lock = LockState::restored(keys, pool.lock.shares().cloned());
+    pool.now += 1_001;
+    assert_eq!(pool.renew(1, token), Body::Renewed);
+    assert!(pool.lock.snapshot().order.contains_key(&owner(2)), "it has its place");
+    assert!(pool.lock.snapshot().waiters.is_empty());
+    assert!(pool.lock.shares().expect("held").wants().is_empty());
+}

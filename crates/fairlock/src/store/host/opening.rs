@@ -4,7 +4,7 @@ use super::boot::Boot;
 use super::codec::Damaged;
 use super::file::{self, HostFile, OpenOptions, set_value, value};
 use super::folder::Folder;
-use super::patience::patiently;
+use super::patience::{for_others, patiently};
 use super::schema::{self, Found, Schema};
 use super::users::{self, User};
 use super::views::Views;
@@ -27,8 +27,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// meanwhile.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// How long a start waits for others that start at the same time after a reboot.
-const BOOT_PATIENCE: Duration = Duration::from_secs(2);
+/// Between two looks at others that start at the same time after a reboot.
 const BOOT_PAUSE: Duration = Duration::from_millis(5);
 
 /// Pages of the log (4 MB) after which it is written back into the file, with two calls of `fsync`.
@@ -260,7 +259,7 @@ fn enter_boot(
     boot: &Boot,
     in_use: &File,
 ) -> Result<u64, StoreError> {
-    let until = Moment::now().plus(BOOT_PATIENCE);
+    let until = Moment::now().plus(for_others(busy));
     loop {
         let known = || {
             let known = patiently(path, busy, || known_epoch(db, boot))?;

@@ -13,6 +13,12 @@ const PAUSE_MAX: Duration = Duration::from_millis(2);
 /// Longest pause of a process that has no place in the [line](super::line): many may do the same.
 const CROWD_PAUSE_MAX: Duration = Duration::from_millis(50);
 
+/// How long opening waits for others that come at the same time, leave or die, if it would wait for `busy` for a locked
+/// file. On a disk that a backup keeps busy, each of their steps may take seconds.
+pub(super) fn for_others(busy: Duration) -> Duration {
+    busy.clamp(Duration::from_secs(2), Duration::from_secs(10))
+}
+
 /// Retries while others have the file locked, for `busy` at most.
 pub(super) fn patiently<T>(
     path: &Path,

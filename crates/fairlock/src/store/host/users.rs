@@ -20,6 +20,7 @@
 use super::file::OpenOptions;
 use super::folder::{Folder, Gate};
 use super::opening::{connect, connect_log, is_lived_in};
+use super::patience::for_others;
 use super::schema::Schema;
 use super::views::{Apart, Ids, Views};
 use super::{fault, place};
@@ -34,8 +35,6 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long opening waits for a user that is just leaving, or dying.
-const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Longest wait of a user that leaves. If it gives up, only its record is missing.
@@ -79,7 +78,7 @@ pub(super) fn enter(
     folder: &Folder,
     schema: &Schema,
 ) -> Result<Entered, StoreError> {
-    let until = Moment::now().plus(PATIENCE);
+    let until = Moment::now().plus(for_others(options.busy));
     loop {
         let apart = {
             let _gate = gate(path, folder, options.busy)?;

@@ -12,8 +12,11 @@ use fairlock_testkit::tempdir::TempDir;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long tests wait for a locked file.
-pub(super) const BUSY: Duration = Duration::from_secs(5);
+/// How long tests wait for a locked file. Others have it locked for seconds when the disk is busy.
+pub(super) const BUSY: Duration = Duration::from_secs(60);
+
+/// No lease ends while a busy machine stands still.
+pub(super) const LEASE_MS: u64 = 600_000;
 
 /// A world in which everybody listens.
 #[derive(Debug)]
@@ -51,6 +54,11 @@ pub(super) fn options() -> OpenOptions {
     OpenOptions { shared_with_group: false, busy: BUSY, create: true }
 }
 
+/// For what is refused only after others were waited for.
+pub(super) fn open_hastily(path: &Path) -> Result<HostFile, crate::Error> {
+    HostFile::open(path, &OpenOptions { busy: Duration::from_secs(2), ..options() })
+}
+
 pub(super) fn open(path: &Path) -> Result<HostFile, crate::Error> {
     HostFile::open(path, &options())
 }
@@ -86,7 +94,7 @@ pub(super) fn acquire(number: u64, mode: Mode) -> Op {
         kind: Kind::Fair,
         owner: owner(number),
         request: request(number),
-        lease_ms: 30_000,
+        lease_ms: LEASE_MS,
         mode,
         order: None,
         not_after_ms: u64::MAX,

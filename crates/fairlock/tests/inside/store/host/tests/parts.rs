@@ -264,7 +264,7 @@ fn a_share_is_released_and_handed_on_when_the_disk_is_full() {
         }
     };
     assert_eq!(released, (Body::Released, 1), "and hands the lock on");
-    std::fs::remove_file(filler).unwrap();
+    disk.free(&filler);
     drop(file);
     drop(disk);
 }

@@ -130,7 +130,7 @@ fn a_full_disk_loses_nothing() {
         }
     };
     assert_eq!(released, (Body::Released, 1), "and hands the lock on");
-    fs::remove_file(filler).unwrap();
+    disk.free(&filler);
     let op = Op::Force { kind: Kind::Fair };
     assert_eq!(body(&mut file, "job", &op), Body::Forced { holder: Some(owner(2)), others: 0 });
     take(&mut file, &lock, 1);
@@ -152,7 +152,7 @@ fn a_full_disk_gets_its_file_later() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains("disk is full"), "{error}");
     }
-    fs::remove_file(filler).unwrap();
+    disk.free(&filler);
     take(&mut fixture.open(), "job", 1);
     drop(disk);
 }

@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_secs(30);
 const SELDOM: Duration = Duration::from_secs(60);
 
 /// Far below that.
-const AT_ONCE: Duration = Duration::from_secs(5);
+const AT_ONCE: Duration = Duration::from_secs(10);
 
 type Waits = JoinHandle<Result<Guard, Error>>;
 

@@ -14,6 +14,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 fn named(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -130,7 +131,8 @@ fn d03_a_log_that_is_removed_or_replaced_ends_its_users() {
         strike(blow, &part, &aside);
         // Another process, and this one: within this process SQLite would join the old index with
         // the new log.
-        let others = [says("held", &path), open(&path).err().expect("it was opened").to_string()];
+        let others =
+            [says("refused", &path), open_hastily(&path).err().expect("it was opened").to_string()];
         for said in others {
             assert!(
                 said.contains("removed or replaced") && said.contains(ending),
@@ -167,6 +169,21 @@ fn d03_a_log_that_is_removed_or_replaced_ends_its_users() {
     }
 }
 
+/// The last user had written the log back and removed it, and took seconds to end, on a disk that others kept busy: after
+/// 2 s the next one was refused, and its user was asked to end processes that were ending.
+#[test]
+fn a_user_that_takes_seconds_to_leave_is_waited_for() {
+    let fixture = Fixture::new();
+    let mut file = fixture.open();
+    take(&mut file, "job", 1);
+    fs::remove_file(named(&fixture.path(), "-wal")).unwrap();
+    let mut next = Worker::start("held", &fixture.path());
+    // The test is about this time.
+    std::thread::sleep(Duration::from_secs(3));
+    drop(file);
+    assert_eq!(next.says().as_deref(), Some("holds: 1"));
+}
+
 /// D03: everything that looks like SQLite's or ours is removed at once (`rm locks-*`), including
 /// the list of users.
 #[test]
@@ -183,7 +200,7 @@ fn d03_a_log_that_is_removed_with_what_says_so_is_missed_all_the_same() {
         for ending in gone {
             fs::remove_file(named(&fixture.path(), ending)).unwrap();
         }
-        let said = says("held", &fixture.path());
+        let said = says("refused", &fixture.path());
         assert!(said.contains("removed or replaced"), "{gone:?}: {said}");
         assert!(apply(&mut file, "job", &inspect()).is_err(), "{gone:?}");
         drop((file, alive));
@@ -204,7 +221,9 @@ fn all_that_lies_beside_the_file_is_missed_while_somebody_has_it_open() {
     }
     fs::remove_dir_all(named(&fixture.path(), "-clients")).unwrap();
     // Another process, and this one.
-    for said in [says("held", &fixture.path()), open(&fixture.path()).err().unwrap().to_string()] {
+    for said in
+        [says("refused", &fixture.path()), open_hastily(&fixture.path()).err().unwrap().to_string()]
+    {
         assert!(said.contains("removed or replaced") && said.contains("-wal"), "{said}");
     }
     assert!(!named(&fixture.path(), "-wal").exists(), "something was made");
@@ -249,7 +268,7 @@ fn d03_a_log_that_is_removed_beside_a_living_command_is_missed() {
     let log = named(&fixture.path(), "-wal");
     let aside = fixture.dir.path().join("aside");
     fs::rename(&log, &aside).unwrap();
-    let said = says("held", &fixture.path());
+    let said = says("refused", &fixture.path());
     assert!(said.contains("removed or replaced") && said.contains("-wal"), "{said}");
     fs::rename(&aside, &log).unwrap();
     assert!(says("held", &fixture.path()).starts_with("holds"));
@@ -302,7 +321,7 @@ fn d03_an_older_version_that_comes_after_another_is_no_obstacle() {
     assert_eq!(says("held", &fixture.path()), "holds: 1");
     // Nobody is let in without the log that they have open.
     fs::remove_file(named(&fixture.path(), "-wal")).unwrap();
-    assert!(says("held", &fixture.path()).contains("-wal"));
+    assert!(says("refused", &fixture.path()).contains("-wal"));
 }
 
 /// D03: the last user that closes the file in order removes log and index, so that nobody misses
@@ -336,9 +355,10 @@ fn d28_a_removed_file_is_said_to_be_removed() {
             // As beside an older version: the file is then created before the removal is noticed.
             fs::remove_file(named(&fixture.path(), "-users")).unwrap();
         }
-        for said in
-            [says("held", &fixture.path()), open(&fixture.path()).err().unwrap().to_string()]
-        {
+        for said in [
+            says("refused", &fixture.path()),
+            open_hastily(&fixture.path()).err().unwrap().to_string(),
+        ] {
             assert!(said.contains("removed or replaced") && said.contains("End them"), "{said}");
         }
         assert_eq!(fixture.path().exists(), users_too);

@@ -119,9 +119,10 @@ fn worker() {
             Ok(_) => say("opened"),
             Err(error) => say(&format!("{error:?}")),
         },
-        "held" => {
+        "held" | "refused" => {
+            let opened = if what == "held" { open(&path) } else { open_hastily(&path) };
             // The file is closed again before the worker prints this.
-            let held = open(&path).map(|mut file| state(&mut file, "job").hold.len());
+            let held = opened.map(|mut file| state(&mut file, "job").hold.len());
             match held {
                 Ok(held) => say(&format!("holds: {held}")),
                 Err(error) => say(&format!("{error:?}")),
