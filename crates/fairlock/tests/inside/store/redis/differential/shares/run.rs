@@ -29,6 +29,8 @@ pub(super) struct Run<'a> {
     strays: BTreeSet<Vec<u8>>,
     /// The server has no free memory while it carries out an operation.
     pub(super) pressed: bool,
+    /// What ended until then may be gone: a server removes it when it likes, and its clock may be set back.
+    latest_ms: u64,
 }
 
 /// Plays a plan on an empty server.
@@ -103,14 +105,15 @@ impl<'a> Run<'a> {
         seen: &'a mut Seen,
     ) -> Self {
         let (burials, orders, strays) = (BTreeSet::new(), BTreeMap::new(), BTreeSet::new());
-        let pressed = false;
-        Self { fixture, kind, rules, lock, burials, orders, seen, strays, pressed }
+        let (pressed, latest_ms) = (false, 0);
+        Self { fixture, kind, rules, lock, burials, orders, seen, strays, pressed, latest_ms }
     }
 
     pub(super) fn dump(&mut self) -> Dump {
         let now_ms = self.fixture.now_us() / 1_000;
+        self.latest_ms = self.latest_ms.max(now_ms);
         let (raw, keys) = (&mut self.fixture.raw, &self.fixture.keys);
-        dump::read(raw, keys, self.kind, now_ms, &self.burials)
+        dump::read(raw, keys, self.kind, (now_ms, self.latest_ms), &self.burials)
     }
 
     /// Copies what the server has.
