@@ -4,11 +4,19 @@ use super::{AT_ONCE, Fixture, JOB, enter, take};
 use crate::faults::fixture::measured;
 use crate::support::{SOON, queue_is, runtime, soon, until};
 use fairlock::{Client, Config, ErrorKind, GuardState};
-use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 /// Long enough for a newcomer to try twice and be refused.
 const LEASE: Duration = Duration::from_secs(6);
+
+/// Removes the folder while clients beat, which make anew what they miss, also in a folder that is being removed.
+fn remove_folder(folder: &Path) {
+    while let Err(error) = fs::remove_dir_all(folder) {
+        assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty, "{error}");
+    }
+}
 
 /// D03: the log and its index were removed (they look stale), and two newcomers ran beside a holder
 /// that noticed nothing. Now a waiter gets an error, the holder's guard ends with its lease at the
@@ -77,7 +85,7 @@ fn a_removed_folder_of_clients_costs_nobody_its_turn() {
         let (mut holder, mut first) = (fixture.worker(), fixture.worker());
         take(&mut holder, &lock).await;
         enter(&mut first, &lock, 1).await;
-        fs::remove_dir_all(fixture.dir.path().join("locks-clients")).unwrap();
+        remove_folder(&fixture.dir.path().join("locks-clients"));
         let mut later: Vec<_> = (0..3).map(|_| fixture.worker()).collect();
         for (at, worker) in later.iter_mut().enumerate() {
             enter(worker, &lock, at + 2).await;
@@ -127,7 +135,7 @@ fn a_waiter_hangs_up_another_bell() {
                 }
                 let clients = fixture.dir.path().join("locks-clients");
                 if folder_too {
-                    fs::remove_dir_all(&clients).unwrap();
+                    remove_folder(&clients);
                 } else {
                     for name in fixture.files(".bell") {
                         fs::remove_file(clients.join(name)).unwrap();
