@@ -5,10 +5,8 @@
 //! code alone. With `FAIRLOCK_FUZZ_SECONDS` each target plays others for that long, and each
 //! failure prints the `FAIRLOCK_FUZZ_SEED` that starts with the failed case.
 
-use crate::rng::Rng;
-use std::collections::hash_map::RandomState;
+use crate::rng::{Rng, first_seed};
 use std::env;
-use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
@@ -45,8 +43,7 @@ pub fn cases(name: &str, cases: u64, mut target: impl FnMut(&mut Rng)) {
         text.map(|text| text.parse::<u64>().expect("a whole number"))
     };
     let seconds = number("FAIRLOCK_FUZZ_SECONDS");
-    let any = || RandomState::new().hash_one(0) >> 16;
-    let first = number("FAIRLOCK_FUZZ_SEED").unwrap_or_else(|| seconds.map_or(1, |_| any()));
+    let first = first_seed(number("FAIRLOCK_FUZZ_SEED"), seconds.is_some());
     let until = seconds.map(|n| Instant::now() + Duration::from_secs(n));
     let goes_on = |played| until.map_or(played < cases, |until| Instant::now() < until);
     let mut played = 0;

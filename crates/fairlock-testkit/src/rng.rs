@@ -1,5 +1,14 @@
 //! A small generator of our own: the same seed makes the same choices, forever.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+
+/// The first seed of a run: the given one, or 1, so that the result depends on the code alone, or any
+/// if `others` are wanted.
+pub fn first_seed(given: Option<u64>, others: bool) -> u64 {
+    given.unwrap_or_else(|| if others { RandomState::new().hash_one(0) >> 16 } else { 1 })
+}
+
 /// Xorshift64*: good enough to choose test steps, three lines long.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);

@@ -4,7 +4,7 @@ use super::boot::Boot;
 use super::codec::Damaged;
 use super::file::{self, HostFile, OpenOptions, set_value, value};
 use super::folder::Folder;
-use super::patience::{for_others, patiently};
+use super::patience::{OTHERS_PAUSE, for_others, patiently};
 use super::schema::{self, Found, Schema};
 use super::users::{self, User};
 use super::views::Views;
@@ -26,9 +26,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// before SQLite opens it, which would drop the locks that another thread has taken on it
 /// meanwhile.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-/// Between two looks at others that start at the same time after a reboot.
-const BOOT_PAUSE: Duration = Duration::from_millis(5);
 
 /// Pages of the log (4 MB) after which it is written back into the file, with two calls of `fsync`.
 /// 250 to 16 000 were measured: 1 000 gives the most operations a second.
@@ -294,7 +291,7 @@ fn enter_boot(
             let is_new = boot.as_deref() == Some(schema::NO_BOOT);
             return Err(if is_new { other_file(path) } else { other_boot(path) });
         }
-        std::thread::sleep(BOOT_PAUSE);
+        std::thread::sleep(OTHERS_PAUSE);
     }
 }
 

@@ -19,6 +19,9 @@ pub(super) fn for_others(busy: Duration) -> Duration {
     busy.clamp(Duration::from_secs(2), Duration::from_secs(10))
 }
 
+/// Between two looks at those others.
+pub(super) const OTHERS_PAUSE: Duration = Duration::from_millis(5);
+
 /// Retries while others have the file locked, for `busy` at most.
 pub(super) fn patiently<T>(
     path: &Path,

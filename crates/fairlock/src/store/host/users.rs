@@ -20,7 +20,7 @@
 use super::file::OpenOptions;
 use super::folder::{Folder, Gate};
 use super::opening::{connect, connect_log, is_lived_in};
-use super::patience::for_others;
+use super::patience::{OTHERS_PAUSE, for_others};
 use super::schema::Schema;
 use super::views::{Apart, Ids, Views};
 use super::{fault, place};
@@ -34,8 +34,6 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
-
-const PAUSE: Duration = Duration::from_millis(5);
 
 /// Longest wait of a user that leaves. If it gives up, only its record is missing.
 const LEAVING: Duration = Duration::from_millis(100);
@@ -100,7 +98,7 @@ pub(super) fn enter(
         if Moment::now() >= until {
             return Err(refused(path, apart));
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(OTHERS_PAUSE);
     }
 }
 

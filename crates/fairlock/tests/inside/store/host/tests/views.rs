@@ -107,6 +107,12 @@ fn says(order: &str, path: &Path) -> String {
     Worker::start(order, path).says().unwrap()
 }
 
+/// What another process is told, and this one: within this process SQLite would join the old index with
+/// the new log.
+fn refusals(path: &Path) -> [String; 2] {
+    [says("refused", path), open_hastily(path).err().expect("it was opened").to_string()]
+}
+
 /// D03: a cleaner of temporary files removed the log and its index, which look stale. Nobody
 /// noticed: new users created new ones, there were two holders, and both ended with 0. Now a user
 /// of the old files must end before it writes anything more, and until it has, every new user is
@@ -129,11 +135,7 @@ fn d03_a_log_that_is_removed_or_replaced_ends_its_users() {
         assert_eq!(says("held", &path), "holds: 1", "{what}");
         let (part, aside) = (named(&path, ending), fixture.dir.path().join("aside"));
         strike(blow, &part, &aside);
-        // Another process, and this one: within this process SQLite would join the old index with
-        // the new log.
-        let others =
-            [says("refused", &path), open_hastily(&path).err().expect("it was opened").to_string()];
-        for said in others {
+        for said in refusals(&path) {
             assert!(
                 said.contains("removed or replaced") && said.contains(ending),
                 "{what}: {said}"
@@ -220,10 +222,7 @@ fn all_that_lies_beside_the_file_is_missed_while_somebody_has_it_open() {
         fs::remove_file(named(&fixture.path(), ending)).unwrap();
     }
     fs::remove_dir_all(named(&fixture.path(), "-clients")).unwrap();
-    // Another process, and this one.
-    for said in
-        [says("refused", &fixture.path()), open_hastily(&fixture.path()).err().unwrap().to_string()]
-    {
+    for said in refusals(&fixture.path()) {
         assert!(said.contains("removed or replaced") && said.contains("-wal"), "{said}");
     }
     assert!(!named(&fixture.path(), "-wal").exists(), "something was made");
@@ -355,10 +354,7 @@ fn d28_a_removed_file_is_said_to_be_removed() {
             // As beside an older version: the file is then created before the removal is noticed.
             fs::remove_file(named(&fixture.path(), "-users")).unwrap();
         }
-        for said in [
-            says("refused", &fixture.path()),
-            open_hastily(&fixture.path()).err().unwrap().to_string(),
-        ] {
+        for said in refusals(&fixture.path()) {
             assert!(said.contains("removed or replaced") && said.contains("End them"), "{said}");
         }
         assert_eq!(fixture.path().exists(), users_too);

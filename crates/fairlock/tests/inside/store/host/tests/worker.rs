@@ -108,6 +108,15 @@ fn say(line: &str) {
     println!("{SAYS}{line}");
 }
 
+fn say_held(opened: Result<super::super::HostFile, crate::Error>) {
+    // The file is closed again before the worker prints this.
+    let held = opened.map(|mut file| state(&mut file, "job").hold.len());
+    match held {
+        Ok(held) => say(&format!("holds: {held}")),
+        Err(error) => say(&format!("{error:?}")),
+    }
+}
+
 /// Not a test unless this process was started as a worker.
 #[test]
 fn worker() {
@@ -119,15 +128,8 @@ fn worker() {
             Ok(_) => say("opened"),
             Err(error) => say(&format!("{error:?}")),
         },
-        "held" | "refused" => {
-            let opened = if what == "held" { open(&path) } else { open_hastily(&path) };
-            // The file is closed again before the worker prints this.
-            let held = opened.map(|mut file| state(&mut file, "job").hold.len());
-            match held {
-                Ok(held) => say(&format!("holds: {held}")),
-                Err(error) => say(&format!("{error:?}")),
-            }
-        }
+        "held" => say_held(open(&path)),
+        "refused" => say_held(open_hastily(&path)),
         "shared" => {
             let options = super::super::OpenOptions { shared_with_group: true, ..options() };
             match super::super::HostFile::open(&path, &options) {
