@@ -24,6 +24,7 @@
 mod announce;
 mod apply_latch;
 pub mod client;
+mod every_op;
 mod foreign;
 mod holds;
 mod id;
@@ -49,6 +50,8 @@ mod snapshot;
 mod state;
 mod value;
 
+#[doc(hidden)]
+pub use every_op::every_op;
 pub use holds::{SharedHold, Shares};
 pub use id::{
     ClientId, IdError, LockName, MAX_NAME_BYTES, MAX_OWNER_NUMBER, ONCE_NUMBER_MIN, OwnerId,

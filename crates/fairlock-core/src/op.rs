@@ -639,8 +639,8 @@ impl fmt::Display for CoreError {
             ),
             Self::WrongType => write!(
                 f,
-                "the name is in use for a lock of another kind (simple or shared, or fair or plain); \
-                 all users of a lock must name the same kind (`--kind`; `simple_lock`, `fair_lock`, \
+                "the name is in use for a lock of another kind (simple or shared, or fair or plain), or \
+                 for a latch (`fairlock latch`; `latch`); all users of a lock must name the same kind (`--kind`; `simple_lock`, `fair_lock`, \
                  `plain_lock`, `rw_lock`, `semaphore`)"
             ),
             Self::InUse(kind) => {

@@ -50,7 +50,7 @@ mod waiters;
 pub use acquisition::Acquisition;
 pub use copies::Copies;
 pub use debts::Debts;
-pub use heartbeat::{Due, Failed, Outlook, Returned, Step};
+pub use heartbeat::{Due, Failed, Outlook, Pace, Returned, Step};
 pub use hold::{Change, Hold, Look, Loss, Standing};
 pub use lease::{Lease, valid_until_ns};
 pub use recent::RecentReleases;

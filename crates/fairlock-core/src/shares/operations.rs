@@ -137,6 +137,7 @@ impl LockState {
             return Some(match (self.not_a_hold(), present.filter(|_| !self.has_no_shares())) {
                 (Some(found), _) => CoreError::NotALock(found),
                 (None, Some(present)) => CoreError::InUse(present),
+                (None, None) if self.is_counter() => CoreError::WrongType,
                 (None, None) if k.value.is_some() => CoreError::InUse(Kind::Simple),
                 (None, None) if of_a_lock || !k.order.is_empty() => CoreError::InUse(Kind::Fair),
                 (None, None) => CoreError::WrongType,

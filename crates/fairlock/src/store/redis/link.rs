@@ -344,6 +344,8 @@ pub(crate) async fn name_not_a_lock(
         _ if found.contains("`mode`") => mode(conn, name).await,
         _ => None,
     };
+    // Who named that kind is told what is wrong with it.
+    let used_for = used_for.filter(|kind| op.kind() != Some(*kind));
     let message = match used_for {
         Some(kind) => CoreError::InUse(kind).to_string(),
         // Something else by now, or a mode of another program, or nobody may look.

@@ -19,6 +19,10 @@ mod differential;
 mod exchange;
 #[cfg(feature = "_testkit")]
 #[cfg(test)]
+#[path = "../../../tests/inside/store/redis/flood.rs"]
+mod flood;
+#[cfg(feature = "_testkit")]
+#[cfg(test)]
 #[path = "../../../tests/inside/store/redis/fuzz.rs"]
 mod fuzz;
 mod handshake;

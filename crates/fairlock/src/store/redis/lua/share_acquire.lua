@@ -35,7 +35,7 @@ end
 
 if not hold and not trying and not got then
   local record = request .. ' ' .. lease .. (string.find(how, 's', 1, true) and ' 1 ' or ' 0 ') .. share
-  number = waiting > 0 and tonumber(call('ZSCORE', order, owner) or nil)
+  number = waiting > 0 and whole(call('ZSCORE', order, owner))
   if number and read_record(notes[6]) then
     call('HSET', state, owner, record)
   else

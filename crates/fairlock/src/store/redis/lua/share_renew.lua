@@ -13,7 +13,7 @@ else
   hold.ends = now + ARGV[4]
   call('ZADD', leases, hold.ends, owner)
   local last = call('ZREVRANGE', leases, '0', '0', 'WITHSCORES')
-  last_owner, last_end = last[1], tonumber(last[2])
+  last_owner, last_end = last[1], end_of(last[2])
   if hold.share == 'r' then keep_for_java(owner, hold.ends) end
   changed = true
   raise_token(token)
