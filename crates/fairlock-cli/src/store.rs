@@ -12,6 +12,7 @@ use crate::base::clock;
 use crate::base::duration;
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
+use crate::settings::default_path;
 use crate::settings::options;
 use crate::settings::secrets;
 use crate::settings::store_selection::{Logins, Reach, StoreSelection};
@@ -52,6 +53,8 @@ pub(crate) struct Store {
     verbose: bool,
     /// An empty store stands for the default one, which does not exist.
     is_unused: bool,
+    /// A store that does not exist is made.
+    creates: bool,
 }
 
 /// The store that was asked, for people who did not name it themselves. "Nobody holds it" may mean that the locks are in
@@ -107,6 +110,7 @@ impl Store {
             retry: Duration::ZERO,
             verbose: false,
             is_unused: false,
+            creates: true,
         })
     }
 
@@ -174,6 +178,7 @@ impl Store {
     /// For commands that look again and again, until they are ended.
     pub(crate) fn watched(mut self) -> Self {
         self.config = self.config.create(false);
+        self.creates = false;
         self.silent()
     }
 
@@ -236,6 +241,11 @@ impl Store {
             message::report(&format!(
                 "this user has used no lock on this host yet: there is no {url}"
             ));
+        }
+        if let Some(folder) =
+            self.selection.default_folder().filter(|_| self.creates && !self.is_unused)
+        {
+            default_path::make(folder)?;
         }
         let warns = self.warns(quiet);
         let began = clock::now();

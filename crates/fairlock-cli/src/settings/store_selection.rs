@@ -6,7 +6,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fairlock::{Error, Replicas};
@@ -215,6 +215,14 @@ impl StoreSelection {
     /// Whether the command line names it.
     pub(crate) fn is_from_argument(&self) -> bool {
         self.source == Source::Argument
+    }
+
+    /// The folder of the default store, which this program makes.
+    pub(crate) fn default_folder(&self) -> Option<&Path> {
+        match &self.source {
+            Source::Default(_, file) => file.parent(),
+            _ => None,
+        }
     }
 
     /// Whether the server is found through Sentinels.
