@@ -7,7 +7,6 @@ mod flock;
 mod hold;
 mod loss;
 mod mistakes;
-mod nested;
 mod once;
 mod plan;
 mod progress;
@@ -34,6 +33,7 @@ use crate::base::message;
 use crate::base::url;
 use crate::locks::handle::Handle;
 use crate::locks::held::Held;
+use crate::locks::nested::Outer;
 use crate::process::child::{Change, Child};
 use crate::process::escaped::OWNERS_VAR;
 use crate::process::signal::Signals;
@@ -42,7 +42,6 @@ use crate::settings::secrets;
 use crate::store::{self, Store};
 use args::{OnLost, Run};
 use doubt::Doubt;
-use nested::Outer;
 use plan::{Plan, Step};
 use release::{Outcome, in_doubt, release};
 use wait::Wait;
@@ -123,7 +122,7 @@ async fn run_with(
     tokio::select! {
         biased;
         signal = signals.recv() => return Err(Failure::signal(signal)),
-        refused = outer.refuse_each(&lock, args) => refused?,
+        refused = outer.refuse_each(&lock, &args.names, args.wait) => refused?,
     }
     let mut wait = Wait::new(&lock, client.id(), args, began);
     loop {
