@@ -18,7 +18,7 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   fairlock run nightly -- ./backup.sh            wait for the turn, then run
   fairlock run --wait 0 nightly -- ./backup.sh   only if nobody else is at it: else exit code 75
-  fairlock run --wait 5m --lease 1h nightly -- ./backup.sh
+  fairlock run --wait 5m --max-run 1h nightly -- ./backup.sh
                                                  wait 5 minutes at most, run an hour at most
   fairlock run --once-per 50m report -- ./report.sh
                                                  once in 50 minutes, however many start it
@@ -74,8 +74,14 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DURATION", allow_negative_numbers = true, value_parser = duration::parse)]
     pub(super) wait: Option<Duration>,
 
-    /// A fixed lease: the command is ended before this time is over, and the lock is never renewed. Default: the lease of
-    /// --ttl, renewed for as long as the command runs.
+    /// How long the command may run: then TERM, after --grace KILL, and exit code 124. The lock is renewed until the
+    /// command has ended, and then released. Default: no bound.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive, conflicts_with = "lease", requires = "what")]
+    pub(super) max_run: Option<Duration>,
+
+    /// A fixed lease: the command is ended before this time is over, and the lock is never renewed, so its end counts as
+    /// a loss. To bound the run of a lock that is renewed there is --max-run. Default: the lease of --ttl, renewed for
+    /// as long as the command runs.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub(super) lease: Option<Duration>,
 
