@@ -182,8 +182,11 @@ impl StoreSelection {
                 format!("`//` is missing after the scheme; did you mean `{meant}`?")
             }
             (None, Some(meant)) => format!("it has no scheme; did you mean `{meant}`?"),
-            // Most commands refuse it.
-            (None, None) => error.to_string().replace("use `memory:`, ", "use "),
+            (None, None) => match url::near_scheme(&self.url) {
+                Some(near) => format!("unknown scheme in the store URL; did you mean `{near}:`?"),
+                // Most commands refuse it.
+                None => error.to_string().replace("use `memory:`, ", "use "),
+            },
         };
         Failure::new(code, format!("{by} is `{shown}`: {reason}"))
     }
@@ -675,6 +678,7 @@ mod tests {
         for (url, host, fleet) in [
             ("memory:", false, false),
             ("MEMORY:", false, false),
+            ("memory:tests", false, false),
             ("sqlite:/var/lib/locks", true, false),
             ("redis://127.0.0.1", true, true),
             ("valkey://h", true, true),

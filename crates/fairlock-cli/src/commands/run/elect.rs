@@ -129,6 +129,7 @@ impl Elect {
             java_fleet: false,
             kind: None,
             shared: false,
+            write: false,
             permits: None,
             take: None,
             quiet: self.quiet,
