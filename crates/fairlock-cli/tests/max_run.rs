@@ -46,8 +46,8 @@ fn who_ignores_term_is_killed_after_the_grace_and_the_lock_is_renewed_until_then
     let (url, dir) = (server.url(), TempDir::new());
     let log = dir.path().join("log");
     let script = format!(
-        "trap 'echo asked >>{0}' TERM; sh -c 'trap "" TERM; echo $$ held; exec sleep 60' & \
-         while :; do sleep 0.05; done",
+        r#"trap 'echo asked >>{0}' TERM; sh -c 'trap "" TERM; echo $$ held; exec sleep 60' &
+        while :; do sleep 0.05; done"#,
         log.display()
     );
     let options = ["--ttl", "1s", "--max-run", "1500ms", "--grace", "3s", "-q"];
