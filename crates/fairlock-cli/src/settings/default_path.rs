@@ -207,9 +207,9 @@ mod tests {
 
         let folder = file.parent().unwrap();
         fs::create_dir_all(folder).unwrap();
-        fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).unwrap();
+        fs::set_permissions(folder, Permissions::from_mode(0o700)).unwrap();
         assert_eq!(scene.find(), Ok(file.clone()));
-        fs::set_permissions(folder, fs::Permissions::from_mode(0o770)).unwrap();
+        fs::set_permissions(folder, Permissions::from_mode(0o770)).unwrap();
         assert!(scene.find().unwrap_err().contains("others can write to it (mode 770)"));
     }
 
@@ -221,7 +221,7 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         assert_eq!(scene.find(), Ok(folder.join("locks.db")));
 
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
         assert!(scene.find().unwrap_err().contains("others can write"), "not the home instead");
         fs::remove_dir(&folder).unwrap();
         fs::write(&folder, "").unwrap();
