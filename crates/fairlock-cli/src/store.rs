@@ -12,6 +12,8 @@ use crate::base::clock;
 use crate::base::duration;
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
+use crate::base::url;
+use crate::settings::default_path;
 use crate::settings::options;
 use crate::settings::secrets;
 use crate::settings::store_selection::{Logins, Reach, StoreSelection};
@@ -52,6 +54,8 @@ pub(crate) struct Store {
     verbose: bool,
     /// An empty store stands for the default one, which does not exist.
     is_unused: bool,
+    /// A store that does not exist is made.
+    creates: bool,
 }
 
 /// The store that was asked, for people who did not name it themselves. "Nobody holds it" may mean that the locks are in
@@ -82,8 +86,18 @@ impl Store {
         // Locks of this host need no password, even if the environment has one for a server.
         let Logins { password_file, sentinel_username, sentinel_password_file } = &selection.logins;
         let files = [args.password_file.as_deref(), password_file.as_deref()];
-        let password_from = secrets::source(&secrets::OF_SERVERS, files);
-        if selection.reach() == Reach::Fleet || args.password_file.is_some() {
+        // What is typed comes before what the environment has for all stores.
+        let typed = |option, file: &Option<_>| {
+            file.is_none()
+                && selection.is_from_argument()
+                && url::names_password(selection.url(), option)
+        };
+        let is_in_url = typed("password", &args.password_file);
+        let password_from = match is_in_url {
+            true => "--url".to_owned(),
+            false => secrets::source(&secrets::OF_SERVERS, files),
+        };
+        if (selection.reach() == Reach::Fleet || args.password_file.is_some()) && !is_in_url {
             config = secrets::with_password(config, &secrets::OF_SERVERS, files)?;
         }
         // Variables may be set for other stores; an option is meant for this one.
@@ -92,7 +106,9 @@ impl Store {
                 [args.sentinel_username.as_deref(), sentinel_username.as_deref().map(OsStr::new)];
             config = secrets::with_sentinel_username(config, names)?;
             let files = [args.sentinel_password_file.as_deref(), sentinel_password_file.as_deref()];
-            config = secrets::with_password(config, &secrets::OF_SENTINELS, files)?;
+            if !typed("sentinel-password", &args.sentinel_password_file) {
+                config = secrets::with_password(config, &secrets::OF_SENTINELS, files)?;
+            }
         } else if args.sentinel_username.is_some() || args.sentinel_password_file.is_some() {
             return Err(Failure::usage(format!(
                 "--sentinel-username and --sentinel-password-file are for stores behind Sentinels \
@@ -107,6 +123,7 @@ impl Store {
             retry: Duration::ZERO,
             verbose: false,
             is_unused: false,
+            creates: true,
         })
     }
 
@@ -174,6 +191,7 @@ impl Store {
     /// For commands that look again and again, until they are ended.
     pub(crate) fn watched(mut self) -> Self {
         self.config = self.config.create(false);
+        self.creates = false;
         self.silent()
     }
 
@@ -237,6 +255,11 @@ impl Store {
                 "this user has used no lock on this host yet: there is no {url}"
             ));
         }
+        if let Some(folder) =
+            self.selection.default_folder().filter(|_| self.creates && !self.is_unused)
+        {
+            default_path::make(folder)?;
+        }
         let warns = self.warns(quiet);
         let began = clock::now();
         let noticed = async {
@@ -262,7 +285,11 @@ impl Store {
             }
             () = late => {
                 let (shown, retry) = (self.selection.shown_url(), duration::human(self.retry));
-                let text = format!("{shown} did not answer within {retry}; check the server and the network");
+                let tls = match url::is_encrypted(self.selection.url()) {
+                    true => "; does it speak TLS on this port? A server without TLS may never answer (`redis://` is for those)",
+                    false => "",
+                };
+                let text = format!("{shown} did not answer within {retry}; check the server and the network{tls}");
                 return Err(Failure::new(Code::UNAVAILABLE, text));
             }
             never = noticed => match never {},

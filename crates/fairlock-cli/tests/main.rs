@@ -14,6 +14,7 @@
 //! - `loss`: the lock is taken away, or its server;
 //! - `host`: the host store: who keeps a lock when `fairlock` is killed or stopped;
 //! - `hold`: `run` without a command;
+//! - `max_run`: a bounded run whose lock is renewed;
 //! - `configuration`: which store is used, and which files are trusted;
 //! - `environments`: the default store is the same in every environment of a user;
 //! - `generated`: completions and manual pages;
@@ -55,6 +56,7 @@ mod latches;
 mod list;
 mod loss;
 mod many;
+mod max_run;
 mod messages;
 mod nested;
 mod once;

@@ -41,7 +41,8 @@ pub(crate) const OF_SENTINELS: Password = Password {
 };
 
 /// Adds the password from the file on the command line, else from the environment, else from the file in the
-/// configuration. Without any of these, the password in the URL stays.
+/// configuration. Without any of these, the password in the URL stays. (One in a URL on the command line comes before
+/// the environment: the caller does not ask here.)
 pub(crate) fn with_password(
     config: Config,
     which: &Password,

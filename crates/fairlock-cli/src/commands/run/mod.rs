@@ -5,9 +5,9 @@ mod doubt;
 pub(crate) mod elect;
 mod flock;
 mod hold;
+mod limit;
 mod loss;
 mod mistakes;
-mod nested;
 mod once;
 mod plan;
 mod progress;
@@ -34,6 +34,7 @@ use crate::base::message;
 use crate::base::url;
 use crate::locks::handle::Handle;
 use crate::locks::held::Held;
+use crate::locks::nested::Outer;
 use crate::process::child::{Change, Child};
 use crate::process::escaped::OWNERS_VAR;
 use crate::process::signal::Signals;
@@ -42,7 +43,7 @@ use crate::settings::secrets;
 use crate::store::{self, Store};
 use args::{OnLost, Run};
 use doubt::Doubt;
-use nested::Outer;
+use limit::Limit;
 use plan::{Plan, Step};
 use release::{Outcome, in_doubt, release};
 use wait::Wait;
@@ -123,7 +124,7 @@ async fn run_with(
     tokio::select! {
         biased;
         signal = signals.recv() => return Err(Failure::signal(signal)),
-        refused = outer.refuse_each(&lock, args) => refused?,
+        refused = outer.refuse_each(&lock, &args.names, args.wait) => refused?,
     }
     let mut wait = Wait::new(&lock, client.id(), args, began);
     loop {
@@ -178,9 +179,12 @@ async fn run_with(
             return Err(failure);
         }
         child.begin((!hands_off).then(|| clock::now() + guard.remaining()));
-        let ended = supervise(&mut child, args, &guard, &mut plan, signals).await;
+        let mut limit = Limit::new(clock::now(), args.max_run, args.grace);
+        let plans = (&mut plan, &mut limit);
+        let ended = supervise(&mut child, args, &guard, plans, signals).await;
         let was_ended = ended.why.is_some() && plan.kill_at().is_some();
-        let result = finish(client, args, (guard, granted), child, &plan, ended).await;
+        let plans = (&plan, &limit);
+        let result = finish(client, args, (guard, granted), child, plans, ended).await;
         match result {
             Err(failure) if was_ended && elect::goes_on(args) => drop(failure.report()),
             result => return result,
@@ -203,24 +207,42 @@ async fn finish(
     args: &Run,
     (guard, began): (Held, Duration),
     mut child: Child,
-    plan: &Plan,
+    (plan, limit): (&Plan, &Limit),
     Ended { code, why, went_on }: Ended,
 ) -> Result<Code, Failure> {
     // If the lock was never in danger, processes that the command left running in its group continue:
     // that is up to the user, as with any shell. Otherwise they end with the command.
     if let (Some(kill_at), Some(why)) = (plan.kill_at(), why) {
         let all = child.end_rest(kill_at).await;
-        let end = match (went_on, all) {
-            (true, _) => format!("the command went on without it, and ended by itself with code {code}"),
-            (false, true) => "the command was ended".to_owned(),
-            (false, false) => "the command was ended, but not all that it has started: some of it runs as another \
-                               user, or is stuck in the kernel"
-                .to_owned(),
+        let end = match went_on {
+            true => format!("the command went on without it, and ended by itself with code {code}"),
+            false => was_ended(all).to_owned(),
         };
         // Said before the release, which a silent store delays.
         let code = loss::failure(args, format!("{why}; {end}")).report();
         release(guard).await;
         return Err(Failure::silent(code));
+    }
+    if let (Some(kill_at), Some(max)) = (limit.kill_at(), args.max_run) {
+        // What is left of it must not outlive the lock, either.
+        let all = child.end_rest(kill_at.min(clock::now() + guard.remaining())).await;
+        let end = match went_on {
+            true => {
+                format!("the command runs as another user, so it ended by itself with code {code}")
+            }
+            false => was_ended(all).to_owned(),
+        };
+        let why = format!("its --max-run of {} is over; {end}", duration::human(max));
+        return Err(match release(guard).await {
+            Outcome::Released => {
+                let name = message::printable(&args.name);
+                Failure::new(Code::TIMED_OUT, format!("{name}: {why}"))
+            }
+            Outcome::Lost => loss::failure(args, format!("{why}; by then the lock was lost")),
+            Outcome::Unknown(reason) => {
+                loss::failure(args, format!("{why}; {}", in_doubt(client, &reason)))
+            }
+        });
     }
     child.leave_rest_alone();
     let found_before = guard.lost_reason();
@@ -247,6 +269,17 @@ async fn finish(
             let doubt = in_doubt(client, &reason);
             let what = format!("{doubt}; the command itself ended with code {code}");
             Err(loss::failure(args, what))
+        }
+    }
+}
+
+/// The end of a command that was made to end, and of `all` that it has started.
+fn was_ended(all: bool) -> &'static str {
+    match all {
+        true => "the command was ended",
+        false => {
+            "the command was ended, but not all that it has started: some of it runs as another user, or is stuck in \
+             the kernel"
         }
     }
 }
@@ -321,7 +354,7 @@ async fn supervise(
     child: &mut Child,
     args: &Run,
     guard: &Held,
-    plan: &mut Plan,
+    (plan, limit): (&mut Plan, &mut Limit),
     signals: &mut Signals,
 ) -> Ended {
     let mut terminal = Terminal::open();
@@ -329,12 +362,12 @@ async fn supervise(
     let mut doubt = Doubt::new(args);
     let code = loop {
         let state: GuardState = guard.state();
-        let step = plan.step(clock::now(), state, guard.remaining());
+        let step = next(plan, limit, state, guard.remaining());
         if why.is_none() {
             let left = plan.left(guard.remaining());
             doubt.look(guard, state, left.map(|left| ("the command is ended", left)));
         }
-        if let Some(deadline) = plan.deadline() {
+        if let Some(deadline) = [plan.deadline(), limit.deadline()].into_iter().flatten().min() {
             child.allow_until(deadline);
         }
         if plan.kill_at().is_some() {
@@ -344,8 +377,13 @@ async fn supervise(
         if step == Step::Kill && child.is_anothers() {
             went_on = true;
             let name = message::printable(&args.name);
+            let how = if why.is_some() {
+                "without the lock"
+            } else {
+                "beyond its --max-run, under the lock"
+            };
             message::report(&format!(
-                "{name}: the command runs as another user, so it cannot be ended: it goes on without the lock"
+                "{name}: the command runs as another user, so it cannot be ended: it goes on {how}"
             ));
         }
         let Some(wait) = obey(step, child) else { continue };
@@ -362,10 +400,19 @@ async fn supervise(
     terminal.take_back();
     if why.is_none() && code == Code::signal(Signal::KILL.as_raw()) {
         // While this process stood still, the guardian may have ended the command, and its end is seen first.
-        plan.step(clock::now(), guard.state(), guard.remaining());
+        next(plan, limit, guard.state(), guard.remaining());
         why = plan.kill_at().map(|_| loss::why(guard, args));
     }
     Ended { code, why, went_on }
+}
+
+/// The next step: the lock's, or that of a run which is over though its lock is in order.
+fn next(plan: &mut Plan, limit: &mut Limit, state: GuardState, remaining: Duration) -> Step {
+    let now = clock::now();
+    match plan.step(now, state, remaining) {
+        Step::Wait(wait) if plan.kill_at().is_none() => limit.step(now, wait),
+        step => step,
+    }
 }
 
 /// Carries out a step; returns how long to wait if there was nothing to do.

@@ -250,7 +250,16 @@ impl Folder {
 /// Opens the folder; creates it if it is missing.
 fn open_checked(at: &Path, options: &OpenOptions) -> Result<(OwnedFd, Option<Gid>), Error> {
     let failed = |error: io::Error| place::io_error(at, &error);
-    let (fd, group) = open_at(at, options).map_err(failed)?;
+    // Nobody has named this folder. Kernel file systems (`/proc`) take no new one.
+    let unmade = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => place::misuse(
+            at,
+            "this folder, in which the store's clients find each other, cannot be made here: name a file \
+             on a local disk",
+        ),
+        _ => failed(error),
+    };
+    let (fd, group) = open_at(at, options).map_err(unmade)?;
     // Checks what was opened, not what has the name now.
     let found = std::fs::File::from(fd.try_clone().map_err(failed)?);
     place::check_beside(at, &found.metadata().map_err(failed)?, options)?;

@@ -18,7 +18,7 @@ use super::heads::{self, LineBefore};
 use super::liveness::{self, Kernel, Liveness};
 use super::wake_up::{self, Message, WakeUp};
 use super::watch::Watches;
-use crate::base::clock::{Moment, lock};
+use crate::base::clock::{Moment, lock, rounded};
 use crate::base::error::{Error, ErrorKind};
 use crate::observe;
 use crate::settings::client_info::ClientInfo;
@@ -185,7 +185,8 @@ impl HostStore {
                     Err(StoreError::unavailable(message, true))
                 }
                 Err(_) => {
-                    let message = format!("the file has not answered for {:?}", inner.limit);
+                    let message =
+                        format!("the file has not answered for {:?}", rounded(inner.limit));
                     Err(StoreError::unavailable(message, true))
                 }
             }
