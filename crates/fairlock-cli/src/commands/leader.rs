@@ -18,7 +18,7 @@ use crate::settings::options;
 use crate::store::{self, Store};
 
 /// How long the look at the leader's client may take.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -128,8 +128,9 @@ async fn client_of(client: &Client, name: &OsStr, leader: &Leader) -> Option<Cli
 fn text(name: &OsStr, leader: Option<&Leader>, client: Option<&ClientInfo>) -> String {
     let name = message::printable(name);
     let Some(leader) = leader else { return format!("{name}: nobody leads") };
-    let mut text = format!("{name}: led by {}, term {}", leader.owner, leader.term);
+    let mut text = format!("{name}: led by {}", leader.owner);
     text.extend(client.map(|client| format!(", {}", text::who(client))));
+    text.push_str(&format!(", term {}", leader.term));
     match leader.value.clone().map(OsString::from_vec) {
         None => text.push_str(", not announced"),
         Some(value) if value.is_empty() => {}

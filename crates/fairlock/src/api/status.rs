@@ -164,7 +164,8 @@ impl LockStatus {
     /// Returns by how much the renewal of this hold is overdue, if it surely is: its client renews
     /// all its holds every third of the lease that it [announces](ClientInfo::lease), and has missed
     /// that by at least a tenth of the lease and a second. The client may be stopped or cut off, and
-    /// the hold ends after its [`ttl`](Holder::ttl) unless it is renewed after all.
+    /// the hold ends after its [`ttl`](Holder::ttl) unless it is renewed after all. A TTL that an
+    /// operator has shortened looks the same until the next renewal.
     pub fn renewal_overdue(&self, holder: &Holder) -> Option<Duration> {
         let lease = self.client(&holder.owner)?.lease?;
         let age = self.at.duration_since(holder.since?).ok()?;
