@@ -20,6 +20,7 @@ pub(crate) async fn renew_once(
     hold: &Arc<Hold>,
     end: Option<Moment>,
 ) -> Result<(), Error> {
+    context.lease_differs();
     let mut until = hold.valid_until().min(context.store_deadline());
     if let Some(end) = end {
         prepare(context, hold, end, until).await?;
@@ -36,6 +37,7 @@ pub(crate) async fn begin_lease(
     hold: &Arc<Hold>,
     lease: Duration,
 ) -> Result<(), Error> {
+    context.lease_differs();
     hold.lease_begins(lease);
     let until = hold.valid_until().min(context.store_deadline());
     let renewed = renew_until(context, hold, None, until).await;

@@ -346,6 +346,12 @@ impl Store for MemoryStore {
         Box::pin(async { known })
     }
 
+    fn lease_differs(&self, client: ClientId) {
+        if let Some(info) = lock(&self.state).clients.get_mut(&client) {
+            info.lease = None;
+        }
+    }
+
     fn page(&self, at: Cursor, keys: u32) -> Boxed<'_, Result<Page, StoreError>> {
         let after = match at {
             Cursor::After(name) => Some(name),

@@ -338,6 +338,10 @@ pub(crate) trait Store: Send + Sync + 'static {
         let _ = (name, token);
     }
 
+    /// This client has a hold that is not renewed for the lease of its settings, or leaves one to
+    /// the store: its announcement says no lease any more.
+    fn lease_differs(&self, client: ClientId);
+
     /// New connections to the servers of these locks, on the caller's runtime; `None` if there is
     /// no server.
     #[cfg(feature = "yardstick")]

@@ -144,6 +144,10 @@ impl Store for Port {
         true
     }
 
+    fn lease_differs(&self, client: ClientId) {
+        self.inside.memory.lease_differs(client);
+    }
+
     fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
         *lock(&self.inside.listened).entry(topic.clone()).or_default() += 1;
         self.inside.memory.listen(topic)

@@ -116,7 +116,8 @@ macro_rules! on {
             ];
             forced: [d15_the_holder_is_told];
             looking: [
-                places_and_times, foreign_waiters, clients_are_named, a_silent_client_is_unknown,
+                places_and_times, foreign_waiters, clients_are_named,
+                a_client_says_its_lease_while_all_its_holds_have_it, a_silent_client_is_unknown,
                 a_record_lives_as_long_as_its_client, odd_records_are_unknown,
                 records_may_be_denied,
             ];

@@ -11,6 +11,7 @@ use super::elect::Candidacy;
 use super::flock::Flock;
 use crate::base::duration;
 use crate::base::exit::{self, Code};
+use crate::base::message;
 use crate::settings::options::{Kind, STORE, Store};
 
 /// The text before two spaces is also the example in error messages.
@@ -181,6 +182,12 @@ impl Run {
         self.names.extend(self.dashed.clone());
         self.name = self.names.join(OsStr::new(", "));
         self
+    }
+
+    /// `b is `, before what is said of one of several locks; `None` if there is one.
+    pub(super) fn one_of_several(&self, at: usize) -> Option<String> {
+        let name = self.names.get(at).filter(|_| self.names.len() > 1)?;
+        Some(format!("{} is ", message::printable(name)))
     }
 }
 

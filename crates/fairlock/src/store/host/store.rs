@@ -661,6 +661,12 @@ impl Store for HostStore {
         self.patiently(move |inner| inner.list(&mut *inner.file()?, &at, keys))
     }
 
+    fn lease_differs(&self, client: ClientId) {
+        let inner = Arc::clone(&self.0);
+        // Without a thread, or the file, others may call a renewal overdue that nobody owes.
+        let _ = self.0.hand.run(move || _ = lock(&inner.file).drop_lease(client));
+    }
+
     fn left_behind(&self, name: &LockName, token: Token) {
         self.0.leave(name, token);
     }

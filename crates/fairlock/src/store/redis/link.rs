@@ -263,10 +263,10 @@ impl Link {
     }
 }
 
-/// Keeps the client's record from expiring, forever, with one call per period.
+/// Keeps the client's record from expiring, forever, with one call per period and change.
 pub(crate) async fn keep_record(link: Arc<Link>, record: Arc<Record>, period: Duration) {
     loop {
-        tokio::time::sleep(period).await;
+        let _ = tokio::time::timeout(period, record.changed()).await;
         let Some(mut conn) = link.connection() else { continue };
         if let Err(error) = announce(&mut conn, &record).await {
             link.note_failure(&error);

@@ -459,6 +459,12 @@ impl Store for RedisStore {
         Box::pin(async move { raw::erase(self.groups(names)?).await })
     }
 
+    fn lease_differs(&self, _: ClientId) {
+        if let Some(record) = &self.record {
+            record.drop_lease();
+        }
+    }
+
     fn farewell(&self) -> Boxed<'_, ()> {
         Box::pin(async move {
             let Some(remove) = self.record.as_ref().and_then(|record| record.remove()) else {

@@ -494,9 +494,12 @@ impl Routes {
                 written_by = by;
                 self.write_record(&record, slot).await;
             }
-            if tokio::time::timeout(record::REFRESH, changed.changed()).await.is_err() {
+            tokio::select! {
+                biased;
+                _ = changed.changed() => {}
                 // It is time to write it again.
-                written_by = 0;
+                () = record.changed() => written_by = 0,
+                () = tokio::time::sleep(record::REFRESH) => written_by = 0,
             }
         }
     }
