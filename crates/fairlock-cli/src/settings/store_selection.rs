@@ -667,6 +667,7 @@ mod tests {
         for (url, host, fleet) in [
             ("memory:", false, false),
             ("MEMORY:", false, false),
+            ("memory:tests", false, false),
             ("sqlite:/var/lib/locks", true, false),
             ("redis://127.0.0.1", true, true),
             ("valkey://h", true, true),
