@@ -202,6 +202,11 @@ impl Token {
     pub fn get(self) -> u64 {
         self.0
     }
+
+    /// Returns the same number for a signed column of a database, which it always fits.
+    pub fn as_i64(self) -> i64 {
+        self.0.cast_signed()
+    }
 }
 
 impl fmt::Display for Token {
@@ -217,7 +222,7 @@ mod tests {
 
     fn fits(number: u64) {
         let token = Token::new(number).expect("a token").get();
-        assert_eq!(i64::try_from(token).map(i64::cast_unsigned), Ok(number));
+        assert_eq!(i64::try_from(token), Ok(Token::new(number).expect("a token").as_i64()));
         assert_eq!(token as f64 as u64, number);
     }
 

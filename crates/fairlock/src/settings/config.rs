@@ -612,7 +612,10 @@ impl Config {
         self.check_address()?;
         self.check_tls()?;
         self.replicas.check()?;
-        let has_replicas = !matches!(self.address, Address::Memory | Address::Sqlite { .. });
+        let has_replicas = !matches!(
+            self.address,
+            Address::Memory | Address::SharedMemory(_) | Address::Sqlite { .. }
+        );
         if self.replicas != Replicas::None && !has_replicas {
             return Err(Error::misuse("only a server has replicas to wait for"));
         }

@@ -9,6 +9,7 @@ pub(crate) mod host;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+pub(crate) mod shared_memory;
 
 use crate::base::clock::{Moment, ServerClock};
 use crate::base::error::{Error, ErrorKind};
