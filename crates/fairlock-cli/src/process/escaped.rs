@@ -16,7 +16,6 @@
 //! This needs a `/proc` with environments, and `pidfd` (Linux 5.3) to hold on to a process while it is checked.
 //! Elsewhere only the group is ended.
 
-use std::collections::HashSet;
 use std::ffi::OsStr;
 
 use rustix::process::{Pid, Signal};
@@ -44,27 +43,9 @@ pub(super) enum Whose {
 #[cfg(target_os = "linux")]
 const ENVIRONMENT_MAX: u64 = 8 << 20;
 
-/// Space for an environment, in bytes, so that two calls read most of them: a look reads those of all processes, and
-/// when many runs are killed at once, each of their guardians looks.
-#[cfg(target_os = "linux")]
-const ENVIRONMENT_USUAL: usize = 32 << 10;
-
 /// Counts the processes of the run of `owner` outside of `group`, and sends each of them the signal, if there is one.
-pub(super) fn signal(owner: &OsStr, whose: Whose, group: Pid, signal: Option<Signal>) -> usize {
-    signal_again(owner, whose, group, signal, &mut HashSet::new())
-}
-
-/// As [`signal`], except for the processes in `others`, to which it adds those that belong to somebody else: a process
-/// whose environment was read without the mark never gets one. So a second look reads little, and only one of them is
-/// paid for when many runs are killed at once.
 #[cfg(target_os = "linux")]
-pub(super) fn signal_again(
-    owner: &OsStr,
-    whose: Whose,
-    group: Pid,
-    signal: Option<Signal>,
-    others: &mut HashSet<Pid>,
-) -> usize {
+pub(super) fn signal(owner: &OsStr, whose: Whose, group: Pid, signal: Option<Signal>) -> usize {
     if !proc::is_of_our_namespace() {
         return 0;
     }
@@ -72,29 +53,11 @@ pub(super) fn signal_again(
     let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
     let processes = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let processes = processes.filter_map(Pid::from_raw);
-    let mut environment = Vec::with_capacity(ENVIRONMENT_USUAL);
-    let mut found = 0;
-    for process in processes {
-        if others.contains(&process) {
-            continue;
-        }
-        if is_signalled(process, mark, group, signal, &mut environment) {
-            found += 1;
-        } else if !environment.is_empty() && !mark.is_in(&environment) {
-            others.insert(process);
-        }
-    }
-    found
+    processes.filter(|process| is_signalled(*process, mark, group, signal)).count()
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn signal_again(
-    _owner: &OsStr,
-    _whose: Whose,
-    _group: Pid,
-    _: Option<Signal>,
-    _: &mut HashSet<Pid>,
-) -> usize {
+pub(super) fn signal(_owner: &OsStr, _whose: Whose, _group: Pid, _: Option<Signal>) -> usize {
     0
 }
 
@@ -110,9 +73,10 @@ struct Mark<'a> {
 impl Mark<'_> {
     /// Whether a process with this environment is meant.
     fn is_in(self, environment: &[u8]) -> bool {
+        let variables = || environment.split(|byte| *byte == 0);
         let value = |name: &str| {
-            let mut variables = environment.split(|byte| *byte == 0);
-            variables.find_map(|it| it.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+            let mark = format!("{name}=").into_bytes();
+            variables().find_map(|variable| variable.strip_prefix(&mark[..]).map(<[u8]>::to_vec))
         };
         let is_own = value(OWNER_VAR).is_some_and(|owner| owner == self.owner);
         let is_listed = value(OWNERS_VAR)
@@ -126,37 +90,28 @@ impl Mark<'_> {
 }
 
 #[cfg(target_os = "linux")]
-fn is_signalled(
-    process: Pid,
-    mark: Mark<'_>,
-    group: Pid,
-    signal: Option<Signal>,
-    environment: &mut Vec<u8>,
-) -> bool {
+fn is_signalled(process: Pid, mark: Mark<'_>, group: Pid, signal: Option<Signal>) -> bool {
     use rustix::process::{self, PidfdFlags};
 
-    if !has(process, mark, environment)
-        || proc::ids(process).and_then(|ids| ids.group) == Some(group)
-    {
+    if !has(process, mark) || proc::ids(process).and_then(|ids| ids.group) == Some(group) {
         return false;
     }
     let Some(signal) = signal else { return true };
     // First held on to, then checked again: the number may belong to another process by now.
     let Ok(held) = process::pidfd_open(process, PidfdFlags::empty()) else { return false };
-    has(process, mark, environment) && process::pidfd_send_signal(held, signal).is_ok()
+    has(process, mark) && process::pidfd_send_signal(held, signal).is_ok()
 }
 
-/// Whether a process was started with this mark in its environment, which is read into `environment`. `false` if it has
-/// ended.
+/// Whether a process was started with this mark in its environment. `false` if it has ended.
 #[cfg(target_os = "linux")]
-fn has(process: Pid, mark: Mark<'_>, environment: &mut Vec<u8>) -> bool {
+fn has(process: Pid, mark: Mark<'_>) -> bool {
     use std::io::Read as _;
 
     let path = format!("/proc/{}/environ", process.as_raw_pid());
-    environment.clear();
     let Ok(file) = std::fs::File::open(path) else { return false };
-    let read = file.take(ENVIRONMENT_MAX).read_to_end(environment);
-    read.is_ok() && mark.is_in(environment)
+    let mut environment = Vec::new();
+    let read = file.take(ENVIRONMENT_MAX).read_to_end(&mut environment);
+    read.is_ok() && mark.is_in(&environment)
 }
 
 #[cfg(test)]
@@ -182,7 +137,7 @@ mod tests {
         for (process, value) in processes.iter().zip(["escaped:1", "escaped:12", "escaped:"]) {
             let mark = Mark { owner: value.as_bytes(), whose: Whose::Own };
             let process = Pid::from_raw(process.id().try_into().unwrap()).unwrap();
-            while !has(process, mark, &mut Vec::new()) {
+            while !has(process, mark) {
                 assert!(std::time::Instant::now() < limit, "{value} does not begin");
                 std::thread::yield_now();
             }
@@ -197,29 +152,6 @@ mod tests {
             process.kill().unwrap();
             process.wait().unwrap();
         }
-    }
-
-    /// When many runs are killed at once, each of their guardians looks at all processes: a second look must not read
-    /// again what the first one has read.
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn a_second_look_skips_the_processes_of_others() {
-        let mut sleep = Command::new("sleep").arg("60").env(OWNER_VAR, "other:1").spawn().unwrap();
-        let process = Pid::from_raw(sleep.id().try_into().unwrap()).unwrap();
-        let (owner, nobodys) = (OsStr::new("other:1"), Pid::from_raw(i32::MAX).unwrap());
-        while !has(process, Mark { owner: b"other:1", whose: Whose::Own }, &mut Vec::new()) {
-            std::thread::yield_now();
-        }
-        let mut others = HashSet::new();
-        let look = |owner, others: &mut HashSet<Pid>| {
-            signal_again(OsStr::new(owner), Whose::All, nobodys, None, others)
-        };
-        assert_eq!(look("other:2", &mut others), 0);
-        assert!(others.contains(&process), "it was read, and is another's");
-        assert_eq!(look("other:1", &mut others), 0, "a look that skips it does not read it");
-        assert_eq!(signal(owner, Whose::Own, nobodys, None), 1, "a first look reads it");
-        sleep.kill().unwrap();
-        sleep.wait().unwrap();
     }
 
     /// A process of a nested run has another innermost owner, and ours in the list.

@@ -9,7 +9,6 @@
 //! the processes that escaped from it (`escaped.rs`). When all is well, `fairlock` ends the guardian first. It costs
 //! one small process that sleeps.
 
-use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
@@ -108,10 +107,9 @@ pub(crate) fn guard(args: &Args) -> Result<Code, Failure> {
     until_over(io::stdin());
     let _ = process::kill_process_group(group, Signal::KILL);
     // Ends after two looks without a find: one look can miss a process that is executing another program.
-    let (mut none, mut others) = (0, HashSet::new());
+    let mut none = 0;
     for _ in 0..ROUNDS_MAX {
-        let found =
-            escaped::signal_again(&args.owner, Whose::All, group, Some(Signal::KILL), &mut others);
+        let found = escaped::signal(&args.owner, Whose::All, group, Some(Signal::KILL));
         none = if found == 0 { none + 1 } else { 0 };
         if none == 2 {
             break;
