@@ -261,15 +261,14 @@ impl Guard {
         coop::consume_budget().await;
         self.ensure_open()?;
         self.ensure_valid()?;
-        let Some(change) = self.hold.begin_reading() else {
+        if self.hold.begin_reading().is_none() {
             let message = "a lock that is held by several guards cannot be downgraded, because the \
                            others write; release them first";
             return Err(self.about(Error::misuse(message)));
-        };
+        }
         let (context, hold) = (Arc::clone(self.session.context()), Arc::clone(&self.hold));
-        let changed = self
-            .session
-            .on_background(async move { downgrade::downgrade(&context, &hold, change).await });
+        let changed =
+            self.session.on_background(async move { downgrade::downgrade(&context, &hold).await });
         match changed.await.and_then(identity) {
             Ok(()) => Ok(self),
             Err(error) => Err(self.about(error)),

@@ -317,6 +317,11 @@ impl Context {
         }
     }
 
+    /// By the clock of the lock's server, when a call that is sent now counts as unanswered.
+    pub(crate) fn late_ms(&self, name: &LockName) -> u64 {
+        self.ms_at(name, Moment::now().plus(self.config.response_timeout))
+    }
+
     /// Whether the lock's server is connected.
     pub(crate) fn is_connected(&self, name: &LockName) -> bool {
         let state = || *self.connection.borrow() == ConnectionState::Connected;

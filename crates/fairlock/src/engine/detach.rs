@@ -27,7 +27,7 @@ pub(crate) async fn renew_once(
         // After that, the renewal can have no effect.
         until = until.min(hold.valid_until());
     }
-    context.store.left_behind(&hold.name, hold.token);
+    context.store.left_behind(&hold.name, hold.token, hold.request_of_share());
     renew_until(context, hold, end, until).await
 }
 
@@ -59,13 +59,14 @@ async fn renew_until(
 ) -> Result<(), Error> {
     let mut asked_ms = 0;
     let freshen = |op: &mut Op| {
-        if let Op::Renew { ttl_ms, .. } = op {
+        if let Op::Renew { ttl_ms, .. } = op.bare_mut() {
             // A copy that is sent later must not extend beyond the end.
             asked_ms = end.map_or_else(|| hold.wanted_ms(), ms_until);
             *ttl_ms = asked_ms;
         }
     };
-    let (op, mut copies) = (hold.renewal(0), Copies::default());
+    let late_ms = context.ms_at(&hold.name, until);
+    let (op, mut copies) = (hold.renewal(0, late_ms), Copies::default());
     let confirmed = if context.store.is_replicated() {
         // A hold that replicas lack is gone after the next failover, and nobody would renew it
         // there.

@@ -41,13 +41,14 @@ fn told(hold: &Hold, outcome: Release) -> Release {
 
 /// The operation that reports `change` to the store.
 pub(crate) fn release_op(hold: &Hold, change: Change) -> Op {
-    Op::Release {
+    let op = Op::Release {
         kind: hold.kind(),
         owner: hold.owner().clone(),
         token: hold.token,
         keep: change.count,
         change: change.number,
-    }
+    };
+    hold.op(op, 0)
 }
 
 /// Releases at once if the store answers at once, or nothing need be sent.

@@ -12,7 +12,7 @@ use crate::state::standing::{GuardState, Standing};
 use fairlock_core::client::valid_until_ns;
 use fairlock_core::client::{Acquisition, Counted, Hold as Known, Look, Outcome, Released};
 pub(crate) use fairlock_core::client::{Change, Lease};
-use fairlock_core::{Kind, LockName, Op, OwnerId, Share, Token, is_string};
+use fairlock_core::{Kind, LockName, Op, OwnerId, RequestId, Share, Token, is_shared, is_string};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -101,9 +101,21 @@ impl Hold {
         self.origin.is_some_and(Origin::is_forked_child)
     }
 
-    /// The operation that renews this hold.
-    pub(crate) fn renewal(&self, ttl_ms: u64) -> Op {
-        Op::Renew { kind: self.kind(), owner: self.owner().clone(), token: self.token, ttl_ms }
+    /// The operation that renews this hold. A store that has lost the record of a share's hold takes it up to
+    /// `not_after_ms`.
+    pub(crate) fn renewal(&self, ttl_ms: u64, not_after_ms: u64) -> Op {
+        let (kind, owner, token) = (self.kind(), self.owner().clone(), self.token);
+        self.op(Op::Renew { kind, owner, token, ttl_ms }, not_after_ms)
+    }
+
+    /// This operation, which has owner and token of the hold, on the hold.
+    pub(crate) fn op(&self, op: Op, not_after_ms: u64) -> Op {
+        op.of_hold(self.kind(), self.acquisition.request(), not_after_ms)
+    }
+
+    /// The request that identifies a share's hold beside owner and token.
+    pub(crate) fn request_of_share(&self) -> Option<RequestId> {
+        is_shared(self.kind()).then(|| self.acquisition.request())
     }
 
     /// Whether the store counts only one guard, because the others are counted in this process.

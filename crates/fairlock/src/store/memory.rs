@@ -80,7 +80,8 @@ impl MemoryStore {
     pub(crate) fn apply(&self, name: &LockName, op: &Op) -> Result<Reply, StoreError> {
         let sent = Moment::now();
         let now_us = self.epoch_us + sent.nanos() / 1_000;
-        let (mut answer, effects) = self.apply_at(now_us, name, op.bare()).map_err(refused)?;
+        let (mut answer, effects) =
+            self.apply_at(now_us, name, op.without_kind()).map_err(refused)?;
         observe::answered(name, &answer);
         self.deliver(name, effects, sent);
         if answer.more {

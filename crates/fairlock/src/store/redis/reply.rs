@@ -32,7 +32,16 @@ fn decode(value: Value) -> Option<Answer> {
     let now_ms = r.count()?;
     let (more, removed, other_limit) = r.more()?;
     let body = match r.words.next()? {
-        b"granted" => Body::Granted { token: r.token()?, ttl_ms: r.count()? },
+        b"granted" => {
+            let (token, ttl_ms) = (r.token()?, r.count()?);
+            match r.words.next() {
+                None => Body::Granted { token, ttl_ms },
+                Some(request) => {
+                    let request = RequestId::parse(request).ok()?;
+                    Body::GrantedBefore(Grant { request, token, ttl_ms })
+                }
+            }
+        }
         b"queued" => {
             let (order, retry_ms, foreign) = (r.count()?, r.maybe_count()?, r.flag()?);
             Body::Queued { order, retry_ms, foreign, length: r.count()? }

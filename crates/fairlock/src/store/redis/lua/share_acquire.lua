@@ -4,7 +4,7 @@
 --       6 T = try, W = wait; after it s = reachable without a look at its inbox, o = owner shared by several
 --         requests, and the order number of an entry that returns
 --       7 share: r, w, or permits/limit
--- Reply granted, token, ttl ms | queued, order, retry ms or none, foreign 0/1, line's length on entry
+-- Reply granted, token, ttl ms, and an earlier request if that has it | queued, order, retry ms or none, foreign 0/1, line's length on entry
 --     | busy, ttl ms or none | self, count | late | buried
 local returning = tonumber(string.match(how, '%d+')) or 0
 shared = string.find(how, 'o', 1, true) ~= nil

@@ -3,12 +3,12 @@
 -- KEYS as in share_release.lua
 -- ARGV as in share_release.lua
 -- Reply as in share_release.lua
-local owner, text = ARGV[2], not ARGV[4] and call('HGET', holds, ARGV[2])
-local has, share = string.match(text or '', '^%x+ (%d+) %d+ %d+ (%S+)$')
+local owner, text = ARGV[2], not ARGV[5] and call('HGET', holds, ARGV[2])
+local of, has, share = string.match(text or '', '^(%x+) (%d+) %d+ %d+ (%S+)$')
 -- sole: the caller's is the only hold. beside: the other one that ends last, and by when. former_end: the same with
 -- the caller's.
 local sole, beside, beside_end, former_end, waits, field, n, limit = false, nil, nil, nil, 0, owner, nil, nil
-if has == ARGV[3] and last_token and last_token - has >= 0 then
+if has == ARGV[3] and of == ARGV[4] and last_token and last_token - has >= 0 then
   n, limit = string.match(share, '^([1-9]%d*)/([1-9]%d*)$')
   if share == 'w' then field = owner .. ':write' end
   local two = call('ZRANGE', leases, '0', '1', 'WITHSCORES')
