@@ -110,6 +110,12 @@ pub(crate) fn variables(url: &str) -> Vec<String> {
     query.split('&').filter_map(named).collect()
 }
 
+/// The environment variable that this parameter of a URL names.
+pub(crate) fn variable<'a>(url: &'a str, parameter: &str) -> Option<&'a str> {
+    let (_, query) = url.split_once('?')?;
+    query.split('&').find_map(|pair| pair.strip_prefix(parameter)?.strip_prefix('='))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
