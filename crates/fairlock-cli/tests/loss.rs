@@ -232,8 +232,10 @@ fn guardian_of_a_store_with_a_password_gives_the_lock_back_and_shows_no_password
         let shown = fs::read(format!("/proc/{guardian}/{file}")).expect("it lives");
         assert!(!shown.windows(6).any(|part| part == b"s3cret"), "{file}");
     }
+    let began = Instant::now();
     running.signal(Signal::KILL);
     eventually("the lock is free", || client.call(&["EXISTS", "x"]).int() == 0);
+    assert!(began.elapsed() < Duration::from_secs(15), "by the end of the lease");
     eventually("the guardian has ended", || !is_alive(guardian));
 }
 
