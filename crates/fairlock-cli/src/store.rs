@@ -16,6 +16,7 @@ use crate::base::url;
 use crate::settings::default_path;
 use crate::settings::options;
 use crate::settings::secrets;
+use crate::settings::store_access::StoreAccess;
 use crate::settings::store_selection::{Logins, Reach, StoreSelection};
 
 /// How long leaving the queue may take at the end of the program. The library repeats a leave until it is
@@ -45,6 +46,7 @@ const NOTICE_IN_LOG_AFTER: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Store {
     selection: StoreSelection,
+    access: StoreAccess,
     config: Config,
     /// The source of the password for the servers.
     password_from: String,
@@ -82,7 +84,7 @@ impl Store {
         let selection = StoreSelection::of(args)?;
         // The name is for the server's operator, who sees it in CLIENT LIST.
         let config = Config::from_url(selection.url()).map_err(|error| selection.wrong(&error))?;
-        let mut config = config.client_name("fairlock");
+        let mut access = StoreAccess { url: selection.url().to_owned(), ..StoreAccess::default() };
         // Locks of this host need no password, even if the environment has one for a server.
         let Logins { password_file, sentinel_username, sentinel_password_file } = &selection.logins;
         let files = [args.password_file.as_deref(), password_file.as_deref()];
@@ -98,16 +100,16 @@ impl Store {
             false => secrets::source(&secrets::OF_SERVERS, files),
         };
         if (selection.reach() == Reach::Fleet || args.password_file.is_some()) && !is_in_url {
-            config = secrets::with_password(config, &secrets::OF_SERVERS, files)?;
+            access.password = secrets::password(&secrets::OF_SERVERS, files)?;
         }
         // Variables may be set for other stores; an option is meant for this one.
         if selection.has_sentinels() {
             let names =
                 [args.sentinel_username.as_deref(), sentinel_username.as_deref().map(OsStr::new)];
-            config = secrets::with_sentinel_username(config, names)?;
+            access.sentinel_username = secrets::sentinel_username(names)?;
             let files = [args.sentinel_password_file.as_deref(), sentinel_password_file.as_deref()];
             if !typed("sentinel-password", &args.sentinel_password_file) {
-                config = secrets::with_password(config, &secrets::OF_SENTINELS, files)?;
+                access.sentinel_password = secrets::password(&secrets::OF_SENTINELS, files)?;
             }
         } else if args.sentinel_username.is_some() || args.sentinel_password_file.is_some() {
             return Err(Failure::usage(format!(
@@ -118,7 +120,8 @@ impl Store {
         }
         Ok(Self {
             selection,
-            config,
+            config: access.log_in(config.client_name("fairlock")),
+            access,
             password_from,
             retry: Duration::ZERO,
             verbose: false,
@@ -130,6 +133,11 @@ impl Store {
     /// Which store was selected, and why.
     pub(crate) fn selection(&self) -> &StoreSelection {
         &self.selection
+    }
+
+    /// What another process needs to use it.
+    pub(crate) fn access(&self) -> StoreAccess {
+        self.access.clone()
     }
 
     /// For a command that only one process may run at a time. Refuses a store that only this process sees.

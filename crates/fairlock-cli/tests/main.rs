@@ -32,6 +32,7 @@
 //! - `waits`: `fairlock wait`, which takes nothing;
 //! - `watches`: `fairlock watch`, a line for each change;
 //! - `documents`: the commands in the documents, run as written;
+//! - `pauses`: pauses of its processes that end just before the lease;
 //! - `pictures`: the pictures of the program in the documents;
 //! - `recipes`: crontab lines, units and containers of docs/recipes.md, run as written;
 //! - `secrets`: passwords get in, and never out;
@@ -61,6 +62,7 @@ mod messages;
 mod nested;
 mod once;
 mod over;
+mod pauses;
 mod pictures;
 mod process;
 mod queue;

@@ -23,7 +23,13 @@ pub fn every_op(ask: &ShareAcquire, token: Token) -> Vec<Op> {
         _ => true,
     };
     all.retain(is_for);
-    all.into_iter().map(|op| op.on(kind)).collect()
+    let named = |op: Op| match op {
+        Op::Downgrade { .. } | Op::Reenter { .. } | Op::Release { .. } | Op::Renew { .. } => {
+            op.of_hold(kind, ask.acquire.request, ask.acquire.not_after_ms)
+        }
+        op => op.on(kind),
+    };
+    all.into_iter().map(named).collect()
 }
 
 /// The operation that follows this one in the list. A new operation does not compile until it is here.
@@ -35,7 +41,7 @@ fn after(op: Option<&Op>, ask: &ShareAcquire, token: Token) -> Option<Op> {
     Some(match op {
         None => Op::Acquire(ask.acquire.clone()),
         Some(Op::Acquire(_)) => Op::AcquireShare(Box::new(ask.clone())),
-        Some(Op::AcquireShare(_)) => Op::Downgrade { owner, token, change },
+        Some(Op::AcquireShare(_)) => Op::Downgrade { owner, token },
         Some(Op::Downgrade { .. }) => Op::Reenter { owner, token, count: 2, change },
         Some(Op::Reenter { .. }) => Op::Release { kind, owner, token, keep: 0, change },
         Some(Op::Release { keep: 0, .. }) => Op::Release { kind, owner, token, keep: 1, change },
@@ -58,7 +64,7 @@ fn after(op: Option<&Op>, ask: &ShareAcquire, token: Token) -> Option<Op> {
         Some(Op::Latch(LatchOp::CountDown { .. })) => Op::Latch(LatchOp::Delete { request }),
         Some(Op::Latch(LatchOp::Delete { .. })) => Op::Latch(LatchOp::Look { waiting: Some(0) }),
         Some(Op::Latch(LatchOp::Look { .. })) => return None,
-        // Not one of its own.
-        Some(Op::OfShares(of)) => return after(Some(&of.1), ask, token),
+        // Not operations of their own.
+        Some(op @ (Op::OfShares(_) | Op::OfHold(_))) => return after(Some(op.bare()), ask, token),
     })
 }

@@ -166,6 +166,12 @@ fn distance(one: &str, other: &str) -> usize {
     row[other.len()]
 }
 
+/// The environment variable that this parameter of a URL names.
+pub(crate) fn variable<'a>(url: &'a str, parameter: &str) -> Option<&'a str> {
+    let (_, query) = url.split_once('?')?;
+    query.split('&').find_map(|pair| pair.strip_prefix(parameter)?.strip_prefix('='))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -472,7 +472,7 @@ pub(crate) enum Reach {
 impl Reach {
     /// Only the scheme counts: a server on 127.0.0.1 or a Unix socket may be the fleet's, or a proxy or a tunnel to it,
     /// and no client can tell. The library rejects unknown schemes.
-    fn of(url: &str) -> Self {
+    pub(super) fn of(url: &str) -> Self {
         let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);
         if scheme.eq_ignore_ascii_case("memory") {
             Self::Process

@@ -1,6 +1,7 @@
 //! The guard: what a caller owns while it holds a lock.
 
 use crate::api::detached::Detached;
+use crate::api::release_ticket::ReleaseTicket;
 use crate::api::session::Session;
 use crate::base::clock::Moment;
 use crate::base::concurrent::all;
@@ -55,6 +56,13 @@ impl Guard {
     /// Returns the owner id, as it is written in the lock's key.
     pub fn owner(&self) -> &OwnerId {
         self.hold.owner()
+    }
+
+    /// Returns what another process needs to release this hold once this process is dead.
+    #[doc(hidden)]
+    pub fn release_ticket(&self) -> ReleaseTicket {
+        let request = self.hold.acquisition.request();
+        ReleaseTicket::new(self.name(), self.hold.kind(), self.owner(), self.token(), request)
     }
 
     /// Returns the lock's name.

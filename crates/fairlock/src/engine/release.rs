@@ -151,6 +151,26 @@ async fn replicas_know(context: &Arc<Context>, hold: &Hold, op: &Op) -> bool {
     confirmed.is_ok_and(|confirmed| confirmed.missing.is_none())
 }
 
+/// Releases the hold of a process that is dead: `op` was made for it.
+///
+/// # Errors
+/// [`ErrorKind::Lost`] if there is no such hold, or the store's errors.
+pub(crate) async fn release_by(
+    context: &Arc<Context>,
+    name: &LockName,
+    op: &Op,
+) -> Result<(), Error> {
+    let mut copies = Copies::default();
+    let until = context.store_deadline();
+    let reply = send::until_answered(context, name, op, until, &mut copies).await?;
+    match Counted::of(reply.answer.body) {
+        Ok(Counted::Released) => Ok(()),
+        // An earlier copy may have released it, with its reply lost.
+        Ok(_) if copies.resent() => Ok(()),
+        _ => Err(Error::new(ErrorKind::Lost, "the hold was gone before it was released").on(name)),
+    }
+}
+
 /// Gives back, in the background, a hold that no caller has seen, with all requests that led to it.
 pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<()> {
     let (in_flight, hold) = (InFlightCleanup::new(&context.in_flight), Arc::clone(hold));

@@ -35,11 +35,13 @@ use crate::base::url;
 use crate::locks::handle::Handle;
 use crate::locks::held::Held;
 use crate::locks::nested::Outer;
+use crate::process::abandoned_holds::AbandonedHolds;
 use crate::process::child::{Change, Child};
 use crate::process::escaped::OWNERS_VAR;
 use crate::process::signal::Signals;
 use crate::process::terminal::Terminal;
 use crate::settings::secrets;
+use crate::settings::store_access::StoreAccess;
 use crate::store::{self, Store};
 use args::{OnLost, Run};
 use doubt::Doubt;
@@ -84,7 +86,7 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
     }
     store = store.verbose(args.verbose);
     store.warn(args.quiet);
-    let hidden = url::variables(store.selection().url());
+    let access = store.access();
     let mut signals = install(Signals::install())?;
     // Connecting is part of the wait.
     let began = clock::now();
@@ -100,7 +102,7 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
         _ => Handle::several(&client, kind, share, &names),
     };
     let result = match lock {
-        Ok(lock) => run_with(&client, lock, &args, began, &hidden, &mut signals).await,
+        Ok(lock) => run_with(&client, lock, &args, began, &access, &mut signals).await,
         Err(error) => Err(error.into()),
     };
     // In any case a leave or a release that is still under way gets its time.
@@ -113,7 +115,7 @@ async fn run_with(
     mut lock: Handle,
     args: &Run,
     began: Duration,
-    hidden: &[String],
+    access: &StoreAccess,
     signals: &mut Signals,
 ) -> Result<Code, Failure> {
     if let Some(lease) = args.lease {
@@ -156,7 +158,7 @@ async fn run_with(
         while plan.is_early(clock::now(), guard.state(), guard.remaining()) {
             time::sleep(WHOLE_LEASE_PAUSE).await;
         }
-        let mut child = match start(args, hidden, &outer, &guard).await {
+        let mut child = match start(args, access, &outer, &guard).await {
             Ok(child) => child,
             Err(failure) => {
                 // Nothing ran, and the user needs to know why.
@@ -182,11 +184,9 @@ async fn run_with(
         let mut limit = Limit::new(clock::now(), args.max_run, args.grace);
         let plans = (&mut plan, &mut limit);
         let ended = supervise(&mut child, args, &guard, plans, signals).await;
-        let was_ended = ended.why.is_some() && plan.kill_at().is_some();
         let plans = (&plan, &limit);
-        let result = finish(client, args, (guard, granted), child, plans, ended).await;
-        match result {
-            Err(failure) if was_ended && elect::goes_on(args) => drop(failure.report()),
+        match finish(client, args, (guard, granted), child, plans, ended).await {
+            Err(loss) if elect::goes_on(args) => drop(loss.report()),
             result => return result,
         }
     }
@@ -201,7 +201,7 @@ struct Ended {
     went_on: bool,
 }
 
-/// After the end of the command: deals with its remaining processes and with the lock.
+/// After the end of the command: deals with its remaining processes and with the lock. A failure is a loss.
 async fn finish(
     client: &Client,
     args: &Run,
@@ -268,7 +268,7 @@ async fn finish(
             child.reap();
             let doubt = in_doubt(client, &reason);
             let what = format!("{doubt}; the command itself ended with code {code}");
-            Err(loss::failure(args, what))
+            Ok(loss::failure(args, what).report())
         }
     }
 }
@@ -307,7 +307,7 @@ fn default_label(command: &[OsString]) -> Option<String> {
 
 async fn start(
     args: &Run,
-    hidden: &[String],
+    access: &StoreAccess,
     outer: &Outer,
     guard: &Held,
 ) -> Result<Child, Failure> {
@@ -318,7 +318,8 @@ async fn start(
     let tokens: Vec<_> =
         guards.iter().map(|guard| OsString::from(guard.token().to_string())).collect();
     let mut vars: Vec<(String, &OsStr)> = vec![(OWNERS_VAR.to_owned(), &owners)];
-    let mut hidden = secrets::child_environment(hidden);
+    let hidden = url::variables(&access.url);
+    let mut hidden = secrets::child_environment(&hidden);
     match (&args.names[..], &tokens[..]) {
         ([name], [token]) => {
             vars.push((NAME_VAR.to_owned(), name));
@@ -343,7 +344,8 @@ async fn start(
     }
     let vars: Vec<(&str, &OsStr)> =
         vars.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-    Child::prepare(&args.command, &owner, &hidden, &vars).await.map_err(|error| {
+    let holds = AbandonedHolds::of(access, &guards);
+    Child::prepare(&args.command, &owner, &hidden, &vars, holds.as_ref()).await.map_err(|error| {
         let reason = format!("the command cannot be started: {error}");
         Failure::new(Code::NOT_EXECUTABLE, reason)
     })
@@ -399,9 +401,14 @@ async fn supervise(
     };
     terminal.take_back();
     if why.is_none() && code == Code::signal(Signal::KILL.as_raw()) {
-        // While this process stood still, the guardian may have ended the command, and its end is seen first.
+        // While this process stood still, the lock may have been lost, and the end of the command is seen first.
         next(plan, limit, guard.state(), guard.remaining());
         why = plan.kill_at().map(|_| loss::why(guard, args));
+    }
+    // Not at the end of `--max-run`, which the guardian keeps as well.
+    if why.is_none() && limit.kill_at().is_none() && child.is_killed_by_guardian() {
+        plan.killed(clock::now());
+        why = Some(loss::why_guardian(guard, args));
     }
     Ended { code, why, went_on }
 }
