@@ -8,14 +8,18 @@ use fairlock_core::Op;
 use fairlock_core::client::{Counted, Mismatch};
 use std::sync::Arc;
 
+/// The operation that reports `change` to the store.
+pub(crate) fn downgrade_op(hold: &Hold, change: Change) -> Op {
+    Op::Downgrade { owner: hold.owner().clone(), token: hold.token, change: change.number }
+}
+
 /// Sends the change to the store, which lets in readers that wait.
 pub(crate) async fn downgrade(
     context: &Arc<Context>,
     hold: &Arc<Hold>,
     change: Change,
 ) -> Result<(), Error> {
-    let (owner, token) = (hold.owner().clone(), hold.token);
-    let op = Op::Downgrade { owner, token, change: change.number };
+    let op = downgrade_op(hold, change);
     let until = hold.valid_until().min(context.store_deadline());
     let mut copies = Copies::default();
     let reply = send::until_answered(context, &hold.name, &op, until, &mut copies).await?;
