@@ -278,6 +278,10 @@ fn the_end_of_a_later_latch_is_not_taken_for_ones_own() {
     let LatchFate::Closed(mine) = latch_fate(None, &lab.look(Some(0)), false) else {
         panic!("it is closed");
     };
+    // D60: it was counted down and set anew before the next look.
+    let seen = lab.look(Some(mine));
+    assert_eq!(latch_fate(Some(mine), &seen, true), LatchFate::Over(Opened::CountedDown));
+    assert_eq!(latch_fate(None, &seen, true), LatchFate::Closed(mine));
     lab.java(|_| None);
     let seen = lab.look(Some(mine));
     assert_eq!(latch_fate(Some(mine), &seen, true), LatchFate::Over(Opened::CountedDown));
