@@ -110,9 +110,9 @@ pub enum LatchFate {
 }
 
 /// Returns what a look means to a waiter for the latch `waits_for`, or for the present latch if
-/// this is its first look. `counted_down`: since the waiter knows its latch, a message has reported
-/// that a latch of this name was counted down to 0. If that was a later latch, the message has no
-/// effect.
+/// this is its first look. `counted_down`: since the waiter's last look, a message has reported that
+/// a latch of this name was counted down to 0; if a latch is there now, as the first message. If
+/// that was a later latch, the message has no effect.
 pub fn latch_fate(waits_for: Option<u64>, seen: &LatchSeen, counted_down: bool) -> LatchFate {
     let present = seen.generation.unwrap_or(0);
     let mine = waits_for.unwrap_or(present);

@@ -33,6 +33,8 @@ struct State {
     numbers: u64,
     /// When there was a message that the latch was counted down to 0, since the last look.
     counted_down: Option<Moment>,
+    /// Before that one there was a message that it was set or deleted.
+    changed: bool,
     /// In the order in which they came.
     waiters: Vec<Waiter>,
 }
@@ -58,6 +60,7 @@ struct Waiter {
 pub(crate) struct Look {
     number: u64,
     counted_down: Option<Moment>,
+    changed: bool,
     /// The generation that the look names.
     pub(crate) waiting: u64,
 }
@@ -111,9 +114,13 @@ impl Latches {
     pub(crate) fn wake(&self, name: &LockName, counted_down: bool) {
         let watched = lock(&self.0).get(name).cloned();
         if let Some(watched) = watched {
+            let mut state = lock(&watched.state);
             if counted_down {
-                lock(&watched.state).counted_down = Some(Moment::now());
+                state.counted_down = Some(Moment::now());
+            } else {
+                state.changed |= state.counted_down.is_none();
             }
+            drop(state);
             watched.kick.notify_one();
         }
     }
@@ -163,7 +170,8 @@ impl Watched {
         let known = state.waiters.iter().filter_map(|waiter| waiter.waits_for).max();
         Look {
             number: state.looks,
-            counted_down: std::mem::take(&mut state.counted_down),
+            counted_down: state.counted_down.take(),
+            changed: std::mem::take(&mut state.changed),
             waiting: known.unwrap_or(0),
         }
     }
@@ -179,7 +187,7 @@ impl Watched {
                 left.push(waiter);
                 continue;
             }
-            let counted_down = waiter.is_told(look.counted_down, seen.count > 0);
+            let counted_down = waiter.is_told(&look, seen.count > 0);
             match latch_fate(waiter.waits_for, seen, counted_down) {
                 LatchFate::Closed(generation) => {
                     waiter.waits_for = Some(generation);
@@ -230,12 +238,13 @@ impl Watched {
 }
 
 impl Waiter {
-    /// Whether a message that arrived at `heard` may say that its latch was counted down. If a latch
-    /// is there (`closed`), it must have arrived so late that it cannot be about the one before it.
-    fn is_told(&self, heard: Option<Moment>, closed: bool) -> bool {
-        heard.is_some_and(|heard| {
-            !closed || self.closed_since.is_some_and(|since| heard.since(since) >= ON_ITS_WAY)
-        })
+    /// Whether a message before this look may say that its latch was counted down. If a latch is
+    /// there (`closed`), it must be the first message, and so late that it cannot be about the latch
+    /// before.
+    fn is_told(&self, look: &Look, closed: bool) -> bool {
+        let is_late =
+            |heard: Moment| self.closed_since.is_some_and(|since| heard.since(since) >= ON_ITS_WAY);
+        look.counted_down.is_some_and(|heard| !closed || (!look.changed && is_late(heard)))
     }
 
     /// Whether the message that its latch was counted down may still arrive.
@@ -296,8 +305,13 @@ mod tests {
         lock(&watched.state).waiters[0].closed_since = Some(before);
         latches.wake(&name, false);
         assert_eq!(watched.seen(watched.look(), &closed), Next::Later);
+        // Deleted first: what was counted down is a later latch.
+        latches.wake(&name, false);
+        latches.wake(&name, true);
+        assert_eq!(watched.seen(watched.look(), &closed), Next::Later);
         assert!(waiting.done.try_recv().is_err(), "it waits");
         latches.wake(&name, true);
+        latches.wake(&name, false);
         assert_eq!(watched.seen(watched.look(), &closed), Next::Nobody);
         assert_eq!(waiting.done.try_recv().unwrap().unwrap(), Opened::CountedDown);
     }
