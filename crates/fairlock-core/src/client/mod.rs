@@ -51,7 +51,7 @@ pub use acquisition::Acquisition;
 pub use copies::Copies;
 pub use debts::Debts;
 pub use heartbeat::{Due, Failed, Outlook, Pace, Returned, Step};
-pub use hold::{Change, Hold, Look, Loss, Standing};
+pub use hold::{Change, GuardEnd, Hold, Look, Loss, Standing};
 pub use lease::{Lease, valid_until_ns};
 pub use recent::RecentReleases;
 pub use release::{Outcome, Released};

@@ -8,10 +8,14 @@ use fairlock_core::Op;
 use fairlock_core::client::{Counted, Mismatch};
 use std::sync::Arc;
 
+/// The operation that makes a writer's hold a reader's. It adopts no request, so its time does not count.
+pub(crate) fn downgrade_op(hold: &Hold) -> Op {
+    hold.op(Op::Downgrade { owner: hold.owner().clone(), token: hold.token }, 0)
+}
+
 /// Sends the change to the store, which lets in readers that wait.
 pub(crate) async fn downgrade(context: &Arc<Context>, hold: &Arc<Hold>) -> Result<(), Error> {
-    let (owner, token) = (hold.owner().clone(), hold.token);
-    let op = hold.op(Op::Downgrade { owner, token }, 0);
+    let op = downgrade_op(hold);
     let until = hold.valid_until().min(context.store_deadline());
     let mut copies = Copies::default();
     let reply = send::until_answered(context, &hold.name, &op, until, &mut copies).await?;

@@ -75,9 +75,9 @@ async fn send_copies(
     })
 }
 
-/// Begins to wait for the latch.
-pub(crate) fn wait(context: &Arc<Context>, name: &LockName) -> Waiting {
-    context.latches.wait(name, |watched| {
+/// Begins to wait for the latch of this generation, or for the present one.
+pub(crate) fn wait(context: &Arc<Context>, name: &LockName, waits_for: Option<u64>) -> Waiting {
+    context.latches.wait(name, waits_for, |watched| {
         let owned = Arc::clone(context);
         context.spawn(async move { watch(&owned, &watched).await });
     })

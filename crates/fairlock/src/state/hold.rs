@@ -11,7 +11,7 @@ use crate::state::seat::Seat;
 use crate::state::standing::{GuardState, Standing};
 use fairlock_core::client::valid_until_ns;
 use fairlock_core::client::{Acquisition, Counted, Hold as Known, Look, Outcome, Released};
-pub(crate) use fairlock_core::client::{Change, Lease};
+pub(crate) use fairlock_core::client::{Change, GuardEnd, Lease};
 use fairlock_core::{Kind, LockName, Op, OwnerId, RequestId, Share, Token, is_shared, is_string};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -41,6 +41,27 @@ pub(crate) struct Hold {
     missed: Mutex<Option<Error>>,
     pub(crate) story: observe::Story,
     standing: Standing,
+}
+
+/// One guard's part of a hold.
+pub(crate) struct Part {
+    pub(crate) hold: Arc<Hold>,
+    /// It only reads, in a writer's hold.
+    pub(crate) reading: bool,
+}
+
+/// The part of the guard for which the hold was acquired.
+impl From<Arc<Hold>> for Part {
+    fn from(hold: Arc<Hold>) -> Self {
+        Self { hold, reading: false }
+    }
+}
+
+impl Part {
+    /// Ends the guard: see [`Known::leave`].
+    pub(crate) fn leave(&self) -> GuardEnd {
+        self.hold.leave(self.reading)
+    }
 }
 
 /// When a guard whose TTL is counted from `base` stops being valid.
@@ -366,9 +387,15 @@ impl Hold {
         lock(&self.known).has_ended()
     }
 
-    /// Adds a guard. `None` if the count is at its limit, or the hold has ended or is being left.
-    pub(crate) fn enter(&self) -> Option<Change> {
-        self.input(Known::enter)
+    /// Adds a guard; `reading` if it only reads in a writer's hold. `None` if the count is at its
+    /// limit, or the hold has ended or is being left.
+    pub(crate) fn enter(&self, reading: bool) -> Option<Change> {
+        self.input(|known| known.enter(reading))
+    }
+
+    /// Whether a guard with this share only reads in this hold, which is a writer's.
+    pub(crate) fn is_reading(&self, wanted: Share) -> bool {
+        wanted == Share::Read && self.acquisition.share() == Share::Whole
     }
 
     /// Adds a guard with this share, which must be a part of the held one: a writer may also read.
@@ -376,6 +403,7 @@ impl Hold {
     /// # Errors
     /// The held share, if it is not.
     pub(crate) fn enter_for(&self, wanted: Share) -> Result<Option<Change>, Share> {
+        let reading = self.is_reading(wanted);
         let acquired = self.acquisition.share();
         self.input(|known| {
             let has = if known.reads() { Share::Read } else { acquired };
@@ -384,22 +412,22 @@ impl Hold {
                 (Share::Whole, Share::Read) => true,
                 (has, wants) => has == wants,
             };
-            if fits { Ok(known.enter()) } else { Err(has) }
+            if fits { Ok(known.enter(reading)) } else { Err(has) }
         })
     }
 
-    /// Begins to make a writer's hold a reader's. `None` if it has other guards, or is over.
+    /// Begins to make a writer's hold a reader's. `None` if other guards write, or it is over.
     pub(crate) fn begin_reading(&self) -> Option<Change> {
         self.input(Known::begin_reading)
     }
 
-    /// Removes a guard; at 0 the hold ends. Also returns whether it is unattended now.
-    pub(crate) fn leave(&self) -> (Change, bool) {
-        let (change, unattended) = self.input(Known::leave);
-        if change.count == 0 {
+    /// Removes a guard, which entered with the same `reading`; at 0 the hold ends.
+    pub(crate) fn leave(&self, reading: bool) -> GuardEnd {
+        let end = self.input(|known| known.leave(reading));
+        if end.change.count == 0 {
             observe::let_go(&self.story);
         }
-        (change, unattended)
+        end
     }
 
     /// Detaches a guard, which leaves its part of the hold to the store. Returns until when the

@@ -162,7 +162,8 @@ macro_rules! on {
                 a_long_line_of_readers_comes_in, timed_waits_end,
                 readers_come_in_when_the_writer_before_them_goes, what_nobody_waits_for_is_given_back,
                 permits_are_counted, who_wants_much_waits_in_line, limits_may_differ,
-                bad_input_is_refused, owners_enter_what_they_hold, force_unlock_takes_every_share,
+                bad_input_is_refused, owners_enter_what_they_hold,
+                the_last_guard_that_writes_leaves_a_reader, force_unlock_takes_every_share,
                 leases_end_alone,
             ];
             turns: [

@@ -3,7 +3,7 @@
 use super::{About, Call, Client, Eras, Flaw, name, ns};
 use fairlock_core::client::acquiring::Held;
 use fairlock_core::client::{
-    Acquisition, Counted, Hold, Look, Released, Renewals, Renewed, Slot, Standing,
+    Acquisition, Counted, GuardEnd, Hold, Look, Released, Renewals, Renewed, Slot, Standing,
 };
 use fairlock_core::{Body, Op, OwnerId, RequestId, Token};
 use std::time::Duration;
@@ -203,7 +203,7 @@ impl Client {
         held.has_guard = false;
         held.watched = None;
         let was_lost = matches!(held.hold.time(ns(now)), Standing::Lost(_));
-        let (change, unattended) = held.hold.leave();
+        let GuardEnd { change, unattended, .. } = held.hold.leave(false);
         assert!(unattended, "there was one guard");
         let owner = held.owner.clone();
         let (valid_until_ns, request) = (held.hold.valid_until_ns(), held.acquisition.request());
