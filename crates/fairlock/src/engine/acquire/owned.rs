@@ -205,7 +205,8 @@ fn other_share(has: Share) -> Error {
     })
 }
 
-#[cfg(all(test, feature = "redis", feature = "_testkit"))]
+#[cfg(all(feature = "redis", feature = "_testkit"))]
+#[cfg(test)]
 mod tests {
     use crate::{Client, Error, Guard, Release};
     use fairlock_testkit::server::{Generation, Server};
