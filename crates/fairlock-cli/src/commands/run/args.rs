@@ -176,7 +176,7 @@ pub(crate) struct Run {
 impl Run {
     /// Moves the name into `names`, whichever way it was given, and what was said as to flock(1) to its place.
     pub(crate) fn named(mut self) -> Self {
-        self.kind = self.kind.or(self.write.then_some(Kind::Rw));
+        self.kind = self.kind.or_else(|| self.write.then_some(Kind::Rw));
         self.wait = self.wait.or_else(|| self.flock.wait());
         self.command = self.flock.command().unwrap_or(self.command);
         self.names.extend(self.dashed.clone());

@@ -49,7 +49,7 @@ impl Limit {
 
     /// Until when the command may live, whatever its lock allows; `None` if the run is not bounded.
     pub(super) fn deadline(&self) -> Option<Duration> {
-        self.kill_at.or(self.ends_at.map(|end| end + self.grace))
+        self.kill_at.or_else(|| self.ends_at.map(|end| end + self.grace))
     }
 }
 
