@@ -6,6 +6,7 @@ use fairlock::test_util::Sandbox;
 use fairlock::{
     Client, Config, ConnectionState, Error, ErrorKind, Guard, GuardState, Lock, Release,
 };
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -172,6 +173,47 @@ fn a_job_stops_when_its_lock_is_taken() {
         assert!(next.ensure_valid().is_ok());
         next.release().await.unwrap();
         assert!(!sandbox.lose("nightly"), "nobody holds it any more");
+    });
+}
+
+/// An error that may pass, a lost term and a term that was given back are followed by another campaign.
+#[test]
+fn terms_follow_each_other_until_the_work_breaks() {
+    paused(|| async {
+        let sandbox = Sandbox::new();
+        let client = sandbox.client();
+        sandbox.refuse_next(&client, ErrorKind::Unavailable);
+        let mut tokens = Vec::new();
+        let election = client.election("e");
+        let terms = election.run_terms("me", |term| {
+            tokens.push(term.token());
+            let (number, sandbox) = (tokens.len(), &sandbox);
+            async move {
+                match number {
+                    1 => {
+                        assert!(sandbox.lose("e"));
+                        term.lost().await;
+                        std::future::pending().await
+                    }
+                    2 => ControlFlow::Continue(()),
+                    _ => ControlFlow::Break(number),
+                }
+            }
+        });
+        assert_eq!(terms.await.unwrap(), 3);
+        assert!(tokens.is_sorted() && tokens.len() == 3, "{tokens:?}");
+    });
+}
+
+#[test]
+fn an_error_that_stays_ends_the_terms() {
+    paused(|| async {
+        let sandbox = Sandbox::new();
+        let client = sandbox.client();
+        sandbox.refuse_next(&client, ErrorKind::Denied);
+        let election = client.election("e");
+        let terms = election.run_terms("me", async |_| ControlFlow::<()>::Continue(())).await;
+        assert_eq!(terms.unwrap_err().kind(), ErrorKind::Denied);
     });
 }
 

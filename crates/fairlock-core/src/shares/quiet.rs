@@ -1,5 +1,6 @@
 //! Heartbeats of waiters for shares that need not be written.
 
+use crate::holds::SharedHold;
 use crate::id::{ClientId, OwnerId};
 use crate::liveness::is_over;
 use crate::op::{Answer, Body, Fate};
@@ -24,6 +25,9 @@ impl LockState {
         let lasts = |at: Option<u64>| at.is_some_and(|at| at >= now_ms + kept_ms);
         let registry = [k.order_expires, k.state_expires, k.beats_expires];
         let head_lives = head.client().is_some_and(|it| it == client || !world.gone(it));
+        let is_gone = |(owner, hold): (&OwnerId, &SharedHold)| {
+            is_over(owner, Some(hold.token), Some(hold.request), world)
+        };
         let quiet = !rules.ages
             && self.can_mint(now_us)
             && k.token_expires.is_none_or(|at| now_ms <= at)
@@ -37,7 +41,7 @@ impl LockState {
             && !shares.fits(want)
             && head_lives
             && shares.first_end_ms().is_some_and(|at| now_ms <= at)
-            && !shares.holds().iter().any(|(owner, hold)| is_over(owner, Some(hold.token), Some(hold.request), world));
+            && !shares.holds().iter().any(is_gone);
         quiet.then(|| {
             let fates = vec![Fate::Queued; waiters.len()];
             let retry_ms = self.shares_retry_ms(now_ms, rules);

@@ -496,12 +496,11 @@ impl Inner {
         }
     }
 
-    /// From now on this hold lasts as long as its lease, even if this client ends. Forgets
-    /// earlier ones that are over.
+    /// From now on this hold lasts as long as its lease, even if this client ends. Forgets earlier ones that are over.
     fn leave(&self, name: &LockName, token: Token, request: Option<RequestId>) {
         liveness::leave(&self.folder, self.client, name, token, request);
-        let mut left = lock(&self.left);
         // If the file is busy, they are checked another time.
+        let mut left = lock(&self.left);
         if let Ok(file) = self.file.try_lock() {
             for _ in 0..KEPT_LOOKS.min(left.len()) {
                 let Some((name, token)) = left.pop_front() else { break };
@@ -662,8 +661,8 @@ impl Store for HostStore {
     }
 
     fn lease_differs(&self, client: ClientId) {
+        // If it fails, others may call a renewal overdue that nobody owes.
         let inner = Arc::clone(&self.0);
-        // Without a thread, or the file, others may call a renewal overdue that nobody owes.
         let _ = self.0.hand.run(move || _ = lock(&inner.file).drop_lease(client));
     }
 
@@ -680,8 +679,7 @@ impl Store for HostStore {
     fn farewell(&self) -> Boxed<'_, ()> {
         let done = self.patiently(|inner| {
             let _ = lock(&inner.wake_ups).take();
-            // What is still held ends with its lease, as it would on a server. What this client
-            // failed to give back ends with the process, whose end others can then detect.
+            // Holds end with their leases, as on a server. What could not be given back ends with the process.
             let is_provable = inner.unfinished.load(Ordering::Relaxed);
             liveness::farewell(&inner.folder, inner.client, is_provable);
             if !is_provable {
@@ -696,9 +694,7 @@ impl Store for HostStore {
             file.close();
             done
         });
-        Box::pin(async move {
-            // A later client cleans up.
-            let _ = done.await;
-        })
+        // If it fails, a later client cleans up.
+        Box::pin(async move { drop(done.await) })
     }
 }

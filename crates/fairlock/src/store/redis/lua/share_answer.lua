@@ -3,21 +3,26 @@
 -- ARGV as in share_acquire.lua
 -- Reply as in share_acquire.lua
 local body
+
+-- An owner's acquisition may have returned to its place; its hold is named by the request that got it.
+local function earlier(by)
+  return by ~= request and ' ' .. by or ''
+end
+
 if hold and shared and hold.request ~= request then
   -- Another request of an owner that several share; else it is a copy of the one that got it.
   body = 'self'
   words = ' ' .. hold.count
 elseif hold then
-  -- An owner's acquisition may have returned to its place; its hold is named by the request that got it.
   body = 'granted'
-  words = ' ' .. hold.token .. ' ' .. hold.ends - now .. (hold.request ~= request and ' ' .. hold.request or '')
+  words = ' ' .. hold.token .. ' ' .. hold.ends - now .. earlier(hold.request)
 elseif got and trying and shared and got[1] ~= request then
   -- It had been waiting.
   body = 'self'
   words = ' 1'
 elseif got then
   body = 'granted'
-  words = ' ' .. got[2] .. ' ' .. got[3]
+  words = ' ' .. got[2] .. ' ' .. got[3] .. earlier(got[1])
 elseif trying then
   local left = first_end and max(0, first_end - now)
   if not left and mode then

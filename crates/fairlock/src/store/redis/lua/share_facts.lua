@@ -45,9 +45,9 @@ local function not_a_lock()
   elseif fields > LOOKED_AT_FIELDS then
     return string.format('a hash with %.0f fields, more than are looked at, not a lock', fields)
   end
-  -- A holder is a UUID and a number; of a semaphore it is one of ours.
+  -- A holder is a UUID and a number, in a transaction of Java with more parts; of a semaphore it is one of ours.
   local x4 = '%x%x%x%x'
-  local holder_form = rw and '^' .. x4 .. x4 .. string.rep('%-' .. x4, 4) .. x4 .. x4 .. ':%-?%d+$'
+  local holder_form = rw and '^' .. x4 .. x4 .. string.rep('%-' .. x4, 4) .. x4 .. x4 .. ':%-?%d+%f[:%z]'
     or '^' .. x4 .. x4 .. '%-' .. x4 .. '%-8%x%x%x%-[89ab]%x%x%x%-' .. x4 .. x4 .. x4 .. ':[1-9]%d*$'
   local all, writer, writes = call('HGETALL', lock), nil, mode ~= 'write'
   for at = 1, #all, 2 do

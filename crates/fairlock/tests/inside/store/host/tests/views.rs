@@ -70,6 +70,7 @@ fn d02_what_is_mounted_by_itself_is_refused() {
 fn d02_a_folder_that_is_mounted_elsewhere_is_the_same_folder() {
     let fixture = Fixture::new();
     let folder = fixture.dir.path().join("outside");
+    fs::create_dir(&folder).unwrap();
     let mut file = open(&folder.join("locks")).unwrap();
     take(&mut file, "job", 1);
     let inside = fixture.dir.path().join("inside");

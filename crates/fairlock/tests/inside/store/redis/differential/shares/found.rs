@@ -338,7 +338,12 @@ fn data_with_a_mode_are_left_alone() {
         assert!(refused.expect_err("no lock").contains("not a lock"));
         assert_eq!((rw.number(&["HLEN", "job"]), rw.left("job")), (2, -1));
         rw.number(&["DEL", "job"]);
-        // What Java leaves is one, also for threads that it numbers below 0.
+        // What Java leaves is one, also in a transaction, and for threads that it numbers below 0.
+        let uuid = "7f3c1c8e-93a5-4d5e-8d3b-0d6c8c1f2a10";
+        let in_transaction = format!("{uuid}:12:0a1b2c3d4e5f60718293a4b5c6d7e8f9");
+        rw.fixture.raw.call(&["HSET", "job", "mode", "read", &in_transaction, "1"]);
+        rw.gets(0, Read);
+        rw.number(&["DEL", "job"]);
         assert_eq!(rw.fixture.java[0].read_acquire("job", -1, LEASE as i64), None);
         assert_eq!(rw.fixture.java[1].read_acquire("job", U, LEASE as i64), None);
         rw.gets(0, Read);

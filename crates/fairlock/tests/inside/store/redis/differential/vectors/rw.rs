@@ -117,7 +117,7 @@ fn re_entering() -> Vec<Case> {
             },
         )
         .java("readLock.lock")
-        .ours("share_reenter", &["<me>", OWN_TOKEN, "2", "1"])
+        .ours("share_reenter", &["<me>", OWN_TOKEN, "<request>", "2", "1", "<now+30000>"])
         .because(&[
             ("a", "A re-entry of ours does not change the lease."),
             ("{a}:<me>:rwlock_timeout:2", "The key of the first hold stands for all of them."),
@@ -132,14 +132,14 @@ fn re_entering() -> Vec<Case> {
             },
         )
         .java("writeLock.lock")
-        .ours("share_reenter", &["<me>", OWN_TOKEN, "2", "1"])
+        .ours("share_reenter", &["<me>", OWN_TOKEN, "<request>", "2", "1", "<now+30000>"])
         .because(&[("a", "A re-entry of ours does not change the lease."), HELD]),
         case("read-inside-write", "The caller writes: it may read as well.", |s| {
             s.at(-9000);
             s.holds("<me>", "w");
         })
         .java("readLock.lock")
-        .ours("share_reenter", &["<me>", OWN_TOKEN, "2", "1"])
+        .ours("share_reenter", &["<me>", OWN_TOKEN, "<request>", "2", "1", "<now+30000>"])
         .because(&[
             ("a", "Ours counts it as one more hold of the writer, and does not change the lease."),
             ("{a}:<me>:rwlock_timeout:1", "The hold of ours is the writer's."),
@@ -167,7 +167,7 @@ fn reading_ends() -> Vec<Case> {
             s.holds("<me>", "r");
         })
         .java("readLock.unlock")
-        .ours("share_release", &["<me>", OWN_TOKEN])
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"])
         .because(&[HELD]),
         case(
             "read-unlock-one-of-many",
@@ -180,7 +180,7 @@ fn reading_ends() -> Vec<Case> {
             },
         )
         .java("readLock.unlock")
-        .ours("share_release", &["<me>", OWN_TOKEN])
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"])
         .because(&[HELD]),
         case(
             "read-unlock-beside-one-without-key",
@@ -194,7 +194,7 @@ fn reading_ends() -> Vec<Case> {
             },
         )
         .java("readLock.unlock")
-        .ours("share_release", &["<me>", OWN_TOKEN])
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"])
         .because(&[
             ("a", "A reader of Java's is never removed by ours; its hold ends with the lock."),
             ("published", "The lock is not free for ours."),
@@ -217,15 +217,15 @@ fn reading_ends() -> Vec<Case> {
             s.java_reads("<first>", 1, "20000", "20000");
         })
         .java("readLock.unlock")
-        .ours("share_release", &["<me>", OWN_TOKEN]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
         case("read-unlock-of-a-writer", "Somebody else writes: an exception, nothing changes.", |s| {
             s.java_writes("<first>", 1, "20000");
         })
         .java("readLock.unlock")
-        .ours("share_release", &["<me>", OWN_TOKEN]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
         case("read-unlock-free", "Nobody holds it: an exception, but waiters are told.", |_| {})
             .java("readLock.unlock")
-            .ours("share_release", &["<me>", OWN_TOKEN])
+            .ours("share_release", &["<me>", OWN_TOKEN, "<request>"])
             .because(&[("published", "Ours tells of what it has ended alone.")]),
         case("read-unlock-inside-write", "The caller writes and reads: it goes on writing.", |s| {
             s.java_reads("<me>", 1, "20000", "25000");
@@ -259,29 +259,29 @@ fn writing_ends() -> Vec<Case> {
             s.holds("<me>", "w");
         })
         .java("writeLock.unlock")
-        .ours("share_release", &["<me>", OWN_TOKEN])
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"])
         .because(&[HELD]),
         case("write-unlock-partial", "One of two holds: the lease begins anew.", |s| {
             s.at(-9000);
             s.holds("<me>", "w");
-            s.does("share_reenter", &["<me>", OWN_TOKEN, "2", "1"], " held 2");
+            s.does("share_reenter", &["<me>", OWN_TOKEN, "<request>", "2", "1", "<now+30000>"], " held 2");
         })
         .java("writeLock.unlock")
-        .ours("share_release", &["<me>", OWN_TOKEN, "1", "2"])
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>", "1", "2"])
         .because(&[("a", "A partial release of ours does not change the lease."), HELD]),
         case("write-unlock-not-owner", "Somebody else writes: an exception, nothing changes.", |s| {
             s.java_writes("<first>", 1, "20000");
         })
         .java("writeLock.unlock")
-        .ours("share_release", &["<me>", OWN_TOKEN]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
         case("write-unlock-of-readers", "Somebody else reads: an exception, nothing changes.", |s| {
             s.java_reads("<first>", 1, "20000", "20000");
         })
         .java("writeLock.unlock")
-        .ours("share_release", &["<me>", OWN_TOKEN]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
         case("write-unlock-free", "Nobody holds it: an exception, but waiters are told.", |_| {})
             .java("writeLock.unlock")
-            .ours("share_release", &["<me>", OWN_TOKEN])
+            .ours("share_release", &["<me>", OWN_TOKEN, "<request>"])
             .because(&[("published", "Ours tells of what it has ended alone.")]),
         case(
             "write-unlock-still-reads",
@@ -332,7 +332,7 @@ fn renewing() -> Vec<Case> {
             s.holds_for("<me>", "r", "10234");
         })
         .java_part(renews("readLock"))
-        .ours("share_renew", &["<me>", OWN_TOKEN, "3000"])
+        .ours("share_renew", &["<me>", OWN_TOKEN, "<request>", "3000", "<now+30000>"])
         .because(&[HELD]),
         case(
             "read-renewal-beside-a-longer-reader",
@@ -345,7 +345,7 @@ fn renewing() -> Vec<Case> {
             },
         )
         .java_part(renews("readLock"))
-        .ours("share_renew", &["<me>", OWN_TOKEN, "3000"])
+        .ours("share_renew", &["<me>", OWN_TOKEN, "<request>", "3000", "<now+30000>"])
         .because(&[("a", "Ours only ever raises it beside Java."), HELD]),
         case(
             "read-renewal-beside-a-dying-reader",
@@ -358,7 +358,7 @@ fn renewing() -> Vec<Case> {
             },
         )
         .java_part(renews("readLock"))
-        .ours("share_renew", &["<me>", OWN_TOKEN, "3000"])
+        .ours("share_renew", &["<me>", OWN_TOKEN, "<request>", "3000", "<now+30000>"])
         .because(&[HELD]),
         case(
             "read-renewal-beside-two-holds",
@@ -371,7 +371,7 @@ fn renewing() -> Vec<Case> {
             },
         )
         .java_part(renews("readLock"))
-        .ours("share_renew", &["<me>", OWN_TOKEN, "3000"])
+        .ours("share_renew", &["<me>", OWN_TOKEN, "<request>", "3000", "<now+30000>"])
         .because(&[("a", "Ours only ever raises it beside Java."), HELD]),
         case("read-renewal-of-two-holds", "The caller has two holds: both keys are renewed.", |s| {
             s.java_reads("<me>", 2, "1234", "1234");
@@ -381,19 +381,19 @@ fn renewing() -> Vec<Case> {
             s.redis(&["SET", "{a}:<me>:rwlock_timeout:1", "1", "PX", "1234"]);
         })
         .java_part(renews("readLock"))
-        .ours("share_renew", &["<me>", OWN_TOKEN, "3000"]),
+        .ours("share_renew", &["<me>", OWN_TOKEN, "<request>", "3000", "<now+30000>"]),
         case("write-renewal", "The watchdog renews a writer.", |s| {
             s.at(-9000);
             s.holds_for("<me>", "w", "10234");
         })
         .java_part(renews("writeLock"))
-        .ours("share_renew", &["<me>", OWN_TOKEN, "3000"])
+        .ours("share_renew", &["<me>", OWN_TOKEN, "<request>", "3000", "<now+30000>"])
         .because(&[HELD]),
         case("write-renewal-lost", "Somebody else writes meanwhile: nothing is renewed.", |s| {
             s.java_writes("<first>", 1, "20000");
         })
         .java_part(renews("writeLock"))
-        .ours("share_renew", &["<me>", OWN_TOKEN, "3000"]),
+        .ours("share_renew", &["<me>", OWN_TOKEN, "<request>", "3000", "<now+30000>"]),
     ]
 }
 

@@ -65,7 +65,7 @@ fn writers_wait(s: &mut Stage<'_>) {
 fn left_to_java(s: &mut Stage<'_>, ago_ms: i64) {
     writers_wait(s);
     s.at(-ago_ms);
-    s.does("share_release", &["<me>", OWN_TOKEN], " released");
+    s.does("share_release", &["<me>", OWN_TOKEN, "<request>"], " released");
 }
 
 fn acquiring() -> Vec<Case> {
@@ -172,7 +172,7 @@ fn handing_over() -> Vec<Case> {
         case("release-to-a-cohort", "The writer leaves: the readers at the head of the line get their shares in one \
             script, and each client one message. The writer behind them waits on.", a_line)
         .listening(&["ours1", "ours2", "ours3"])
-        .ours("share_release", &["<me>", OWN_TOKEN]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
         case("release-to-a-writer", "The writer leaves, and a writer is next. Java is told nothing: nobody else may come in.", |s| {
             s.at(-9000);
             s.holds("<me>", "w");
@@ -180,11 +180,11 @@ fn handing_over() -> Vec<Case> {
             s.waits("<ours1>", "w");
         })
         .listening(&["ours1"])
-        .ours("share_release", &["<me>", OWN_TOKEN]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
         case("release-to-java", "The writer leaves, a writer is next, and somebody of Redisson's listens: the lock is left free \
             for 30 ms, and the next one's client looks then.", writers_wait)
         .listening(&["ours1", "redisson_rwlock:{a}"])
-        .ours("share_release", &["<me>", OWN_TOKEN]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
         case("beat-while-left-to-java", "The lock is left to Redisson's waiters: nobody of ours is served for 30 ms.", |s| {
             left_to_java(s, 10);
         })
@@ -197,7 +197,7 @@ fn handing_over() -> Vec<Case> {
         .ours("share_beat", &["<ours1.client>", "<ours1>"]),
         case("release-of-the-last-reader-to-a-writer", "The last reader leaves, and a writer is next.", a_writer_waits)
             .listening(&["ours1"])
-            .ours("share_release", &["<me>", OWN_TOKEN]),
+            .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
         case("release-one-of-many", "One of two readers leaves; the writer waits for the other.", |s| {
             s.at(-9000);
             s.holds("<me>", "r");
@@ -207,13 +207,13 @@ fn handing_over() -> Vec<Case> {
             s.waits("<ours1>", "w");
         })
         .listening(&["ours1"])
-        .ours("share_release", &["<me>", OWN_TOKEN]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
         case("release-of-the-longest-reader", "The reader with the longest lease leaves: the lock ends with the other's.", |s| {
             s.at(-9000);
             s.holds_for("<me>", "r", "60000");
             s.holds("<ours2>", "r");
         })
-        .ours("share_release", &["<me>", OWN_TOKEN]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
         case("release-past-the-dead", "The head of the line has no inbox: it is removed, and the next gets the lock.", |s| {
             s.at(-9000);
             s.holds("<me>", "w");
@@ -222,7 +222,7 @@ fn handing_over() -> Vec<Case> {
             s.waits("<ours2>", "w");
         })
         .listening(&["ours2"])
-        .ours("share_release", &["<me>", OWN_TOKEN]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
         case("release-to-a-short-lease", "The next one's lease is shorter than what its heartbeat vouches for.", |s| {
             s.at(-9000);
             s.holds("<me>", "w");
@@ -230,7 +230,7 @@ fn handing_over() -> Vec<Case> {
             s.does("share_acquire", &["<ours1>", "<request1>", "3000", LATER, "W", "w"], " queued ");
         })
         .listening(&["ours1"])
-        .ours("share_release", &["<me>", OWN_TOKEN]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
         case("nudge", "The lock is free, and a call before had not come so far: the head gets it.", |s| {
             a_writer_waits(s);
             s.redis(&["DEL", "a", "{a}:<me>:rwlock_timeout:1"]);
@@ -245,42 +245,42 @@ fn changing() -> Vec<Case> {
         case("release-partial-late", "A late copy of an older change does nothing.", |s| {
             s.at(-9000);
             s.holds("<me>", "r");
-            s.does("share_reenter", &["<me>", OWN_TOKEN, "3", "2"], " held 3");
+            s.does("share_reenter", &["<me>", OWN_TOKEN, "<request>", "3", "2", "<now+30000>"], " held 3");
         })
-        .ours("share_release", &["<me>", OWN_TOKEN, "2", "1"]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>", "2", "1"]),
         case("release-partial-read", "One of two holds of a reader: the lease stays.", |s| {
             s.at(-9000);
             s.holds("<me>", "r");
-            s.does("share_reenter", &["<me>", OWN_TOKEN, "2", "1"], " held 2");
+            s.does("share_reenter", &["<me>", OWN_TOKEN, "<request>", "2", "1", "<now+30000>"], " held 2");
         })
-        .ours("share_release", &["<me>", OWN_TOKEN, "1", "2"]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>", "1", "2"]),
         case("release-of-another-token", "The hold is another than the one that is named.", |s| {
             s.at(-9000);
             s.holds("<me>", "w");
         })
-        .ours("share_release", &["<me>", "<now_us-9000001>"]),
+        .ours("share_release", &["<me>", "<now_us-9000001>", "<request>"]),
         case("reenter-late", "A late copy of an older change does nothing.", |s| {
             s.at(-9000);
             s.holds("<me>", "w");
-            s.does("share_reenter", &["<me>", OWN_TOKEN, "3", "2"], " held 3");
+            s.does("share_reenter", &["<me>", OWN_TOKEN, "<request>", "3", "2", "<now+30000>"], " held 3");
         })
-        .ours("share_reenter", &["<me>", OWN_TOKEN, "2", "1"]),
+        .ours("share_reenter", &["<me>", OWN_TOKEN, "<request>", "2", "1", "<now+30000>"]),
         case("downgrade", "A writer reads from now on, under its token; the readers at the head of the line come in, and \
             Java is told.", a_line)
         .listening(&["ours1", "ours2", "ours3"])
-        .ours("share_downgrade", &["<me>", OWN_TOKEN, "1"]),
-        case("downgrade-late", "A late copy of an older change does nothing.", |s| {
+        .ours("share_downgrade", &["<me>", OWN_TOKEN, "<request>"]),
+        case("downgrade-after-reenter", "A re-entry came first. The downgrade has no number.", |s| {
             s.at(-9000);
             s.holds("<me>", "w");
-            s.does("share_reenter", &["<me>", OWN_TOKEN, "2", "2"], " held 2");
+            s.does("share_reenter", &["<me>", OWN_TOKEN, "<request>", "2", "2", "<now+30000>"], " held 2");
         })
-        .ours("share_downgrade", &["<me>", OWN_TOKEN, "1"]),
+        .ours("share_downgrade", &["<me>", OWN_TOKEN, "<request>"]),
         case("downgrade-again", "A second copy finds a reader, and changes nothing else.", |s| {
             s.at(-9000);
             s.holds("<me>", "w");
-            s.does("share_downgrade", &["<me>", OWN_TOKEN, "1"], " held 1");
+            s.does("share_downgrade", &["<me>", OWN_TOKEN, "<request>"], " held 1");
         })
-        .ours("share_downgrade", &["<me>", OWN_TOKEN, "1"]),
+        .ours("share_downgrade", &["<me>", OWN_TOKEN, "<request>"]),
     ]
 }
 
@@ -328,7 +328,7 @@ fn beating() -> Vec<Case> {
                 s.holds("<ours1>", "w");
                 s.at(-3000);
                 s.waits("<me>", "r");
-                s.does("share_release", &["<ours1>", OWN_TOKEN], " released");
+                s.does("share_release", &["<ours1>", OWN_TOKEN, "<request1>"], " released");
             },
         )
         .listening(&["me"])
@@ -375,7 +375,7 @@ fn ending() -> Vec<Case> {
             s.waits("<ours1>", "w");
         })
         .listening(&["ours1"])
-        .ours("share_release", &["<me>", OWN_TOKEN]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
         case("lease-ended-beside-java", "All leases of ours are over, and Java reads: our dead leave its lock.", |s| {
             s.at(-9000);
             s.holds_for("<ours1>", "r", "5000");
@@ -387,21 +387,21 @@ fn ending() -> Vec<Case> {
             s.holds_for("<me>", "r", "5000");
             s.holds("<ours1>", "r");
         })
-        .ours("share_renew", &["<me>", OWN_TOKEN, LEASE]),
+        .ours("share_renew", &["<me>", OWN_TOKEN, "<request>", LEASE, "<now+30000>"]),
         case("renew-reader", "A reader renews; another's lease ends earlier now.", |s| {
             s.at(-9000);
             s.holds("<me>", "r");
             s.at(-8000);
             s.holds("<ours1>", "r");
         })
-        .ours("share_renew", &["<me>", OWN_TOKEN, LEASE]),
+        .ours("share_renew", &["<me>", OWN_TOKEN, "<request>", LEASE, "<now+30000>"]),
         case("renew-after-java-made-it-anew", "Java ended the lock, and made another: the hold is over.", |s| {
             s.at(-9000);
             s.holds("<me>", "r");
             s.redis(&["DEL", "a", "{a}:<me>:rwlock_timeout:1"]);
             s.java_reads("<first>", 1, "60000", "60000");
         })
-        .ours("share_renew", &["<me>", OWN_TOKEN, LEASE]),
+        .ours("share_renew", &["<me>", OWN_TOKEN, "<request>", LEASE, "<now+30000>"]),
         case("force", "All lose their shares, each is told, and the next in line gets the lock.", |s| {
             s.at(-9000);
             s.holds("<ours1>", "r");
@@ -563,7 +563,7 @@ fn mending() -> Vec<Case> {
                 s.redis(&["DEL", HOLDS]);
             },
         )
-        .ours("share_renew", &["<me>", OWN_TOKEN, LEASE]),
+        .ours("share_renew", &["<me>", OWN_TOKEN, "<request>", LEASE, "<now+30000>"]),
         case(
             "mend-a-lost-lock",
             "The lock was deleted: what is known of its holders goes with it.",
@@ -587,12 +587,12 @@ fn mending() -> Vec<Case> {
             },
         )
         .listening(&["ours2", "ours3"])
-        .ours("share_release", &["<ours1>", OWN_TOKEN]),
+        .ours("share_release", &["<ours1>", OWN_TOKEN, "<request1>"]),
         case("release-lost-token", "The token's key was lost: a release puts it back.", |s| {
             s.at(-8000);
             s.holds("<me>", "w");
             s.redis(&["DEL", TOKEN]);
         })
-        .ours("share_release", &["<me>", NEXT_TOKEN]),
+        .ours("share_release", &["<me>", NEXT_TOKEN, "<request>"]),
     ]
 }

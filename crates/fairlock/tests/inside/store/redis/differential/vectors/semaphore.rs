@@ -102,7 +102,7 @@ fn releasing() -> Vec<Case> {
             s.at(-9000);
             s.holds("<me>", "1/3");
         })
-        .ours("share_release", &["<me>", OWN_TOKEN]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
         case(
             "release-one-of-many",
             "One of two holders leaves; the lock ends with the lease of the other.",
@@ -113,7 +113,7 @@ fn releasing() -> Vec<Case> {
                 s.holds("<ours1>", "2/3");
             },
         )
-        .ours("share_release", &["<me>", OWN_TOKEN]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
         case(
             "release-hands-over",
             "The head of the line gets the permit, and is told in its inbox.",
@@ -126,7 +126,7 @@ fn releasing() -> Vec<Case> {
             },
         )
         .listening(&["ours1", "ours2"])
-        .ours("share_release", &["<me>", OWN_TOKEN]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
         case(
             "release-hands-over-beside-others",
             "The same while somebody else holds a permit.",
@@ -141,14 +141,14 @@ fn releasing() -> Vec<Case> {
             },
         )
         .listening(&["ours1", "ours2"])
-        .ours("share_release", &["<me>", OWN_TOKEN]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
         case(
             "release-to-several",
             "Two permits come back: two waiters of one client get one each, by one message.",
             all_are_taken,
         )
         .listening(&["ours1", "ours2"])
-        .ours("share_release", &["<me>", OWN_TOKEN]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
         case(
             "release-not-enough",
             "One permit comes back, and the head of the line wants two.",
@@ -162,30 +162,34 @@ fn releasing() -> Vec<Case> {
             },
         )
         .listening(&["ours1"])
-        .ours("share_release", &["<me>", OWN_TOKEN]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
         case("release-partial", "One of two holds of the same permit: it is kept.", |s| {
             s.at(-9000);
             s.holds("<me>", "2/3");
-            s.does("share_reenter", &["<me>", OWN_TOKEN, "2", "1"], " held 2");
+            s.does(
+                "share_reenter",
+                &["<me>", OWN_TOKEN, "<request>", "2", "1", "<now+30000>"],
+                " held 2",
+            );
         })
-        .ours("share_release", &["<me>", OWN_TOKEN, "1", "2"]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>", "1", "2"]),
         case("release-of-another-token", "The hold is another than the one that is named.", |s| {
             s.at(-9000);
             s.holds("<me>", "1/3");
         })
-        .ours("share_release", &["<me>", "<now_us-9000001>"]),
+        .ours("share_release", &["<me>", "<now_us-9000001>", "<request>"]),
         case("re-enter", "One hold more of the same permits.", |s| {
             s.at(-9000);
             s.holds("<me>", "2/3");
         })
-        .ours("share_reenter", &["<me>", OWN_TOKEN, "2", "1"]),
+        .ours("share_reenter", &["<me>", OWN_TOKEN, "<request>", "2", "1", "<now+30000>"]),
         case("renew", "A holder renews.", |s| {
             s.at(-9000);
             s.holds("<me>", "1/3");
             s.at(-8000);
             s.holds("<ours1>", "1/3");
         })
-        .ours("share_renew", &["<me>", OWN_TOKEN, LEASE]),
+        .ours("share_renew", &["<me>", OWN_TOKEN, "<request>", LEASE, "<now+30000>"]),
     ]
 }
 
@@ -218,7 +222,7 @@ fn waiting() -> Vec<Case> {
             s.holds("<ours1>", "1/1");
             s.at(-3000);
             s.waits("<me>", "1/1");
-            s.does("share_release", &["<ours1>", OWN_TOKEN], " released");
+            s.does("share_release", &["<ours1>", OWN_TOKEN, "<request1>"], " released");
         })
         .listening(&["me"])
         .ours("share_beat", &["<me.client>", "<me>"]),
@@ -276,7 +280,7 @@ fn others() -> Vec<Case> {
             s.redis(&["HSET", "a", "<first>", "1"]);
             s.redis(&["PEXPIRE", "a", "20000"]);
         })
-        .ours("share_release", &["<me>", OWN_TOKEN]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
         case("kind-of-redissons-semaphore", "A semaphore of Redisson's has the name: refused.", |s| {
             s.redis(&["SET", "a", "3"]);
         })
@@ -307,7 +311,7 @@ fn others() -> Vec<Case> {
             s.holds("<me>", "2/3");
             s.redis(&["DEL", HOLDS]);
         })
-        .ours("share_renew", &["<me>", OWN_TOKEN, LEASE]),
+        .ours("share_renew", &["<me>", OWN_TOKEN, "<request>", LEASE, "<now+30000>"]),
         case("mend-a-lost-lock", "The lock was deleted: what is known of its holders goes with it.", |s| {
             s.at(-9000);
             s.holds("<ours1>", "3/3");
@@ -319,6 +323,6 @@ fn others() -> Vec<Case> {
             s.holds("<me>", "1/3");
             s.redis(&["DEL", TOKEN]);
         })
-        .ours("share_release", &["<me>", OWN_TOKEN]),
+        .ours("share_release", &["<me>", OWN_TOKEN, "<request>"]),
     ]
 }
