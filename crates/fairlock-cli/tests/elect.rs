@@ -123,8 +123,12 @@ fn the_form_of_a_leader() {
     let status =
         |args: &[&str]| finish(fairlock([&["status", "--url", &url, "x"], args].concat())).stdout;
     let seen: Value = serde_json::from_str(&status(&["--json"])).expect("JSON");
+    // The start of a client is worked out anew by each look, to the millisecond.
     let client = &form["leader"]["client"];
-    assert_eq!((client, client.is_object()), (&seen["holder"]["client"], true));
+    for field in ["host", "user", "pid", "label", "lease_ms", "version"] {
+        assert_eq!(client[field], seen["holder"]["client"][field], "{field}");
+        assert!(!client[field].is_null(), "{field}");
+    }
     assert!(text.contains(&format!(", pid {}", client["pid"])), "{text}");
     assert_eq!((&seen["value"], &seen["value_hex"]), (&form["leader"]["value"], &Value::Null));
     let human = status(&[]);

@@ -94,7 +94,9 @@ fn check_order(log: &Path, grants: usize) {
 
 /// The host store in a folder of its own.
 pub(crate) fn host(dir: &TempDir) -> String {
-    format!("sqlite:{}/store/locks.db", dir.path().display())
+    let store = dir.path().join("store");
+    fs::create_dir_all(&store).expect("a directory");
+    format!("sqlite:{}/locks.db", store.display())
 }
 
 #[test]

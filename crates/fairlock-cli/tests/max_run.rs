@@ -46,7 +46,7 @@ fn who_ignores_term_is_killed_after_the_grace_and_the_lock_is_renewed_until_then
     let (url, dir) = (server.url(), TempDir::new());
     let log = dir.path().join("log");
     let script = format!(
-        r#"trap 'echo asked >>{0}' TERM; sh -c 'trap "" TERM; echo $$ held; exec sleep 60' &
+        r#"exec 2>/dev/null; trap 'echo asked >>{0}' TERM; sh -c 'trap "" TERM; echo $$ held; exec sleep 60' &
         while :; do sleep 0.05; done"#,
         log.display()
     );

@@ -153,7 +153,7 @@ const CATALOGUES: [(&str, &str, usize); 5] = [
     ("Invariants", "I", 16),
     ("Liveness", "L", 10),
     ("Targets", "T", 30),
-    ("Found from outside", "D", 44),
+    ("Found from outside", "D", 68),
 ];
 
 /// Each id has a row, in order, and each row names a test or the reason why there is none.

@@ -310,6 +310,9 @@ impl Client {
     ///
     /// # Errors
     /// [`Lost`](crate::ErrorKind::Lost) if there is no such hold, or the store's errors.
+    ///
+    /// # Cancel safety
+    /// The release continues in the background.
     #[doc(hidden)]
     pub async fn release_by(&self, ticket: &ReleaseTicket) -> Result<(), Error> {
         self.context().usable()?;

@@ -115,8 +115,9 @@ fn f57_old_requests_arrive_once_more() {
         let Some(fixture) = Fixture::redis70() else { return };
         let proxy = Proxy::start(fixture.server.addr());
         let client = client(&proxy.url()).await;
-        // The server knows all scripts by now, so each request is one call.
-        let warm = fixture.take(&client, "job").await;
+        // The server knows all scripts by now, and that the client has holds of several leases, so each request is one
+        // call.
+        let warm = fixture.hold(client.fair_lock("job").lease(10 * LEASE)).await;
         tokio::time::sleep(LEASE / 2).await;
         warm.release().await;
 

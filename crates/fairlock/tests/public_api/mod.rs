@@ -126,7 +126,9 @@ fn the_front_page_has_every_type_and_feature() {
         let Some((name, what)) = line.split_once(": ") else { continue };
         let name = name.trim_start_matches("fairlock::");
         let is_type = what.starts_with("struct") || what.starts_with("enum");
-        if is_type && !page.contains(&format!("[`{name}`]")) {
+        // Hidden: it is for the command alone.
+        let is_hidden = name == "ReleaseTicket";
+        if is_type && !is_hidden && !page.contains(&format!("[`{name}`]")) {
             missing.push(format!("{name} on the front page"));
         }
     }

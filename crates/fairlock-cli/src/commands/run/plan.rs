@@ -232,8 +232,8 @@ mod tests {
             renewed(),
             &[
                 (0, Held, 6_000, Wait(TICK)),
-                (900, Held, 100, Wait(TICK)),
-                (1_900, Held, 0, Wait(TICK)),
+                (900, Held, 100, Wait(ms(25))),
+                (1_900, Held, 0, Wait(SHORTEST)),
             ],
         );
         assert_eq!(plan.kill_at(), None);
