@@ -9,11 +9,11 @@ async fn main() -> Result<(), fairlock::Error> {
     let guard = lock.lock().await?; // waits its turn; renewed in the background
     assert!(guard.token().get() > 0); // the fencing token: pass it to what you write to
     guard.ensure_valid()?; // still held? Costs no I/O
-    guard.release().await?; // dropping the guard releases the lock too
-
-    if let Some(guard) = lock.try_lock_for(Duration::from_secs(5)).await? {
-        drop(guard);
+    if guard.release().await? == fairlock::Release::Lost {
+        eprintln!("another client may have worked at the same time: check what was written");
     }
+    let again = lock.try_lock_for(Duration::from_secs(5)).await?; // None after 5 s
+    drop(again); // releases it, too
     let done = lock.with(async |held| held.token()).await?; // cancelled when the lock is lost
     assert_eq!(done.release, fairlock::Release::Released);
     println!("done");
