@@ -14,6 +14,7 @@ use crate::base::error::{Error, ErrorKind};
 use crate::settings::config::Config;
 use crate::store::{Event, Events, Scope, StoreError};
 use fairlock_core::{CoreError, Kind, LockName, Op};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -39,6 +40,9 @@ pub(crate) struct Link {
     last_answer: Mutex<Moment>,
     /// A call saw the connection fail.
     broken: Notify,
+    /// How long the next attempt to connect may take at most, in milliseconds: somebody depends on it.
+    hurry_ms: AtomicU64,
+    hurried: Notify,
     attempt: Attempt,
 }
 
@@ -84,6 +88,8 @@ impl Link {
             made: Notify::new(),
             last_answer: Mutex::new(Moment::now()),
             broken: Notify::new(),
+            hurry_ms: AtomicU64::new(u64::MAX),
+            hurried: Notify::new(),
             attempt: Attempt::default(),
         })
     }
@@ -152,6 +158,35 @@ impl Link {
         }
     }
 
+    /// Gives up a connection that has been silent since `since`, and lets no attempt to connect take
+    /// longer than `longest`, until one has succeeded.
+    pub(crate) fn hurry(&self, since: Moment, longest: Duration) {
+        let longest_ms = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+        self.hurry_ms.fetch_min(longest_ms, Ordering::Relaxed);
+        self.hurried.notify_one();
+        if self.current.borrow().is_some() && *lock(&self.last_answer) < since {
+            self.broken.notify_one();
+        }
+    }
+
+    /// `time`, or less if somebody is in a hurry.
+    fn at_most(&self, time: Duration) -> Duration {
+        time.min(Duration::from_millis(self.hurry_ms.load(Ordering::Relaxed)))
+    }
+
+    /// Resolves when an attempt to connect that begins now has taken too long.
+    async fn took_too_long(&self) {
+        let began = Moment::now();
+        loop {
+            let left =
+                self.at_most(self.connect_timeout).saturating_sub(Moment::now().since(began));
+            if left.is_zero() {
+                return;
+            }
+            let _ = tokio::time::timeout(left, self.hurried.notified()).await;
+        }
+    }
+
     /// Connects, watches, reconnects, forever.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut backoff = Backoff::default();
@@ -165,6 +200,7 @@ impl Link {
             match self.connect(&mut moves).await {
                 Ok(conn) => {
                     self.note_answer();
+                    self.hurry_ms.store(u64::MAX, Ordering::Relaxed);
                     // What calls on the last connection reported says nothing about this one.
                     let _ = tokio::time::timeout(Duration::ZERO, self.broken.notified()).await;
                     self.current.send_replace(Some(conn.clone()));
@@ -186,7 +222,7 @@ impl Link {
             }
             tokio::select! {
                 biased;
-                () = tokio::time::sleep(backoff.next()) => {}
+                () = tokio::time::sleep(self.at_most(backoff.next())) => {}
                 () = moves.next() => {}
             }
         }
@@ -199,8 +235,11 @@ impl Link {
             self.introduce(&mut conn).await?;
             Ok(conn)
         };
-        let connected = tokio::time::timeout(self.connect_timeout, connect).await;
-        connected.map_err(|_| self.place.late())?
+        tokio::select! {
+            biased;
+            connected = connect => connected,
+            () = self.took_too_long() => Err(self.place.late()),
+        }
     }
 
     /// Another connection to the server, for the caller alone and on its runtime.

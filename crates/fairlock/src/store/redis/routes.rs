@@ -339,6 +339,13 @@ impl Routes {
     }
 
     /// The connection that serves the lock.
+    pub(crate) fn hurry(&self, name: &LockName, since: Moment, longest: Duration) {
+        let node = slot_or_refusal(name).and_then(|slot| self.cluster.node_of(slot));
+        if let Ok(node) = node {
+            node.link.hurry(since, longest);
+        }
+    }
+
     pub(crate) fn lane(&self, name: &LockName) -> u64 {
         slot_or_refusal(name).map_or(0, |slot| self.cluster.served(slot))
     }
