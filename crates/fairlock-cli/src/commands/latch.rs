@@ -111,7 +111,7 @@ pub(crate) async fn latch(args: Args) -> Result<Code, Failure> {
     let asked = store.asked(args.quiet);
     let client = store.connect(args.quiet).await?;
     let done = carry_out(&client.latch(args.name.as_bytes()), &args).await;
-    store::shutdown(client).await;
+    store::shutdown_after(client, &done).await;
     let Outcome { code, text, state, count } = done?;
     if (args.show || args.delete) && code == Code::NO {
         asked.found_nothing();

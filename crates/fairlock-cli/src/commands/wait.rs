@@ -27,7 +27,7 @@ const LONGEST: Duration = Duration::from_secs(2);
 const AFTER_LEASE: Duration = Duration::from_millis(1);
 
 /// Least time for the answer to a look, however short the wait.
-const ANSWER: Duration = Duration::from_secs(2);
+const ANSWER: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -100,7 +100,7 @@ pub(crate) async fn wait(args: Args) -> Result<Code, Failure> {
     let client = store.connect(args.quiet).await?;
     let kinds = look::kinds(args.kind.map(LockKind::from));
     let held = until_free(&client, &names, &kinds, until).await;
-    store::shutdown(client).await;
+    store::shutdown_after(client, &held).await;
     match held? {
         None => {
             asked.found_nothing();

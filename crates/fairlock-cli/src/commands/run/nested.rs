@@ -75,7 +75,7 @@ impl Outer {
         }
         let patience = wait.map_or(LOOK_TIMEOUT, |wait| wait.min(LOOK_TIMEOUT));
         // At least long enough for a healthy store.
-        let patience = patience.max(Duration::from_secs(1));
+        let patience = patience.max(Duration::from_millis(500));
         // If something is wrong with the store or the name, the request itself will report it.
         // Of a lock that several may hold, any holder may be it.
         let listed = if lock.is_shared() { usize::MAX } else { 0 };

@@ -29,7 +29,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 const LEAST: Duration = Duration::from_millis(1);
 
 /// How long the look for the holder may take, when it only serves the message.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+const LOOK_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The outcome of one attempt.
 enum Got {
