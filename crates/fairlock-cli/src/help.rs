@@ -79,8 +79,7 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
             let tips = paragraphs.next().unwrap_or_default();
             let all = command();
             let of_others = || habits::meant(&all, &typed, unknown);
-            let of_flock =
-                || flock::meant(&all, &typed, unknown).map(|meant| format!("flock's {meant}"));
+            let of_flock = || flock::meant(&typed, unknown).map(|meant| format!("flock's {meant}"));
             let by_letter = || habits::first_letter(&all, &typed, unknown);
             let habit = match error.get(ContextKind::InvalidSubcommand) {
                 Some(ContextValue::String(word)) => match habits::command(word) {

@@ -80,7 +80,10 @@ fn dispatch(command: Command) -> Result<Code, Failure> {
 fn run_errand(errand: Errand) -> Result<Code, Failure> {
     match errand {
         Errand::Foreground(args) => terminal::foreground(&args),
-        Errand::Guardian(args) => guardian::guard(&args),
+        Errand::Guardian(args) => match guardian::guard(&args)? {
+            Some(holds) => block_on(holds.release()),
+            None => Ok(Code::OK),
+        },
         Errand::Names(args) => block_on(names::names(help::command(), args)),
     }
 }

@@ -12,8 +12,11 @@ use crate::base::clock;
 use crate::base::duration;
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
+use crate::base::url;
+use crate::settings::default_path;
 use crate::settings::options;
 use crate::settings::secrets;
+use crate::settings::store_access::StoreAccess;
 use crate::settings::store_selection::{Logins, Reach, StoreSelection};
 
 /// How long leaving the queue may take at the end of the program. The library repeats a leave until it is
@@ -46,6 +49,7 @@ const NOTICE_IN_LOG_AFTER: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Store {
     selection: StoreSelection,
+    access: StoreAccess,
     config: Config,
     /// The source of the password for the servers.
     password_from: String,
@@ -55,6 +59,8 @@ pub(crate) struct Store {
     verbose: bool,
     /// An empty store stands for the default one, which does not exist.
     is_unused: bool,
+    /// A store that does not exist is made.
+    creates: bool,
 }
 
 /// The store that was asked, for people who did not name it themselves. "Nobody holds it" may mean that the locks are in
@@ -81,21 +87,33 @@ impl Store {
         let selection = StoreSelection::of(args)?;
         // The name is for the server's operator, who sees it in CLIENT LIST.
         let config = Config::from_url(selection.url()).map_err(|error| selection.wrong(&error))?;
-        let mut config = config.client_name("fairlock");
+        let mut access = StoreAccess { url: selection.url().to_owned(), ..StoreAccess::default() };
         // Locks of this host need no password, even if the environment has one for a server.
         let Logins { password_file, sentinel_username, sentinel_password_file } = &selection.logins;
         let files = [args.password_file.as_deref(), password_file.as_deref()];
-        let password_from = secrets::source(&secrets::OF_SERVERS, files);
-        if selection.reach() == Reach::Fleet || args.password_file.is_some() {
-            config = secrets::with_password(config, &secrets::OF_SERVERS, files)?;
+        // What is typed comes before what the environment has for all stores.
+        let typed = |option, file: &Option<_>| {
+            file.is_none()
+                && selection.is_from_argument()
+                && url::names_password(selection.url(), option)
+        };
+        let is_in_url = typed("password", &args.password_file);
+        let password_from = match is_in_url {
+            true => "--url".to_owned(),
+            false => secrets::source(&secrets::OF_SERVERS, files),
+        };
+        if (selection.reach() == Reach::Fleet || args.password_file.is_some()) && !is_in_url {
+            access.password = secrets::password(&secrets::OF_SERVERS, files)?;
         }
         // Variables may be set for other stores; an option is meant for this one.
         if selection.has_sentinels() {
             let names =
                 [args.sentinel_username.as_deref(), sentinel_username.as_deref().map(OsStr::new)];
-            config = secrets::with_sentinel_username(config, names)?;
+            access.sentinel_username = secrets::sentinel_username(names)?;
             let files = [args.sentinel_password_file.as_deref(), sentinel_password_file.as_deref()];
-            config = secrets::with_password(config, &secrets::OF_SENTINELS, files)?;
+            if !typed("sentinel-password", &args.sentinel_password_file) {
+                access.sentinel_password = secrets::password(&secrets::OF_SENTINELS, files)?;
+            }
         } else if args.sentinel_username.is_some() || args.sentinel_password_file.is_some() {
             return Err(Failure::usage(format!(
                 "--sentinel-username and --sentinel-password-file are for stores behind Sentinels \
@@ -105,17 +123,24 @@ impl Store {
         }
         Ok(Self {
             selection,
-            config,
+            config: access.log_in(config.client_name("fairlock")),
+            access,
             password_from,
             retry: Duration::ZERO,
             verbose: false,
             is_unused: false,
+            creates: true,
         })
     }
 
     /// Which store was selected, and why.
     pub(crate) fn selection(&self) -> &StoreSelection {
         &self.selection
+    }
+
+    /// What another process needs to use it.
+    pub(crate) fn access(&self) -> StoreAccess {
+        self.access.clone()
     }
 
     /// For a command that only one process may run at a time. Refuses a store that only this process sees.
@@ -177,6 +202,7 @@ impl Store {
     /// For commands that look again and again, until they are ended.
     pub(crate) fn watched(mut self) -> Self {
         self.config = self.config.create(false);
+        self.creates = false;
         self.silent()
     }
 
@@ -240,6 +266,11 @@ impl Store {
                 "this user has used no lock on this host yet: there is no {url}"
             ));
         }
+        if let Some(folder) =
+            self.selection.default_folder().filter(|_| self.creates && !self.is_unused)
+        {
+            default_path::make(folder)?;
+        }
         let warns = self.warns(quiet);
         let began = clock::now();
         let noticed = async {
@@ -265,7 +296,11 @@ impl Store {
             }
             () = late => {
                 let (shown, retry) = (self.selection.shown_url(), duration::human(self.retry));
-                let text = format!("{shown} did not answer within {retry}; check the server and the network");
+                let tls = match url::is_encrypted(self.selection.url()) {
+                    true => "; does it speak TLS on this port? A server without TLS may never answer (`redis://` is for those)",
+                    false => "",
+                };
+                let text = format!("{shown} did not answer within {retry}; check the server and the network{tls}");
                 return Err(Failure::new(Code::UNAVAILABLE, text));
             }
             never = noticed => match never {},

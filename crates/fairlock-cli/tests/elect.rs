@@ -119,6 +119,16 @@ fn the_form_of_a_leader() {
     assert!(form["leader"]["owner"].is_string());
     let text = finish(fairlock(["leader", "--url", &url, "x"])).stdout;
     assert!(text.starts_with("x: led by ") && text.ends_with(": http://10.0.0.7:8080\n"), "{text}");
+    // Both commands show who it is, and what it announces.
+    let status =
+        |args: &[&str]| finish(fairlock([&["status", "--url", &url, "x"], args].concat())).stdout;
+    let seen: Value = serde_json::from_str(&status(&["--json"])).expect("JSON");
+    let client = &form["leader"]["client"];
+    assert_eq!((client, client.is_object()), (&seen["holder"]["client"], true));
+    assert!(text.contains(&format!(", pid {}", client["pid"])), "{text}");
+    assert_eq!((&seen["value"], &seen["value_hex"]), (&form["leader"]["value"], &Value::Null));
+    let human = status(&[]);
+    assert!(human.contains("\n  announces http://10.0.0.7:8080\n"), "{human}");
     one.signal(Signal::INT);
     one.wait();
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::TcpListener;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::raw::Raw;
@@ -178,17 +178,78 @@ fn d32_a_release_without_an_answer_is_no_success() {
     outcome.expect(76, "; the command itself ended with code 7");
 }
 
-/// Nobody is left to renew the lock of a killed `fairlock`; no process of the command may keep
-/// working either.
+/// D55: it cost the others 28 s. The next holder sees no process of the command, not even one that left its group.
 #[test]
-fn a_killed_fairlock_leaves_a_lock_that_runs_out() {
+fn killed_fairlock_hands_its_lock_on_after_its_command_is_dead() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let url = server.url();
+    let kinds: [&[&str]; 6] = [
+        &[],
+        &["--kind", "plain"],
+        &["--kind", "simple"],
+        &["--kind", "rw"],
+        &["--permits", "2", "--take", "2"],
+        &["y", "z"],
+    ];
+    for (at, kind) in kinds.into_iter().enumerate() {
+        let name = format!("x{at}");
+        let script = format!("setsid sh -c 'exec sleep 600' & echo $!; {FAMILY}");
+        let mut running = Running::start(run_script(&url, kind, &name, &script));
+        let family = [running.line(), running.line()].join(" ");
+        let look = format!(
+            "for p in {family}; do if test -e /proc/$p; then cut -d' ' -f3 /proc/$p/stat; fi; done; echo over"
+        );
+        let mut next = Running::start(run_script(&url, kind, &name, &look));
+        // Without a queue nobody is seen to wait.
+        if !matches!(kind, ["--kind", "plain" | "simple"]) {
+            // It waits for one lock at a time.
+            let queued = |name: &str| status(&url, name)["queue_len"] == 1;
+            eventually("it waits", || [&*name, "y", "z"].into_iter().any(queued));
+        }
+        let began = Instant::now();
+        running.signal(Signal::KILL);
+        let mut said = next.line();
+        println!("measured: {kind:?}: the next one runs {:.1?} after the kill", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(15), "{kind:?}: by the end of the lease");
+        while said != "over" {
+            assert_eq!(said, "Z", "{kind:?}: a process of the command still ran");
+            said = next.line();
+        }
+        next.wait().expect(0, "");
+    }
+}
+
+/// The password of the store reaches the guardian, and nobody else's eyes.
+#[test]
+fn guardian_of_a_store_with_a_password_gives_the_lock_back_and_shows_no_password() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let mut client = server.client();
+    client.call(&["CONFIG", "SET", "requirepass", "s3cret"]);
+    let mut command = run_script(&server.url(), &[], "x", FAMILY);
+    command.env("FAIRLOCK_PASSWORD", "s3cret");
+    let mut running = Running::start(command);
+    running.line();
+    let guardian = guardian(running.pid());
+    for file in ["cmdline", "environ"] {
+        let shown = fs::read(format!("/proc/{guardian}/{file}")).expect("it lives");
+        assert!(!shown.windows(6).any(|part| part == b"s3cret"), "{file}");
+    }
+    let began = Instant::now();
+    running.signal(Signal::KILL);
+    eventually("the lock is free", || client.call(&["EXISTS", "x"]).int() == 0);
+    assert!(began.elapsed() < Duration::from_secs(15), "by the end of the lease");
+    eventually("the guardian has ended", || !is_alive(guardian));
+}
+
+/// Without a guardian nobody knows that the command is dead.
+#[test]
+fn killed_fairlock_and_guardian_leave_a_lock_that_runs_out() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let (running, family) = start_family(&server.url(), &[]);
+    kill_process(pid(guardian(running.pid())), Signal::KILL).unwrap();
     running.signal(Signal::KILL);
-    for process in &family {
-        eventually("the group is gone", || !is_alive(process));
-    }
-    // Until it expires, the lock still protects what the dead holder may have left half done.
+    eventually("the command is gone", || !is_alive(&family[0]));
+    kill_process(pid(family[1].parse().unwrap()), Signal::KILL).unwrap();
     assert_eq!(server.client().call(&["EXISTS", "x"]).int(), 1);
     assert!(server.client().call(&["PTTL", "x"]).int() > 0);
 }

@@ -14,6 +14,7 @@
 //! - `loss`: the lock is taken away, or its server;
 //! - `host`: the host store: who keeps a lock when `fairlock` is killed or stopped;
 //! - `hold`: `run` without a command;
+//! - `max_run`: a bounded run whose lock is renewed;
 //! - `configuration`: which store is used, and which files are trusted;
 //! - `environments`: the default store is the same in every environment of a user;
 //! - `generated`: completions and manual pages;
@@ -31,6 +32,7 @@
 //! - `waits`: `fairlock wait`, which takes nothing;
 //! - `watches`: `fairlock watch`, a line for each change;
 //! - `documents`: the commands in the documents, run as written;
+//! - `pauses`: pauses of its processes that end just before the lease;
 //! - `pictures`: the pictures of the program in the documents;
 //! - `recipes`: crontab lines, units and containers of docs/recipes.md, run as written;
 //! - `secrets`: passwords get in, and never out;
@@ -55,10 +57,12 @@ mod latches;
 mod list;
 mod loss;
 mod many;
+mod max_run;
 mod messages;
 mod nested;
 mod once;
 mod over;
+mod pauses;
 mod pictures;
 mod process;
 mod queue;

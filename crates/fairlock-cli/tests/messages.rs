@@ -206,7 +206,7 @@ fn usage(transcript: &mut Transcript) {
         &["nightly", "--", "echo", "hi"],
         &["release", "x"],
         &["run", "x", "--"],
-        &["run", "-x", "--", "true"],
+        &["run", "-z", "--", "true"],
         &["run", "--wiat", "5s", "x", "--", "true"],
         &["run", "--wait", "5", "x", "--", "true"],
         &["run", "--wait", "0.5ms", "x", "--", "true"],
@@ -216,11 +216,14 @@ fn usage(transcript: &mut Transcript) {
         &["run", "--wait", "9999d", "x", "--", "true"],
         &["run", "--lease", "0", "x", "--", "true"],
         &["run", "--ttl", "200ms", "x", "--", "true"],
+        &["run", "--max-run", "0", "x", "--", "true"],
+        &["run", "--max-run", "1h", "--lease", "1h", "x", "--", "true"],
+        &["run", "--max-run", "1h", "x"],
+        &["run", "-u", "x", "--", "true"],
+        &["run", "-x", "--shared", "x", "--", "true"],
+        &["run", "--write", "--kind", "fair", "x", "--", "true"],
         &["run", "-w", "soon", "x", "--", "true"],
         &["run", "-n", "2", "x", "--", "true"],
-        &["run", "-o", "x", "--", "true"],
-        &["run", "-x", "x", "--", "true"],
-        &["run", "-xn", "x", "--", "true"],
         &["run", "--wait", "-1", "x", "--", "true"],
         &["run", "--try", "5s", "x", "--", "true"],
         &["run", "-timeout=5s", "x", "--", "true"],
@@ -236,8 +239,6 @@ fn usage(transcript: &mut Transcript) {
         &["run", "--take", "2", "--kind", "rw", "x", "--", "true"],
         &["run", "--permits", "0", "x", "--", "true"],
         &["run", "--permits", "-1", "x", "--", "true"],
-        &["run", "--read", "x", "--", "true"],
-        &["run", "--write", "x", "--", "true"],
         &["run", "--limit", "3", "x", "--", "true"],
         &["run", "--shared", "--once-per", "1h", "x", "--", "true"],
         &["run", "--scope", "galaxy", "x", "--", "true"],
@@ -286,6 +287,7 @@ fn stores(transcript: &mut Transcript, dir: &TempDir) {
         "/srv/locks.db",
         "http://ann:secret@host/",
         "redis-sentinel://host/main",
+        "reddis://host",
         "redis://one,two",
         "redis:host",
         "redis:host:6379",
@@ -308,6 +310,9 @@ fn stores(transcript: &mut Transcript, dir: &TempDir) {
     transcript.typed(&["status", "--url", "redis://host", "--sentinel-username", "ann", "x"]);
     transcript.typed(&["run", "--url", "sqlite:/etc/passwd", "x", "--", "true"]);
     transcript.typed(&["run", "--url", "sqlite:/etc", "x", "--", "true"]);
+    let url = format!("sqlite:{}/no/such/locks.db", dir.path().display());
+    transcript.typed(&["run", "--url", &url, "x", "--", "true"]);
+    transcript.typed(&["run", "--url", "sqlite:/proc/locks.db", "x", "--", "true"]);
     let open = dir.path().join("open");
     fs::create_dir(&open).expect("a folder of ours");
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("it is ours");
@@ -364,6 +369,10 @@ fn servers(transcript: &mut Transcript, urls: &Urls, dir: &TempDir) {
     transcript.typed(&["status", "--url", &format!("rediss://{web}"), "x"]);
     transcript.typed(&["status", "--url", &format!("redis+sentinel://{bare}/main"), "x"]);
     transcript.typed(&["status", "--url", &format!("redis+cluster://{bare}"), "x"]);
+    // It never answers a handshake.
+    let silent = bare.split('/').next().unwrap_or_default().to_owned();
+    let tls = format!("rediss://{silent}");
+    transcript.typed(&["run", "--url", &tls, "--wait", "1s", "x", "--", "true"]);
     transcript.typed(&[
         "run",
         "--url",
@@ -512,6 +521,10 @@ fn locks(transcript: &mut Transcript, server: &Server) {
         "a run inside of a run of the same lock",
         &finish(run(&[], "self", &inner)),
     );
+    let inner = ["sh", "-c", r#""$0" wait --url "$1" self"#, f, &url];
+    transcript.about("self", "a wait inside of a run of it", &finish(run(&[], "self", &inner)));
+    let long = run(&["--max-run", "300ms"], "long", &["sleep", "60"]);
+    transcript.about("long", "--max-run 300ms", &finish(long));
     let gone =
         run(&["--ttl", "1s", "--grace", "0"], "gone", &["sh", "-c", "echo held; exec sleep 60"]);
     let mut gone = Running::start(gone);

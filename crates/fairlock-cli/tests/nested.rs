@@ -35,11 +35,45 @@ fn d22_a_run_inside_of_a_run_of_the_same_lock_is_refused() {
         (&host, r#""$F" run x -- echo ran"#.to_owned()),
     ] {
         let outcome = finish(run(url, &[], "x", &script));
-        outcome.expect(64, "x: held by the `fairlock run` that this one was started under (owner ");
+        outcome.expect(
+            64,
+            "x: held by the `fairlock run` or `fairlock elect` that this was started under (owner ",
+        );
         assert_eq!(outcome.stdout, "", "{script}");
     }
     let simple = run(&url, &["--kind", "simple"], "z", r#""$F" run --kind simple z -- echo ran"#);
-    finish(simple).expect(64, "z: held by the `fairlock run` that this one was started under");
+    finish(simple).expect(
+        64,
+        "z: held by the `fairlock run` or `fairlock elect` that this was started under",
+    );
+}
+
+/// D56: `fairlock run x -- fairlock wait x` waited for itself forever, and so did a wait for several
+/// names, and one in a candidate's command. A look that does not wait is answered.
+#[test]
+fn a_wait_inside_of_a_run_of_the_same_lock_is_refused() {
+    let dir = TempDir::new();
+    let url = format!("sqlite:{}/locks.db", dir.path().display());
+    let refused =
+        "x: held by the `fairlock run` or `fairlock elect` that this was started under (owner ";
+    for (options, script) in [
+        (&[][..], r#""$F" wait --wait-for 20s x"#),
+        (&[], r#""$F" wait --wait-for 20s free x"#),
+        (&[], r#""$F" latch x --wait --wait-for 20s"#),
+        (&["--shared"], r#""$F" wait --wait-for 20s x"#),
+        (&["--permits", "2"], r#""$F" wait --wait-for 20s x"#),
+        (&["--kind", "simple"], r#""$F" wait --kind simple --wait-for 20s x"#),
+    ] {
+        let outcome = finish(run(&url, options, "x", script));
+        outcome.expect(64, refused);
+        assert_eq!(outcome.stdout, "", "{script}");
+    }
+    let inner = r#""$F" wait --wait-for 20s x"#;
+    let mut elect = fairlock(["elect", "--url", &url, "x", "--", "sh", "-c", inner]);
+    elect.env("F", env!("CARGO_BIN_EXE_fairlock")).env("FAIRLOCK_URL", &url);
+    finish(elect).expect(64, refused);
+    finish(run(&url, &[], "x", r#""$F" wait --wait-for 0 x"#)).expect(75, "x: held by ");
+    finish(run(&url, &[], "x", r#""$F" wait --wait-for 20s y"#)).expect(0, "");
 }
 
 /// Only a run that would wait for itself is refused. Other locks are allowed, and so is the same

@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
-use crate::fixture::{self, Running, eventually, fairlock, finish, hold_until, run_script};
+use crate::fixture::{
+    self, Running, eventually, fairlock, finish, guardian, hold_until, pid, run_script,
+};
 
 fn status(url: &str, name: &str) -> (Value, String) {
     let human = finish(fairlock(["status", "--url", url, name]));
@@ -153,6 +155,8 @@ fn what_is_at_work_or_was_killed_is_not_done() {
         client.call(&["DEL", &format!("fairlock_client:{id}")]);
         for killed in [false, true] {
             if killed {
+                // It would give the lock back.
+                kill_process(pid(guardian(running.pid())), Signal::KILL).unwrap();
                 running.signal(Signal::KILL);
             }
             let status = status();

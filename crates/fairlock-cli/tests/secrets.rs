@@ -332,6 +332,26 @@ fn look_at_the_family(mut command: Command, argument: &str) -> Vec<Seen> {
     seen
 }
 
+/// D57: FAIRLOCK_PASSWORD, which is meant for all stores of a shell, came before the password that was
+/// typed for this one.
+#[test]
+fn a_password_in_a_typed_url_comes_before_the_variable() {
+    let Some(server) = server() else { return };
+    let run = |password: &str| {
+        let url = with_password(&server.url(), password);
+        let mut command = fairlock(["run", "--url", &url, "x", "--", "true"]);
+        command.env("FAIRLOCK_PASSWORD", if password == CANARY { "wrong" } else { CANARY });
+        finish(command)
+    };
+    run(CANARY).expect(0, "");
+    run("typo").expect(77, "; the password is from --url");
+    // A URL that nobody has typed now.
+    let mut by_variables = fairlock(["run", "x", "--", "true"]);
+    by_variables.env("FAIRLOCK_URL", with_password(&server.url(), "old"));
+    by_variables.env("FAIRLOCK_PASSWORD", CANARY);
+    finish(by_variables).expect(0, "");
+}
+
 /// F88: however the password is passed in, no process of ours shows it in its arguments, and none
 /// below us in its environment. Only a user who passes it in `--url` shows it, to every user of the
 /// host.

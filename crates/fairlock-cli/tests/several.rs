@@ -71,9 +71,10 @@ fn others_wait_for_each_of_them() {
             assert_eq!(taken.stdout, "");
         }
         // None of them is left held by a run that does not get all.
-        finish(run(url, &["--wait", "0"], &["c", "b"], "echo ran")).expect(75, "c, b: held by");
+        finish(run(url, &["--wait", "0"], &["c", "b"], "echo ran"))
+            .expect(75, "c, b: b is held by");
         finish(run(url, &["--wait", "100ms"], &["c", "b"], "echo ran"))
-            .expect(75, "not acquired within");
+            .expect(75, "not acquired within 100ms: b is held by");
         finish(run_script(url, &["--wait", "0"], "c", "true")).expect(0, "");
         std::fs::write(&done, "").unwrap();
         assert_eq!(holds.wait().code(), 0);

@@ -268,7 +268,7 @@ fn files_that_may_not_grow_end_no_holder() {
 #[test]
 fn d29_names_that_begin_with_a_dash() {
     let store = alone();
-    finish(fairlock(["run", "-x", "--", "true"])).expect(64, "is given as `--name=-x`");
+    finish(fairlock(["run", "-z", "--", "true"])).expect(64, "is given as `--name=-z`");
     finish(fairlock(["status", "-x"])).expect(64, "is given as `-- -x`");
     let script = r#"exec "$0" status --exit-code -- --name"#;
     let program = env!("CARGO_BIN_EXE_fairlock");
@@ -415,7 +415,7 @@ fn habits_from_other_programs_are_answered() {
         (&["lock", "x", "true"][..], "; did you mean 'run'?; e.g. fairlock run"),
         (&["exec", "x"], "; did you mean 'run'?; e.g. fairlock run"),
         (&["acquire", "x"], "; did you mean 'run'?; e.g. fairlock run"),
-        (&["run", "-x", "x", "--", "true"], "; flock's -x is not needed here: leave it out, but "),
+        (&["run", "-u", "x", "--", "true"], "; flock's -u has no counterpart: a lock ends with"),
         (
             &["--url", "redis://h", "run", "x", "--", "true"],
             "; options stand after the command: `fairlock run --url ...`; e.g.",
@@ -426,7 +426,6 @@ fn habits_from_other_programs_are_answered() {
         (&["run", "-n=2", "x", "--", "true"], "; consul's -n is `--permits 2` here"),
         (&["run", "-n", "3", "x", "--", "true"], "consul's -n is `--permits 3` here, flock's is"),
         (&["run", "--try", "5s", "x", "--", "true"], "; consul's -try is `--wait 5s` here; e.g."),
-        (&["run", "-xn", "nightly", "--", "true"], "; flock's -x is not needed here: leave it out"),
         (&["run", "--wait", "-1", "x", "--", "true"], "invalid value '-1' for '--wait <DURATION>'"),
         (&["unlock", "-f", "nightly"], "; did you mean `--force`?; e.g. fairlock unlock"),
         (&["wait", "-w", "5", "w1"], "; did you mean `--wait-for 5s`?; e.g. fairlock wait"),
@@ -653,4 +652,21 @@ fn the_demo_holds_its_claims() {
     for line in ["served: 1 2 3 4 5", "served: 2 4", "4 read", "it was given", "All claims held."] {
         assert!(outcome.stdout.contains(line), "{outcome:?}");
     }
+}
+
+/// flock's options for what is so anyway, and the usual words for shares, were refused.
+#[test]
+fn synonyms_that_cost_nothing_are_taken() {
+    let url = alone();
+    for options in [&["-x"][..], &["-e"], &["--exclusive"], &["-o"], &["-F"], &["-xn"], &["-xo"]] {
+        finish(run_script(&url, options, "x", "true")).expect(0, "");
+    }
+    for options in [&["--write"][..], &["--writer"], &["--read"], &["--reader"], &["-s"]] {
+        finish(run_script(&url, options, "shares", "true")).expect(0, "");
+    }
+    let script = r#"exec "$F" list --json"#;
+    let mut run = run_script(&url, &["--write"], "held", script);
+    run.env("F", env!("CARGO_BIN_EXE_fairlock")).env("FAIRLOCK_URL", &url);
+    let shown = finish(run).stdout;
+    assert!(shown.contains("\"rw\"") || shown.contains("write"), "{shown}");
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::fixture::{Running, alone, fairlock, finish, hold_until, run_script};
@@ -108,6 +109,63 @@ fn each_change_is_a_line_on_a_server() {
 #[test]
 fn each_change_is_a_line_on_this_host() {
     each_change_is_a_line(&alone());
+}
+
+/// `watch` used to say that a lease that ran out was released, and no command said that a renewal was overdue.
+fn a_holder_that_stands_still_is_overdue_and_expires(url: &str) {
+    let (mut forms, mut texts) = (watch(url, &["--json", "x"]), watch(url, &["x"]));
+    let mut form = || -> Value { serde_json::from_str(&forms.line()).expect("JSON") };
+    assert_eq!((&form()["event"], text(&mut texts).as_str()), (&"present".into(), "x: free"));
+    let dir = TempDir::new();
+    let held = Run::start(url, &dir, "held", &["--ttl", "6s"], "x");
+    assert_eq!(form()["event"], "taken");
+    held.running.signal(Signal::STOP);
+    let overdue = form();
+    assert_eq!(overdue["event"], "overdue", "{overdue}");
+    assert!(overdue["holder"]["overdue_ms"].as_u64().is_some_and(|ms| ms >= 1_000), "{overdue}");
+    assert_eq!(overdue["holder"]["client"]["lease_ms"], 6_000);
+    for command in ["status", "list"] {
+        let shown = finish(fairlock([command, "--url", url, "x"])).stdout;
+        assert!(shown.contains(", renewal overdue by "), "{command}: {shown}");
+    }
+    let expired = form();
+    let seen = (&expired["event"], &expired["expired"], &expired["held"]);
+    assert_eq!(seen, (&"expired".into(), &true.into(), &false.into()));
+    let [_, late, end] = [(); 3].map(|()| text(&mut texts));
+    assert!(late.contains(", renewal overdue by "), "{late}");
+    assert_eq!(end, "x: expired: free");
+    held.running.signal(Signal::CONT);
+}
+
+#[test]
+fn a_holder_that_stands_still_expires_on_a_server() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    a_holder_that_stands_still_is_overdue_and_expires(&server.url());
+}
+
+#[test]
+fn a_holder_that_stands_still_expires_on_this_host() {
+    a_holder_that_stands_still_is_overdue_and_expires(&alone());
+}
+
+#[test]
+fn a_hold_without_a_ttl_is_shown_so() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let url = server.url();
+    let ours = "5f3c1a52-0f4e-8a1b-9c3d-1234567890ab:1";
+    server.client().call(&["HSET", "x", ours, "1"]);
+    let shows = |command| finish(fairlock([command, "--url", &url, "x"])).stdout;
+    let status = shows("status");
+    assert!(
+        status.contains(", never runs out (no TTL) until it is renewed or waited for"),
+        "{status}"
+    );
+    let list = shows("list");
+    assert!(list.contains("  never  ") && list.ends_with(", no TTL\n"), "{list}");
+    let line = text(&mut watch(&url, &["x"]));
+    assert!(line.ends_with(", no TTL"), "{line}");
+    let unused = finish(fairlock(["status", "--url", &url, "y"])).stdout;
+    assert!(unused.starts_with("y: free\n  not used by fairlock in the last day\n"), "{unused}");
 }
 
 #[test]

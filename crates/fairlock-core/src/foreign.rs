@@ -59,7 +59,8 @@ impl LockState {
         (!hold.values().all(is_count)).then_some(NotALock::Count)
     }
 
-    fn is_counter(&self) -> bool {
+    /// Whether the string is a number without a TTL: a latch, or another program's.
+    pub(crate) fn is_counter(&self) -> bool {
         let Some(SimpleValue::Foreign(bytes)) = &self.keys.value else { return false };
         let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
         self.keys.value_expires.is_none()

@@ -122,15 +122,19 @@ impl Shares {
         self.phase
     }
 
-    /// The hold of `owner` under `token`, unless its lease is over.
+    /// The hold that `request` got for `owner` under `token`, unless its lease is over. Readers at the same time have
+    /// one token, so an owner that reads again may have the token of its former hold. An operation without a request
+    /// names no hold.
     pub(crate) fn hold_mut(
         &mut self,
         owner: &OwnerId,
         token: Token,
+        request: Option<RequestId>,
         now_ms: u64,
     ) -> Option<&mut SharedHold> {
         let hold = self.holds.get_mut(owner)?;
-        (hold.token == token && hold.ends_ms >= now_ms).then_some(hold)
+        let is_named = hold.token == token && Some(hold.request) == request;
+        (is_named && hold.ends_ms >= now_ms).then_some(hold)
     }
 
     pub(crate) fn add(&mut self, owner: &OwnerId, hold: SharedHold) {

@@ -110,18 +110,19 @@ pub enum LatchFate {
 }
 
 /// Returns what a look means to a waiter for the latch `waits_for`, or for the present latch if
-/// this is its first look. `counted_down`: since the last look, a message reported that a latch of
-/// this name was counted down to 0. If that was a later latch, the message has no effect.
+/// this is its first look. `counted_down`: since the waiter's last look, a message has reported that
+/// a latch of this name was counted down to 0; if a latch is there now, as the first message. If
+/// that was a later latch, the message has no effect.
 pub fn latch_fate(waits_for: Option<u64>, seen: &LatchSeen, counted_down: bool) -> LatchFate {
     let present = seen.generation.unwrap_or(0);
     let mine = waits_for.unwrap_or(present);
-    // A latch that was set after mine is not mine.
-    if seen.count > 0 && mine == present {
+    // Java's count-downs leave no note. If the note is about another latch, or lost, the message may be, too.
+    let is_told = counted_down && waits_for.is_some() && seen.generation == waits_for;
+    // A latch that was set after mine is not mine; Java sets one under the same generation.
+    if seen.count > 0 && mine == present && !is_told {
         return LatchFate::Closed(present);
     }
     let is_noted = seen.opened.is_some_and(|opened| opened == mine);
-    // Java's count-downs leave no note. If the note is about another latch, or lost, the message may be, too.
-    let is_told = counted_down && waits_for.is_some() && seen.generation == waits_for;
     LatchFate::Over(if is_noted || is_told { Opened::CountedDown } else { Opened::Gone })
 }
 

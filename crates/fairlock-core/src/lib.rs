@@ -24,6 +24,7 @@
 mod announce;
 mod apply_latch;
 pub mod client;
+mod every_op;
 mod foreign;
 mod holds;
 mod id;
@@ -49,6 +50,8 @@ mod snapshot;
 mod state;
 mod value;
 
+#[doc(hidden)]
+pub use every_op::every_op;
 pub use holds::{SharedHold, Shares};
 pub use id::{
     ClientId, IdError, LockName, MAX_NAME_BYTES, MAX_OWNER_NUMBER, ONCE_NUMBER_MIN, OwnerId,
@@ -63,7 +66,7 @@ pub use model::Model;
 pub use not_a_lock::NotALock;
 pub use op::{
     Acquire, Announce, Announced, Answer, Body, Channel, CoreError, Effect, Fate, Grant, HeldBy,
-    Inspection, Kind, Leadership, Mode, Op, Payload, ShareAcquire, ShareHolder, SharesView,
+    Inspection, Kind, Leadership, Mode, OfHold, Op, Payload, ShareAcquire, ShareHolder, SharesView,
     WaiterView, has_queue, is_share_of, is_shared, is_string, kind_label,
 };
 pub use rules::{

@@ -1,6 +1,6 @@
 //! Liveness: beats, inboxes, proof that a client is gone, and the amnesty after a silence.
 
-use crate::id::{ClientId, OwnerId};
+use crate::id::{ClientId, OwnerId, RequestId};
 use crate::queue::to_score;
 use crate::rules::{Token, World};
 use crate::state::{Cx, LockState};
@@ -27,9 +27,14 @@ enum Age {
     },
 }
 
-/// Whether a hold is over because its client is gone.
-pub(crate) fn is_over(owner: &OwnerId, token: Option<Token>, world: &dyn World) -> bool {
-    let is_left = |client| token.is_some_and(|token| world.is_left(client, token));
+/// Whether a hold is over because its client is gone. `request`: that of a share's hold.
+pub(crate) fn is_over(
+    owner: &OwnerId,
+    token: Option<Token>,
+    request: Option<RequestId>,
+    world: &dyn World,
+) -> bool {
+    let is_left = |client| token.is_some_and(|token| world.is_left(client, token, request));
     owner.client().is_some_and(|client| world.gone(client) && !is_left(client))
 }
 
@@ -42,7 +47,7 @@ impl LockState {
             self.keys.hold_expires = None;
         }
         if let Some(SimpleValue::Ours { owner, token, .. }) = &self.keys.value
-            && is_over(owner, Some(*token), world)
+            && is_over(owner, Some(*token), None, world)
         {
             self.keys.value = None;
             self.keys.value_expires = None;
@@ -53,7 +58,7 @@ impl LockState {
     /// over.
     pub(crate) fn is_hold_over(&self, world: &dyn World) -> bool {
         let token = self.keys.token.and_then(Token::new);
-        self.holder().is_some_and(|owner| is_over(owner, token, world))
+        self.holder().is_some_and(|owner| is_over(owner, token, None, world))
     }
 
     /// Judges a waiter of ours whose turn it is.

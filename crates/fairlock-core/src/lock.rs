@@ -107,7 +107,9 @@ impl LockState {
             Op::Announce(announce) => self.announce(announce, cx),
             Op::Leader => Body::Leader(Box::new(self.leadership(cx))),
             // Carried out by `apply_to_shares`.
-            Op::AcquireShare(_) | Op::Downgrade { .. } | Op::OfShares(_) => Body::Nothing,
+            Op::AcquireShare(_) | Op::Downgrade { .. } | Op::OfShares(_) | Op::OfHold(_) => {
+                Body::Nothing
+            }
             // Carried out by `apply_latch`.
             Op::Latch(_) => Body::Nothing,
         }

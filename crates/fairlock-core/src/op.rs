@@ -135,6 +135,21 @@ pub struct Announce {
     pub value: Vec<u8>,
 }
 
+/// An operation on the hold of a share. Readers at the same time have one token, and an owner may be used again, so
+/// owner and token do not identify the hold.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OfHold {
+    /// The lock's kind.
+    pub kind: Kind,
+    /// The request that got the hold.
+    pub request: RequestId,
+    /// A store that has lost the hold's record takes the request of a renewal or a re-entry that it executes up to this
+    /// server time, in milliseconds since 1970.
+    pub not_after_ms: u64,
+    /// A release, renewal, re-entry or downgrade.
+    pub op: Op,
+}
+
 /// One operation on one lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -149,8 +164,6 @@ pub enum Op {
         owner: OwnerId,
         /// Identifies the hold, and stays the same.
         token: Token,
-        /// Number of this change of the hold.
-        change: u64,
     },
     /// The holder enters once more: the hold count becomes `count`.
     Reenter {
@@ -234,6 +247,8 @@ pub enum Op {
     /// hold such a lock at once. For a store that keeps each of these kinds under keys of its own;
     /// see [`Op::on`].
     OfShares(Box<(Kind, Self)>),
+    /// An operation on the hold of a share, with the request that got it; see [`Op::of_hold`].
+    OfHold(Box<OfHold>),
     /// An operation on a latch, which is not a lock.
     Latch(LatchOp),
 }
@@ -259,11 +274,48 @@ impl Op {
         }
     }
 
-    /// Returns the operation without the kind that [`on`](Self::on) added.
+    /// Returns this operation on the hold that `request` got of a lock of this kind, as [`OfHold`] describes it. A hold
+    /// that does not have a [`Share`] is identified by its owner and its token.
+    #[must_use]
+    pub fn of_hold(self, kind: Kind, request: RequestId, not_after_ms: u64) -> Self {
+        match is_shared(kind) {
+            true => Self::OfHold(Box::new(OfHold { kind, request, not_after_ms, op: self })),
+            false => self,
+        }
+    }
+
+    /// Returns the operation without what [`on`](Self::on) or [`of_hold`](Self::of_hold) added.
     pub fn bare(&self) -> &Self {
         match self {
             Self::OfShares(of) => &of.1,
+            Self::OfHold(of) => &of.op,
             op => op,
+        }
+    }
+
+    /// As [`bare`](Self::bare), for a change of the operation.
+    pub fn bare_mut(&mut self) -> &mut Self {
+        match self {
+            Self::OfShares(of) => &mut of.1,
+            Self::OfHold(of) => &mut of.op,
+            op => op,
+        }
+    }
+
+    /// Returns the operation without the kind that [`on`](Self::on) added, for a store that keeps all kinds under one
+    /// name.
+    pub fn without_kind(&self) -> &Self {
+        match self {
+            Self::OfShares(of) => &of.1,
+            op => op,
+        }
+    }
+
+    /// Returns the name of the share's hold that the operation is about, if it is about one.
+    pub fn hold(&self) -> Option<&OfHold> {
+        match self {
+            Self::OfHold(of) => Some(of),
+            _ => None,
         }
     }
 
@@ -274,6 +326,7 @@ impl Op {
             Self::AcquireShare(ask) => Some(ask.acquire.kind),
             Self::Downgrade { .. } => Some(Kind::ReadWrite),
             Self::OfShares(of) => Some(of.0),
+            Self::OfHold(of) => Some(of.kind),
             Self::Release { kind, .. }
             | Self::Renew { kind, .. }
             | Self::Leave { kind, .. }
@@ -331,6 +384,8 @@ pub enum Body {
         /// The hold's TTL in milliseconds.
         ttl_ms: u64,
     },
+    /// The caller holds a share of the lock, through an earlier request of the same acquisition.
+    GrantedBefore(Grant),
     /// The caller is in the queue.
     Queued {
         /// Its order number.
@@ -639,8 +694,8 @@ impl fmt::Display for CoreError {
             ),
             Self::WrongType => write!(
                 f,
-                "the name is in use for a lock of another kind (simple or shared, or fair or plain); \
-                 all users of a lock must name the same kind (`--kind`; `simple_lock`, `fair_lock`, \
+                "the name is in use for a lock of another kind (simple or shared, or fair or plain), or \
+                 for a latch (`fairlock latch`; `latch`); all users of a lock must name the same kind (`--kind`; `simple_lock`, `fair_lock`, \
                  `plain_lock`, `rw_lock`, `semaphore`)"
             ),
             Self::InUse(kind) => {

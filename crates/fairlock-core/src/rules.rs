@@ -1,7 +1,7 @@
 //! The numbers of the protocol, each with its unit and reason, and what a script may look up
 //! outside the lock's own keys.
 
-use crate::id::{ClientId, OwnerId};
+use crate::id::{ClientId, OwnerId, RequestId};
 use std::fmt;
 
 /// The first number that is not a token: above it a double (Lua, JavaScript) is not exact.
@@ -177,9 +177,9 @@ pub trait World {
         false
     }
     /// Returns whether a hold of this client lasts until its lease ends even if the client is
-    /// [gone](Self::gone), because it was left to the store under this token.
-    fn is_left(&self, client: ClientId, token: Token) -> bool {
-        let _ = (client, token);
+    /// [gone](Self::gone), because it was left to the store under this token and, if it is of a share, this request.
+    fn is_left(&self, client: ClientId, token: Token, request: Option<RequestId>) -> bool {
+        let _ = (client, token, request);
         false
     }
 }
@@ -202,6 +202,11 @@ impl Token {
     pub fn get(self) -> u64 {
         self.0
     }
+
+    /// Returns the same number for a signed column of a database, which it always fits.
+    pub fn as_i64(self) -> i64 {
+        self.0.cast_signed()
+    }
 }
 
 impl fmt::Display for Token {
@@ -217,7 +222,7 @@ mod tests {
 
     fn fits(number: u64) {
         let token = Token::new(number).expect("a token").get();
-        assert_eq!(i64::try_from(token).map(i64::cast_unsigned), Ok(number));
+        assert_eq!(i64::try_from(token), Ok(Token::new(number).expect("a token").as_i64()));
         assert_eq!(token as f64 as u64, number);
     }
 

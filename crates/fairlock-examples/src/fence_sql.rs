@@ -27,7 +27,7 @@ pub fn fenced<T>(
 ) -> Result<Option<T>> {
     // Immediate: it waits for other writers here, not in the middle.
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    if transaction.execute(PASS, params![name, number(token)])? == 0 {
+    if transaction.execute(PASS, params![name, token.as_i64()])? == 0 {
         return Ok(None); // dropped, so rolled back
     }
     let value = work(&transaction)?;
@@ -48,12 +48,7 @@ pub fn set_balance(
 ) -> Result<bool> {
     let changed = db.execute(
         "UPDATE account SET balance = ?2, token = ?3 WHERE id = ?1 AND token <= ?3",
-        params![account, balance, number(token)],
+        params![account, balance, token.as_i64()],
     )?;
     Ok(changed == 1)
-}
-
-/// A token as an SQL integer: it is always below 2^53.
-fn number(token: FencingToken) -> i64 {
-    i64::try_from(token.get()).expect("a token is below 2^53")
 }

@@ -34,9 +34,9 @@ fn open(path: &Path) -> Connection {
 
 /// Appends a line to the log. Returns whether it was admitted.
 fn write(db: &mut Connection, token: FencingToken) -> bool {
-    let number = i64::try_from(token.get()).unwrap();
+    let row = (token.as_i64(),);
     let done =
-        fenced(db, "log", token, |db| db.execute("INSERT INTO log (token) VALUES (?1)", (number,)));
+        fenced(db, "log", token, |db| db.execute("INSERT INTO log (token) VALUES (?1)", row));
     done.unwrap().is_some()
 }
 

@@ -117,12 +117,15 @@ pub(crate) fn read_pairs(times: u64) {
     for _ in 0..times {
         let token = granted(&lock.read(&owner));
         let owner = owner.clone();
-        let op = Op::Release { kind: Kind::ReadWrite, owner, token, keep: 0, change: 1 };
+        let kind = Kind::ReadWrite;
+        let op = Op::Release { kind, owner, token, keep: 0, change: 1 };
+        let op = op.of_hold(kind, RequestId::from_random(u128::from(lock.operations - 1)), 0);
         assert_eq!(lock.apply(&op).0, Body::Released);
         // A second is ten thousand operations.
         if lock.operations.is_multiple_of(10_000) {
-            let (kind, owner) = (Kind::ReadWrite, another.clone());
-            lock.apply(&Op::Renew { kind, owner, token, ttl_ms: 30_000 });
+            let owner = another.clone();
+            let op = Op::Renew { kind, owner, token, ttl_ms: 30_000 };
+            lock.apply(&op.of_hold(kind, RequestId::from_random(0), 0));
         }
     }
 }

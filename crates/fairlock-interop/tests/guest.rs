@@ -144,6 +144,32 @@ fn b22_a_java_writer_gets_the_lock_beside_hot_readers_and_writers_of_ours() {
     });
 }
 
+/// D67: Java only tries. Without a wait it subscribes to nothing, and ours leave it nothing: that is what the documents say.
+/// The shortest wait suffices.
+#[test]
+fn a_java_writer_that_only_tries_needs_a_wait_beside_hot_writers_of_ours() {
+    run(|fixture| async move {
+        let hot = Hot::begin(&fixture, 0, Duration::ZERO).await;
+        let lock = fixture.java_owner().await.lock(Kind::Write, "job");
+        let mut counts = Vec::new();
+        for wait_ms in [0, 5] {
+            let (began, mut got, mut tried) = (Instant::now(), 0, 0);
+            while began.elapsed() < Duration::from_secs(4) {
+                tried += 1;
+                if lock.try_lock_for(wait_ms, None).is_true().await {
+                    got += 1;
+                    lock.unlock().value().await;
+                }
+            }
+            measured(&format!("tryLock({wait_ms} ms) beside 8 hot writers: {got} of {tried}"));
+            counts.push(got);
+        }
+        hot.end().await;
+        assert!(counts[1] > 0, "{counts:?}");
+        assert!(lock.try_lock().is_true().await, "it is free");
+    });
+}
+
 /// The figures of docs/redisson.md. Longer than the other tests may take.
 #[test]
 #[ignore = "a measurement"]

@@ -195,6 +195,8 @@ pub use api::multi_guard::{MultiGuard, MultiHeld};
 pub use api::multi_lock::MultiLock;
 pub use api::observer::{Leader, Observer};
 pub use api::owner::Owner;
+#[doc(hidden)]
+pub use api::release_ticket::{NotATicket, ReleaseTicket};
 pub use api::rw_lock::{ReadGuard, RwLock, WriteGuard};
 pub use api::scoped::{Done, Held};
 pub use api::semaphore::{Permit, Semaphore, Usage};

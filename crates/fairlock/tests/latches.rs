@@ -191,6 +191,49 @@ fn redissons_message_says_that_it_was_counted_down() {
     });
 }
 
+/// D60: Java counts the latch down and sets it anew before a client looks.
+#[test]
+fn a_latch_that_java_sets_anew_at_once_has_opened() {
+    run(REDIS, async |store| {
+        let latch = store.client().await.latch("import");
+        let mut raw = store.raw().unwrap();
+        raw.call(&["SET", "import", "1"]);
+        let waiter = tokio::spawn(async move { latch.wait().await });
+        is_waited_for(&store, 1).await;
+        // About time: a message that comes sooner may be about the latch before this one.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        for call in [
+            &["MULTI"][..],
+            &["DEL", "import"],
+            &["PUBLISH", CHANNEL, "0"],
+            &["SET", "import", "1"],
+            &["PUBLISH", CHANNEL, "1"],
+            &["EXEC"],
+        ] {
+            raw.call(call);
+        }
+        let opened = soon("the end of the wait", waiter).await.unwrap().unwrap();
+        assert_eq!(opened, Opened::CountedDown);
+    });
+}
+
+/// The note is lost after the last heartbeat of a timed wait, which took the closed latch for gone.
+#[test]
+fn a_timed_wait_restores_a_note_that_is_lost_at_its_end() {
+    run(REDIS, async |store| {
+        let latch = store.client().await.latch("import");
+        let mut raw = store.raw().unwrap();
+        raw.call(&["SET", "import", "1"]);
+        let own = latch.clone();
+        let waiter = tokio::spawn(async move { own.wait_for(Duration::from_millis(900)).await });
+        is_waited_for(&store, 1).await;
+        // About time: the two looks at its beginning are over, and the heartbeat comes later.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(raw.call(&["DEL", "fairlock_latch:{import}"]).int(), 1);
+        assert_eq!(soon("the end of the wait", waiter).await.unwrap().unwrap(), None);
+    });
+}
+
 /// B42: the data is lost. The wait ends, and not as if the latch had been counted down.
 #[test]
 fn b42_lost_data_is_not_taken_for_the_end() {

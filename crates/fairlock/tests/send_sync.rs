@@ -38,6 +38,7 @@ Member               Send Sync Unpin -          -             Clone -    Debug
 MultiGuard           Send Sync Unpin -          -             -     -    Debug
 MultiHeld            Send Sync Unpin -          -             Clone -    Debug
 MultiLock            Send Sync Unpin -          -             Clone -    Debug
+NotATicket           Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Observer             Send Sync Unpin -          -             -     -    Debug
 Opened               Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Owner                Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
@@ -47,6 +48,7 @@ QueuedWaiter         Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 ReadGuard            Send Sync Unpin -          -             -     -    Debug
 Reaction             Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Release              Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
+ReleaseTicket        Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 Replicas             Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 RwLock               Send Sync Unpin -          -             Clone -    Debug
 Semaphore            Send Sync Unpin -          -             Clone -    Debug
@@ -190,6 +192,7 @@ fn types() {
         MultiGuard,
         MultiHeld,
         MultiLock,
+        NotATicket,
         Observer,
         Opened,
         Owner,
@@ -199,6 +202,7 @@ fn types() {
         ReadGuard,
         Reaction,
         Release,
+        ReleaseTicket,
         Replicas,
         RwLock,
         Semaphore,
@@ -289,6 +293,9 @@ async fn futures() {
     let other = Client::with_config(Config::memory());
     drop(sent.by("Client::with_config", other).await.unwrap());
     sent.by("Client::ping", client.ping()).await.unwrap();
+    let ticket = client.plain_lock("ticket").lock().await.unwrap().release_ticket();
+    let gone = sent.by("Client::release_by", client.release_by(&ticket)).await;
+    assert_eq!(gone.unwrap_err().kind(), fairlock::ErrorKind::Lost, "the guard was dropped");
 
     let lock = client.fair_lock("job");
     let guard = sent.by("Lock::lock", lock.lock()).await.unwrap();

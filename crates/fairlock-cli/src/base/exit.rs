@@ -36,6 +36,8 @@ impl Code {
     pub(crate) const LOST: Self = Self(76);
     /// The store denies access (`EX_NOPERM`).
     pub(crate) const DENIED: Self = Self(77);
+    /// The command did not end within `--max-run`: as timeout(1) has it.
+    pub(crate) const TIMED_OUT: Self = Self(124);
     /// The command was found and cannot be executed.
     pub(crate) const NOT_EXECUTABLE: Self = Self(126);
     /// The command was not found.
@@ -93,6 +95,7 @@ Exit codes:
   76       the lock was lost or in doubt, or it is not known whether it was released
            (--lost-exit-code)
   77       access denied by the store, or no encrypted connection to a verified server
+  124      the command was ended after --max-run
   126/127  the command cannot be executed / was not found
 
 Durations:
@@ -166,6 +169,7 @@ mod tests {
             (Code::CONFLICT, 75),
             (Code::LOST, 76),
             (Code::DENIED, 77),
+            (Code::TIMED_OUT, 124),
             (Code::NOT_EXECUTABLE, 126),
             (Code::NOT_FOUND, 127),
             (Code::signal(2), 130),

@@ -110,9 +110,100 @@ pub(crate) fn variables(url: &str) -> Vec<String> {
     query.split('&').filter_map(named).collect()
 }
 
+/// Whether the URL names a password, or where one is: `option` is `password` or `sentinel-password`.
+pub(crate) fn names_password(url: &str, option: &str) -> bool {
+    let (base, query) = url.split_once('?').unwrap_or((url, ""));
+    let mut names = query.split('&').filter_map(|it| Some(it.split_once('=')?.0));
+    let authority = base.split_once("://").map_or("", |(_, rest)| rest);
+    let login = authority.rsplit_once('@').and_then(|(user, _)| user.split_once(':'));
+    (option == "password" && login.is_some_and(|(_, password)| !password.is_empty()))
+        || names.any(|name| {
+            name.strip_prefix(option).is_some_and(|it| ["", "-file", "-env"].contains(&it))
+        })
+}
+
+/// Whether the URL asks for encrypted connections.
+pub(crate) fn is_encrypted(url: &str) -> bool {
+    let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
+    scheme.starts_with("rediss") || scheme.starts_with("valkeys")
+}
+
+/// The scheme that was probably meant by an unknown one.
+pub(crate) fn near_scheme(url: &str) -> Option<&'static str> {
+    const SCHEMES: [&str; 14] = [
+        "redis",
+        "rediss",
+        "valkey",
+        "valkeys",
+        "sqlite",
+        "unix",
+        "redis+sentinel",
+        "rediss+sentinel",
+        "redis+cluster",
+        "rediss+cluster",
+        "valkey+sentinel",
+        "valkeys+sentinel",
+        "valkey+cluster",
+        "valkeys+cluster",
+    ];
+    let (scheme, _) = url.split_once(':')?;
+    let near = SCHEMES.into_iter().map(|known| (distance(scheme, known), known));
+    let (off, known) = near.min_by_key(|(off, _)| *off)?;
+    (1..=2).contains(&off).then_some(known)
+}
+
+/// How many letters are to be added, left out or replaced.
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<_> = (0..=other.len()).collect();
+    for (at, a) in one.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], at + 1);
+        for (to, b) in other.bytes().enumerate() {
+            let replaced = diagonal + usize::from(a != b);
+            diagonal = row[to + 1];
+            row[to + 1] = replaced.min(diagonal + 1).min(row[to] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+/// The environment variable that this parameter of a URL names.
+pub(crate) fn variable<'a>(url: &'a str, parameter: &str) -> Option<&'a str> {
+    let (_, query) = url.split_once('?')?;
+    query.split('&').find_map(|pair| pair.strip_prefix(parameter)?.strip_prefix('='))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_misspelt_scheme_has_a_near_one() {
+        for (url, near) in [
+            ("reddis://h", Some("redis")),
+            ("redis-sentinel://h/m", Some("redis+sentinel")),
+            ("sqllite:/x", Some("sqlite")),
+            ("redis://h:port", None),
+            ("http://h", None),
+            ("x", None),
+        ] {
+            assert_eq!(near_scheme(url), near, "{url}");
+        }
+    }
+
+    #[test]
+    fn passwords_named_in_a_url() {
+        for (url, servers, sentinels) in [
+            ("redis://h", false, false),
+            ("redis://ann@h", false, false),
+            ("redis://:pw@h", true, false),
+            ("redis://h?password-file=/x", true, false),
+            ("redis+sentinel://h/m?sentinel-password-env=X", false, true),
+            ("redis+sentinel://u:p@h/m?sentinel-password=y", true, true),
+        ] {
+            assert_eq!(names_password(url, "password"), servers, "{url}");
+            assert_eq!(names_password(url, "sentinel-password"), sentinels, "{url}");
+        }
+    }
 
     #[test]
     fn urls_without_a_password_stay() {

@@ -14,6 +14,8 @@ use crate::base::exit::{Code, Failure};
 use crate::base::message;
 use crate::base::output;
 use crate::locks::form;
+use crate::locks::look::{self, Name};
+use crate::locks::nested::Outer;
 use crate::settings::options;
 use crate::store::{self, Store};
 
@@ -31,7 +33,8 @@ Exit codes:
   1        --set: it is set already, and was not changed; --wait: it is gone, and nothing says that
            it was counted down (deleted, lost with the store's data, or never set); --delete and
            --show: there is none, it was counted down, deleted or never set
-  64       wrong usage, or a wrong setting; a name in use as a lock, or by another program
+  64       wrong usage, or a wrong setting; a name in use as a lock, also by a run that this was
+           started under, or by another program
   69       the store cannot be reached, or there is none; the message says where it may have been
            done all the same
   70       internal error; an answer or a file that is not fairlock's; stdout cannot be written
@@ -110,7 +113,19 @@ pub(crate) async fn latch(args: Args) -> Result<Code, Failure> {
     store.warn(args.quiet);
     let asked = store.asked(args.quiet);
     let client = store.connect(args.quiet).await?;
-    let done = carry_out(&client.latch(args.name.as_bytes()), &args).await;
+    let name = [Name::new(args.name.as_bytes())];
+    let refused = match args.wait {
+        // No latch has the name of a lock in use; but a lock of a run around this says more than that.
+        true => {
+            let outer = Outer::of_environment();
+            outer.refuse_waiting(&client, &name, &look::kinds(None), args.wait_for).await
+        }
+        false => Ok(()),
+    };
+    let done = match refused {
+        Ok(()) => carry_out(&client.latch(args.name.as_bytes()), &args).await,
+        Err(refusal) => Err(refusal),
+    };
     store::shutdown_after(client, &done).await;
     let Outcome { code, text, state, count } = done?;
     if (args.show || args.delete) && code == Code::NO {

@@ -4,17 +4,21 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
-use fairlock::{Client, Leader};
+use fairlock::{Client, ClientInfo, Leader};
 use serde_json::{Value, json};
+use tokio::time;
 
 use crate::base::exit::{Code, Failure};
 use crate::base::message;
 use crate::base::output;
-use crate::locks::form;
+use crate::locks::{form, text};
 use crate::settings::options;
 use crate::store::{self, Store};
+
+/// How long the look at the leader's client may take.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,7 +50,7 @@ With --json, one object on each line:
              it has announced nothing,
              \"value_hex\": the value's bytes in hexadecimal when it is not UTF-8, else null,
              \"since_ms\": when it first announced something by the store's clock, in ms since 1970,
-             or null}";
+             or null, \"client\": as in `fairlock status --json`, or null}";
 
 #[derive(clap::Args, Debug)]
 #[command(before_help = EXAMPLES, after_help = HELP)]
@@ -85,7 +89,7 @@ pub(crate) async fn leader(args: Args) -> Result<Code, Failure> {
 
 async fn look(client: &Client, args: &Args) -> Result<Code, Failure> {
     let leader = client.election(args.name.as_bytes()).leader().await?;
-    output::print(&format!("{}\n", line(args, leader.as_ref())))?;
+    output::print(&format!("{}\n", line(client, args, leader.as_ref()).await))?;
     Ok(if leader.is_some() { Code::OK } else { Code::NO })
 }
 
@@ -96,20 +100,37 @@ async fn watch(client: &Client, args: &Args) -> Result<Code, Failure> {
             leader = observer.changed() => leader?,
             () = output::reader_is_gone() => return Ok(Code::OK),
         };
-        if output::tell(format!("{}\n", line(args, leader.as_ref())))?.is_break() {
+        let line = line(client, args, leader.as_ref()).await;
+        if output::tell(format!("{line}\n"))?.is_break() {
             return Ok(Code::OK);
         }
     }
 }
 
-fn line(args: &Args, leader: Option<&Leader>) -> String {
-    if args.json { form_of(&args.name, leader).to_string() } else { text(&args.name, leader) }
+async fn line(client: &Client, args: &Args, leader: Option<&Leader>) -> String {
+    let who = match leader {
+        Some(leader) => client_of(client, &args.name, leader).await,
+        None => None,
+    };
+    match args.json {
+        true => form_of(&args.name, leader, who.as_ref()).to_string(),
+        false => text(&args.name, leader, who.as_ref()),
+    }
 }
 
-fn text(name: &OsStr, leader: Option<&Leader>) -> String {
+/// What the leader's client says of itself. It is unknown if the look fails, or another leads by then.
+async fn client_of(client: &Client, name: &OsStr, leader: &Leader) -> Option<ClientInfo> {
+    let look = client.fair_lock(name.as_bytes());
+    let status = time::timeout(LOOK_TIMEOUT, look.inspect_first(0)).await.ok()?.ok()?;
+    status.client(&leader.owner).cloned()
+}
+
+fn text(name: &OsStr, leader: Option<&Leader>, client: Option<&ClientInfo>) -> String {
     let name = message::printable(name);
     let Some(leader) = leader else { return format!("{name}: nobody leads") };
-    let mut text = format!("{name}: led by {}, term {}", leader.owner, leader.term);
+    let mut text = format!("{name}: led by {}", leader.owner);
+    text.extend(client.map(|client| format!(", {}", text::who(client))));
+    text.push_str(&format!(", term {}", leader.term));
     match leader.value.clone().map(OsString::from_vec) {
         None => text.push_str(", not announced"),
         Some(value) if value.is_empty() => {}
@@ -121,7 +142,7 @@ fn text(name: &OsStr, leader: Option<&Leader>) -> String {
     text
 }
 
-fn form_of(name: &OsStr, leader: Option<&Leader>) -> Value {
+fn form_of(name: &OsStr, leader: Option<&Leader>, client: Option<&ClientInfo>) -> Value {
     let hex = |bytes: &[u8]| std::str::from_utf8(bytes).is_err().then(|| form::hex(bytes));
     let since = |leader: &Leader| leader.since?.duration_since(UNIX_EPOCH).ok();
     json!({
@@ -134,6 +155,7 @@ fn form_of(name: &OsStr, leader: Option<&Leader>) -> Value {
             "value": leader.value.as_deref().map(String::from_utf8_lossy),
             "value_hex": leader.value.as_deref().and_then(hex),
             "since_ms": since(leader).map(|since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
+            "client": client.map(form::client_form),
         })),
     })
 }

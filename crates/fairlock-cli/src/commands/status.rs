@@ -5,11 +5,13 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
+use fairlock::Client;
 use serde_json::json;
 
 use crate::base::exit::{Code, Failure};
+use crate::base::message;
 use crate::base::output;
 use crate::base::style::Style;
 use crate::locks::form;
@@ -53,21 +55,25 @@ With --json, one object on one line:
   holder     null, or {\"owner\": ID, \"ours\": whether it is a client of fairlock, \"count\": HOLDS,
              \"since_ms\": when it got the lock (of a reader: since when somebody reads), or null,
              \"client\": CLIENT or null,
-             \"ttl_ms\": until its hold runs out unless renewed, or null, SHARE}; the first
-             of several
+             \"ttl_ms\": until its hold runs out unless renewed, or null: it has no TTL,
+             \"overdue_ms\": by how much its renewal is surely overdue, or null, SHARE}; the
+             first of several
   holders    all who hold it, each as holder, in no order: of a read-write lock or a semaphore
              at most 1000, of others one
   holding    how many hold it
   used       permits of a semaphore that are in use, else 0
   limits     the smallest and the largest limit that the listed holders and waiters name who
              hold or want permits, [NUMBER, NUMBER], or null; they should be equal
-  ttl_ms     milliseconds until the hold of holder runs out unless renewed, or null
+  ttl_ms     milliseconds until the hold of holder runs out unless renewed, or null: free, or
+             without a TTL
   token      fencing token of the present or the last hold, or null. Of Java's locks only
              RFencedLock mints any: beside another Java holder it is that of an earlier hold
   queue      the first 1000 waiters in order: [{\"place\": 1 for the next, \"owner\": ID, \"ours\": BOOL,
              \"alive\": true, false or null (unknown), \"since_ms\": when it came, or null,
              \"client\": CLIENT or null, SHARE}]
   queue_len  number of waiters; larger than the list when that was cut short
+  value      what the holder announces, as text, as in `fairlock leader`; null if nothing
+  value_hex  its bytes in hexadecimal when it is not UTF-8, else null
   store      {\"url\": without a password, \"scope\": \"process\", \"host\" or \"fleet\": whom its locks
              exclude, \"source\": \"argument\", \"environment\", \"file\" or \"default\": who named it,
              \"file\": the configuration file that did, or null}
@@ -75,7 +81,8 @@ With --json, one object on one line:
   SHARE is what somebody has or wants: \"share\": \"whole\" (of a read-write lock: to write), \"read\" or
   \"permits\", \"permits\": how many, or null, \"limit\": how many may be in use, or null
   CLIENT is what a client says of itself, unchecked; null when it says nothing, and for all but the
-  first 100 clients: {\"host\", \"user\", \"label\": text or null, \"pid\", \"version\", \"since_ms\"}";
+  first 100 clients: {\"host\", \"user\", \"label\": text or null, \"pid\", \"version\", \"since_ms\",
+  \"lease_ms\": the lease of all its holds, which it renews every third of that, or null}";
 
 #[derive(clap::Args, Debug)]
 #[command(before_help = EXAMPLES, after_help = HELP)]
@@ -122,13 +129,16 @@ pub(crate) async fn status(args: Args) -> Result<Code, Failure> {
         signal = signals.recv() => return Err(Failure::signal(signal)),
         seen = ask(store, args.quiet, args.kind, name) => seen?,
     };
+    let (seen, value) = seen;
     let is_held = seen.status.holder.is_some();
     if args.json {
         let mut form = form::of(name, seen.kind, &seen.status);
+        add_value(&mut form, value.as_deref());
         form["store"] = of_store.1;
         output::print(&format!("{form}\n"))?;
     } else if !args.quiet {
-        let text = human_form(&seen, Style::of(&io::stdout()));
+        let is_server = of_store.1["scope"] == "fleet";
+        let text = human_form(&seen, value, is_server, Style::of(&io::stdout()));
         output::print(&format!("{text}  in {}\n", of_store.0))?;
     }
     Ok(if args.exit_code && is_held { Code::NO } else { Code::OK })
@@ -147,7 +157,13 @@ fn of_store(selection: &StoreSelection, json: bool) -> Result<Code, Failure> {
     output::print(&text)
 }
 
-async fn ask(store: Store, quiet: bool, kind: Option<Kind>, name: &OsStr) -> Result<Seen, Failure> {
+/// What is seen, and what the holder announces.
+async fn ask(
+    store: Store,
+    quiet: bool,
+    kind: Option<Kind>,
+    name: &OsStr,
+) -> Result<(Seen, Option<Vec<u8>>), Failure> {
     let client = store.connect(quiet).await?;
     let kind = kind.map(fairlock::Kind::from);
     let target = Target { name: Name::new(name.as_bytes()), kind };
@@ -157,11 +173,38 @@ async fn ask(store: Store, quiet: bool, kind: Option<Kind>, name: &OsStr) -> Res
     {
         look::look_at_lines(&client, seen, look::WAITERS_MAX).await;
     }
+    let value = match &seen {
+        Ok(seen) => announced(&client, seen).await,
+        Err(_) => None,
+    };
     store::shutdown(client).await;
-    Ok(seen?)
+    Ok((seen?, value))
 }
 
-fn human_form(Seen { name, kind, status }: &Seen, style: Style) -> String {
+/// What the holder announces, if anything. A look that is denied shows nothing.
+async fn announced(client: &Client, Seen { name, kind, status }: &Seen) -> Option<Vec<u8>> {
+    let holder = status.holder.as_ref().filter(|holder| holder.ours)?;
+    if !matches!(kind, None | Some(fairlock::Kind::Fair)) {
+        return None;
+    }
+    let leader = client.election(name.as_bytes()).leader().await.ok()??;
+    leader.value.filter(|value| leader.owner == holder.owner && !value.is_empty())
+}
+
+/// Adds `value` and `value_hex`.
+fn add_value(form: &mut serde_json::Value, value: Option<&[u8]>) {
+    form["value"] = value.map(String::from_utf8_lossy).into();
+    let odd = value.filter(|value| std::str::from_utf8(value).is_err());
+    form["value_hex"] = odd.map(form::hex).into();
+}
+
+/// `is_server`: a server remembers the last token of a name for a day, a file for some minutes at least.
+fn human_form(
+    Seen { name, kind, status }: &Seen,
+    value: Option<Vec<u8>>,
+    is_server: bool,
+    style: Style,
+) -> String {
     let mut text = style.bold(&name.printable());
     text.push_str(": ");
     match holders(*kind, status) {
@@ -169,6 +212,15 @@ fn human_form(Seen { name, kind, status }: &Seen, style: Style) -> String {
         Some(line) => text.push_str(&line.replacen("held", &style.yellow("held"), 1)),
     }
     text.push('\n');
+    if let Some(value) = value {
+        let _ = writeln!(text, "  announces {}", message::printable(&OsString::from_vec(value)));
+    }
+    if status.holder.is_none() && status.queue_len == 0 && status.token.is_none() {
+        text.push_str(match is_server {
+            true => "  not used by fairlock in the last day\n",
+            false => "  not used lately\n",
+        });
+    }
     if let Some(token) = &status.token {
         // Else that of the last holder.
         let _ = match minted(status) {
@@ -211,7 +263,6 @@ fn human_form(Seen { name, kind, status }: &Seen, style: Style) -> String {
 
 #[cfg(test)]
 mod tests {
-    use fairlock::Client;
     use serde_json::Value;
 
     use super::*;

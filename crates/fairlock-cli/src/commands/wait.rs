@@ -12,6 +12,7 @@ use tokio::time::{self, Instant};
 use crate::base::duration;
 use crate::base::exit::{Code, Failure};
 use crate::locks::look::{self, Name, Seen, Target};
+use crate::locks::nested::Outer;
 use crate::locks::text::in_line;
 use crate::settings::options::{self, Kind};
 use crate::store::{self, Store};
@@ -38,7 +39,8 @@ Examples:
 const HELP: &str = "\
 Exit codes:
   0        free: nobody held any of them at the last look
-  64       wrong usage, or a wrong setting; a key of another program under the name
+  64       wrong usage, or a wrong setting; a key of another program under the name; a lock of a run
+           that this was started under
   69       the store cannot be reached or does not answer, or there is none
   70       internal error; an answer or a file that is not fairlock's
   75       not free within --wait-for
@@ -99,7 +101,12 @@ pub(crate) async fn wait(args: Args) -> Result<Code, Failure> {
     let asked = store.asked(args.quiet);
     let client = store.connect(args.quiet).await?;
     let kinds = look::kinds(args.kind.map(LockKind::from));
-    let held = until_free(&client, &names, &kinds, until).await;
+    let refused =
+        Outer::of_environment().refuse_waiting(&client, &names, &kinds, args.wait_for).await;
+    let held = match refused {
+        Ok(()) => until_free(&client, &names, &kinds, until).await,
+        Err(refusal) => Err(refusal),
+    };
     store::shutdown_after(client, &held).await;
     match held? {
         None => {

@@ -145,8 +145,6 @@ pub(crate) fn first_letter(all: &Command, typed: &[&str], unknown: &str) -> Opti
 /// What libraries call the shares of a lock.
 fn share(rest: &[&str], unknown: &str) -> Option<String> {
     let ours = match unknown {
-        "--read" | "--reader" => "a reader says `--shared`".to_owned(),
-        "--write" | "--writer" => "a writer says `--kind rw`".to_owned(),
         "--limit" => {
             let value = rest.iter().enumerate().find_map(|(at, word)| {
                 let value = word.strip_prefix("--limit")?.strip_prefix('=');
@@ -255,8 +253,6 @@ mod tests {
             ("status -json x", "-j", Some("long options have two dashes: `--json`")),
             ("run -n=2 x", "-=", Some("consul's -n is `--permits 2` here")),
             ("run -n3 x", "-3", Some("consul's -n is `--permits 3` here")),
-            ("run --read x -- true", "--read", Some("a reader says `--shared` here")),
-            ("run --write x -- true", "--write", Some("a writer says `--kind rw` here")),
             (
                 "run --limit 3 x -- true",
                 "--limit",

@@ -20,6 +20,7 @@ pub(crate) fn of(name: &OsStr, kind: Option<Kind>, status: &LockStatus) -> Value
             "count": holder.count,
             "since_ms": holder.since.map(epoch_ms),
             "ttl_ms": holder.ttl.map(millis),
+            "overdue_ms": status.renewal_overdue(holder).map(millis),
             "client": client(&holder.owner),
         });
         add_share(&mut form, holder.share);
@@ -70,7 +71,7 @@ fn add_share(form: &mut Value, share: Share) {
     form["limit"] = permits.map(|(_, limit)| limit).into();
 }
 
-fn client_form(client: &ClientInfo) -> Value {
+pub(crate) fn client_form(client: &ClientInfo) -> Value {
     json!({
         "host": client.host,
         "pid": client.pid,
@@ -78,6 +79,7 @@ fn client_form(client: &ClientInfo) -> Value {
         "label": client.label,
         "version": client.version,
         "since_ms": epoch_ms(client.since),
+        "lease_ms": client.lease.map(millis),
     })
 }
 

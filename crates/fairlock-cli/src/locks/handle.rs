@@ -152,13 +152,13 @@ impl Handle {
         Ok(guard.map(Held::One))
     }
 
-    pub(crate) async fn inspect(&self) -> Result<LockStatus, Error> {
-        self.inspect_first(usize::MAX).await
+    pub(crate) async fn inspect_first(&self, waiters: usize) -> Result<LockStatus, Error> {
+        self.inspect_busy(waiters).await.map(|(_, status)| status)
     }
 
-    /// Of several locks the first with waiters, else the first that is held.
-    pub(crate) async fn inspect_first(&self, waiters: usize) -> Result<LockStatus, Error> {
-        match &self.of {
+    /// Of several locks the first with waiters, else the first that is held, with its place in the list.
+    pub(crate) async fn inspect_busy(&self, waiters: usize) -> Result<(usize, LockStatus), Error> {
+        let status = match &self.of {
             Of::Whole(lock) => lock.inspect_first(waiters).await,
             Of::Read(lock) | Of::Write(lock) => lock.inspect_first(waiters).await,
             Of::Permits(pool, _) => pool.inspect_first(waiters).await,
@@ -170,10 +170,11 @@ impl Handle {
                 let is_waited_for = |status: &LockStatus| status.queue_len > 0;
                 let is_held = |status: &LockStatus| status.holder.is_some();
                 let at = seen.iter().position(is_waited_for);
-                let at = at.or_else(|| seen.iter().position(is_held));
-                Ok(seen.swap_remove(at.unwrap_or(0)))
+                let at = at.or_else(|| seen.iter().position(is_held)).unwrap_or(0);
+                return Ok((at, seen.swap_remove(at)));
             }
-        }
+        };
+        Ok((0, status?))
     }
 
     /// Each of the locks.

@@ -81,6 +81,7 @@ pub(crate) fn in_line(kind: Option<Kind>, status: &LockStatus) -> Option<String>
     if let Some(usage) = usage(status) {
         text.push_str(&format!(", {usage}"));
     }
+    text.extend(remarks(status).map(|remark| format!(", {remark}")));
     Some(text)
 }
 
@@ -100,6 +101,7 @@ pub(crate) fn in_short(kind: Option<Kind>, status: &LockStatus) -> Vec<String> {
     }
     text.push_str(&others(status));
     let mut parts = vec![text];
+    parts.extend(remarks(status));
     parts.extend(usage(status));
     parts.push(user(client));
     parts
@@ -136,7 +138,19 @@ pub(crate) fn cell(kind: Option<Kind>, status: &LockStatus) -> Option<String> {
         None => text.push_str(&holder.owner.to_string()),
     }
     text.push_str(&others(status));
+    text.extend(remarks(status).map(|remark| format!(", {remark}")));
     Some(text)
+}
+
+/// What is wrong with a hold: `renewal overdue by 13s`, or that a hold of ours has no TTL.
+fn remarks(status: &LockStatus) -> impl Iterator<Item = String> {
+    let most = status.holders.iter().filter_map(|holder| status.renewal_overdue(holder)).max();
+    let lacks_ttl = status.holders.iter().any(|holder| holder.ours && holder.ttl.is_none());
+    most.map(overdue).into_iter().chain(lacks_ttl.then(|| "no TTL".to_owned()))
+}
+
+fn overdue(by: Duration) -> String {
+    format!("renewal overdue by {}", duration::human(by))
 }
 
 /// `held`, or what a read-write lock is held for.
@@ -204,11 +218,18 @@ fn times(status: &LockStatus, holder: &Holder, since: bool) -> String {
     if let Some(age) = age(status, holder.since).filter(|_| since) {
         let _ = write!(text, ", for {age}");
     }
-    if let Some(ttl) = holder.ttl {
-        let _ = write!(text, ", runs out in {} unless renewed", duration::human(ttl));
-    } else if !holder.ours {
-        text.push_str(", never runs out (no TTL)");
-    }
+    text.push_str(&lasts(status, holder));
+    text
+}
+
+/// `, runs out in 7s unless renewed, renewal overdue by 13s`.
+pub(crate) fn lasts(status: &LockStatus, holder: &Holder) -> String {
+    let Some(ttl) = holder.ttl else {
+        let until = if holder.ours { " until it is renewed or waited for" } else { "" };
+        return format!(", never runs out (no TTL){until}");
+    };
+    let mut text = format!(", runs out in {} unless renewed", duration::human(ttl));
+    text.extend(status.renewal_overdue(holder).map(|by| format!(", {}", overdue(by))));
     text
 }
 

@@ -17,6 +17,7 @@ use rustix::process::{self, Pid, Signal, WaitId, WaitIdOptions};
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time;
 
+use super::abandoned_holds::AbandonedHolds;
 use super::escaped::{self, OWNER_VAR, Whose};
 use super::exec;
 use super::guardian::Guardian;
@@ -76,7 +77,8 @@ pub(crate) struct Child {
 
 impl Child {
     /// Prepares the command for the lock's owner; nothing of it runs before [`begin`](Self::begin). Its
-    /// environment is ours, with the changes in `hidden` (`None` removes a variable) and `vars`.
+    /// environment is ours, with the changes in `hidden` (`None` removes a variable) and `vars`. If this process is
+    /// killed, the `holds` are released after the command is dead.
     ///
     /// Must be called on the main thread: the kernel sends the parent-death signal (see `exec.rs`) when
     /// the THREAD ends that started the child.
@@ -85,6 +87,7 @@ impl Child {
         owner: &OsStr,
         hidden: &[(&str, Option<OsString>)],
         vars: &[(&str, &OsStr)],
+        holds: Option<&AbandonedHolds>,
     ) -> io::Result<Self> {
         // Before the start, so that no change is missed. This also replaces an inherited "ignore",
         // under which the kernel would discard exit codes.
@@ -103,7 +106,7 @@ impl Child {
         let pid = pid.ok_or_else(|| io::Error::other("the process has no number"))?;
         let mut child = Self { process, pid, owner: owner.to_owned(), changes, guardian: None };
         // Both start at the same time: the shim stops itself before anything of the command runs.
-        match Guardian::spawn(this_program(), pid, owner) {
+        match Guardian::spawn(this_program(), pid, owner, holds) {
             Ok(guardian) => child.guardian = Some(guardian),
             Err(error) => {
                 // Without a guardian the command must not run.
@@ -183,6 +186,11 @@ impl Child {
         if let Some(guardian) = &mut self.guardian {
             guardian.allow_until(deadline);
         }
+    }
+
+    /// Whether the guardian has killed the command: its end is not its own.
+    pub(crate) fn is_killed_by_guardian(&self) -> bool {
+        self.guardian.as_ref().is_some_and(Guardian::kills)
     }
 
     /// After the command itself has ended: gives the processes that are left until `kill_at` (of the boot clock), then

@@ -4,7 +4,7 @@
 //! They must not continue without the lock any more than the group may. Everything that a command starts inherits its
 //! environment, and with it the lock's owner, which no other run has. That identifies escaped processes whoever their
 //! parent is by now, also from the guardian, which is nobody's ancestor. A run inside the command has an owner of its
-//! own and keeps ours in a list (`commands/run/nested.rs`).
+//! own and keeps ours in a list (`locks/nested.rs`).
 //!
 //! Not found is a process that has left the group and
 //! - runs with another environment (`env -i`, `sudo`) or as another user;

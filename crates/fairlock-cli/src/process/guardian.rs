@@ -4,13 +4,16 @@
 //! (see `exec.rs`) helps in the first case only, and reaches only the command itself: a worker that a
 //! shell script started would continue without the lock, and so would a set-user-id command.
 //!
-//! The guardian reads from a socket whose other end only `fairlock` has. Again and again `fairlock` writes to it the
-//! time until which the lock is safe. When that time passes, or the socket closes, the guardian kills the group and
-//! the processes that escaped from it (`escaped.rs`). When all is well, `fairlock` ends the guardian first. It costs
-//! one small process that sleeps.
+//! The guardian reads from a socket whose other end only `fairlock` has. `fairlock` writes to it the time until which
+//! the lock is safe, and each later one as soon as the lock is renewed. When that time passes, or the socket closes, the
+//! guardian kills the group and the processes that escaped from it (`escaped.rs`). Before it kills, it says so on the
+//! socket: `fairlock` must not take that KILL for the command's own end. If `fairlock` is dead, the guardian then releases
+//! its holds (`abandoned_holds.rs`), but only when all processes of the command have exited. When all is well, `fairlock` ends the guardian
+//! first. It costs one small process that sleeps.
 
+use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
@@ -22,15 +25,28 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{self, Pid, Signal};
 
+use super::abandoned_holds::{AbandonedHolds, MARK};
 use super::escaped::{self, Whose};
 use super::proc;
 use crate::base::clock;
-use crate::base::exit::{Code, Failure};
+use crate::base::exit::Failure;
 
 /// How late the guardian is on purpose: at the deadline itself `fairlock` kills, if it can, and says why. Half of the
 /// least margin between a guard's deadline and the end of its lease: with a later KILL the command would run into the
 /// next holder's time.
 const SLACK: Duration = Duration::from_millis(5);
+
+/// Deadlines that differ by less are the same.
+const RESOLUTION: Duration = Duration::from_millis(1);
+
+/// What the guardian writes before it kills.
+const KILLS: &[u8] = b"k";
+
+/// How long the guardian may take to start and to read the holds.
+const READ_WITHIN: Duration = Duration::from_secs(30);
+
+/// Variables of the environment that say where certificates are.
+const CERTIFICATES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
 /// Longest time between two looks at the clock: timers stand still while the machine sleeps.
 const TICK: Duration = Duration::from_secs(1);
@@ -53,15 +69,20 @@ const GONE_POLL: Duration = Duration::from_millis(20);
 pub(super) struct Guardian {
     process: Process,
     line: UnixStream,
+    /// The last deadline that it was told.
+    told: Duration,
 }
 
 impl Guardian {
     /// Starts this program (`program`) as the guardian of a group and of all other processes that run
     /// for the lock's `owner`.
-    pub(super) fn spawn(mut program: Command, group: Pid, owner: &OsStr) -> io::Result<Self> {
+    pub(super) fn spawn(
+        mut program: Command,
+        group: Pid,
+        owner: &OsStr,
+        holds: Option<&AbandonedHolds>,
+    ) -> io::Result<Self> {
         let (line, theirs) = UnixStream::pair()?;
-        // A guardian that does not read, because it was stopped, must not block this side.
-        line.set_nonblocking(true)?;
         program
             .arg("__guardian")
             .arg(group.as_raw_pid().to_string())
@@ -72,8 +93,26 @@ impl Guardian {
             // A reader of our output must not wait for the guardian's copy to close.
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .env_clear();
-        Ok(Self { process: program.spawn()?, line })
+            .env_clear()
+            .envs(CERTIFICATES.into_iter().filter_map(|name| Some((name, env::var_os(name)?))));
+        let guardian = Self { process: program.spawn()?, line, told: Duration::ZERO };
+        match guardian.hand_over(holds) {
+            Ok(()) => Ok(guardian),
+            Err(error) => {
+                guardian.dismiss();
+                Err(error)
+            }
+        }
+    }
+
+    /// Hands over what it needs if this process dies. Waits only for a guardian whose socket is too small for it.
+    fn hand_over(&self, holds: Option<&AbandonedHolds>) -> io::Result<()> {
+        if let Some(holds) = holds {
+            self.line.set_write_timeout(Some(READ_WITHIN))?;
+            (&self.line).write_all(holds.line().as_bytes())?;
+        }
+        // From now on a guardian that does not read, because it was stopped, must not block this side.
+        self.line.set_nonblocking(true)
     }
 
     /// The number of its process.
@@ -83,8 +122,22 @@ impl Guardian {
 
     /// Sets the time of the boot clock until which the group may live. Best effort: a guardian that was
     /// killed is one precaution less, not a reason to end the command.
+    ///
+    /// A deadline that has not changed is not repeated: one that stands still reads nothing, and the socket has room
+    /// for some hundred.
     pub(super) fn allow_until(&mut self, deadline: Duration) {
-        let _ = self.line.write_all(format!("{}\n", deadline.as_nanos()).as_bytes());
+        if deadline.abs_diff(self.told) < RESOLUTION {
+            return;
+        }
+        if self.line.write_all(format!("{}\n", deadline.as_nanos()).as_bytes()).is_ok() {
+            self.told = deadline;
+        }
+    }
+
+    /// Whether it has killed the group, or is about to.
+    pub(super) fn kills(&self) -> bool {
+        let mut read = [0; KILLS.len()];
+        (&self.line).read(&mut read).is_ok_and(|length| length > 0)
     }
 
     /// Ends the guardian, before the number of the group can belong to another one.
@@ -101,10 +154,14 @@ pub(crate) struct Args {
     owner: OsString,
 }
 
-/// `fairlock __guardian GROUP OWNER`: guards the group until its time is over.
-pub(crate) fn guard(args: &Args) -> Result<Code, Failure> {
+/// `fairlock __guardian GROUP OWNER`: guards the group until its time is over. Returns the holds to release, if the
+/// whole command is dead, and `fairlock` as well.
+pub(crate) fn guard(args: &Args) -> Result<Option<AbandonedHolds>, Failure> {
     let group = Pid::from_raw(args.group).ok_or_else(|| Failure::usage("not a process group"))?;
-    until_over(io::stdin());
+    let line = io::stdin();
+    let Over { holds, is_dead } = until_over(&line);
+    // If nobody reads it, nobody needs it.
+    let _ = rustix::io::write(&line, KILLS);
     let _ = process::kill_process_group(group, Signal::KILL);
     // Ends after two looks without a find: one look can miss a process that is executing another program.
     let mut none = 0;
@@ -116,44 +173,63 @@ pub(crate) fn guard(args: &Args) -> Result<Code, Failure> {
         }
         thread::sleep(PAUSE);
     }
-    until_gone(group);
-    Ok(Code::OK)
+    let all_gone = until_gone(group) && none == 2;
+    Ok(holds.filter(|_| is_dead && all_gone))
 }
 
-/// Waits until the group is gone, at most [`GONE_WITHIN`]. On the host store the lock is handed on when the last
+/// Waits until the group is gone, at most [`GONE_WITHIN`]. Returns whether it certainly is. On the host store the lock is handed on when the last
 /// process that inherited it is gone. The guardian has inherited it as well, and some of the group may have closed it.
-fn until_gone(group: Pid) {
+fn until_gone(group: Pid) -> bool {
     let give_up = clock::now() + GONE_WITHIN;
     while proc::runs(group) && clock::now() < give_up {
         thread::sleep(GONE_POLL);
     }
+    // Processes of another user may be invisible in `/proc`.
+    let is_anothers = process::test_kill_process_group(group) == Err(Errno::PERM);
+    !proc::runs(group) && !is_anothers
+}
+
+/// Why the group must die.
+#[derive(Debug)]
+struct Over {
+    /// The holds of `fairlock`, if they are to be released.
+    holds: Option<AbandonedHolds>,
+    /// The socket is closed: `fairlock` is dead. Otherwise the time is over.
+    is_dead: bool,
 }
 
 /// Returns when the group must die: its time is over, or the other end of the socket is closed.
 ///
 /// The socket is read before the clock counts: for a guardian that was asleep, or slow to start, a later deadline may
 /// already be there.
-fn until_over(line: impl AsFd) {
+fn until_over(line: impl AsFd) -> Over {
     let (mut deadline, mut text) = (Duration::MAX, Vec::new());
+    let mut holds = None;
     loop {
         let left = deadline.saturating_sub(clock::now());
         if is_readable(&line, left.min(TICK)) {
-            let mut read = [0; 256];
+            let mut read = [0; 4096];
             match rustix::io::read(&line, &mut read) {
-                Ok(0) => return,
+                Ok(0) => return Over { holds, is_dead: true },
                 Ok(length) => text.extend_from_slice(&read[..length]),
                 Err(Errno::INTR) => continue,
-                Err(_) => return,
+                Err(_) => return Over { holds, is_dead: false },
             }
             let Some(end) = text.iter().rposition(|byte| *byte == b'\n') else { continue };
-            let told = text[..end].rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
-            match str::from_utf8(told).ok().and_then(|told| told.parse().ok()) {
-                Some(until) => deadline = Duration::from_nanos(until).saturating_add(SLACK),
-                None => return,
+            let rest = text.split_off(end + 1);
+            for told in text[..end].split(|byte| *byte == b'\n') {
+                if told.first() == Some(&MARK) {
+                    holds = AbandonedHolds::of_line(told);
+                    continue;
+                }
+                match str::from_utf8(told).ok().and_then(|told| told.parse().ok()) {
+                    Some(until) => deadline = Duration::from_nanos(until).saturating_add(SLACK),
+                    None => return Over { holds, is_dead: false },
+                }
             }
-            text.drain(..=end);
+            text = rest;
         } else if deadline <= clock::now() {
-            return;
+            return Over { holds, is_dead: false };
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Processes: the guarded command and everything that it starts, signals, and the terminal.
 
+pub(crate) mod abandoned_holds;
 pub(crate) mod child;
 pub(crate) mod escaped;
 pub(crate) mod exec;

@@ -12,9 +12,9 @@
 //! A path that cannot be the same everywhere is refused with the reason: a home that is not there, is
 //! hidden (a unit with `ProtectHome=`) or read-only. There is no fallback to another folder.
 
-use std::fs;
+use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD};
@@ -35,9 +35,20 @@ const FILE: &str = "locks.db";
 /// File systems that live in memory, by their numbers in `linux/magic.h`: tmpfs and ramfs.
 const VOLATILE: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// The path of this user's host store. Only looks: the library creates the file and its folders.
+/// The path of this user's host store. Only looks: [`make`] creates its folder, the library the file.
 pub(super) fn find(account: &Account) -> Result<PathBuf, Failure> {
     find_below(Path::new(SYSTEM), account)
+}
+
+/// Creates the folder of this path, if it is missing: nobody has typed it, so it is not misspelt.
+pub(crate) fn make(folder: &Path) -> Result<(), Failure> {
+    if folder.exists() {
+        return Ok(());
+    }
+    // The process's umask must not decide. Of several processes at once each may do this.
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    let made = made.and_then(|()| fs::set_permissions(folder, Permissions::from_mode(0o700)));
+    made.map_err(|error| Failure::usage(format!("{}: {error}", folder.display())))
 }
 
 fn find_below(system: &Path, account: &Account) -> Result<PathBuf, Failure> {
@@ -147,7 +158,6 @@ fn advice(made_by_root: &Path, account: &Account) -> String {
 #[cfg(feature = "_testkit")]
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
 
     use fairlock_testkit::tempdir::TempDir;
     use rustix::process::geteuid;
@@ -197,9 +207,9 @@ mod tests {
 
         let folder = file.parent().unwrap();
         fs::create_dir_all(folder).unwrap();
-        fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).unwrap();
+        fs::set_permissions(folder, Permissions::from_mode(0o700)).unwrap();
         assert_eq!(scene.find(), Ok(file.clone()));
-        fs::set_permissions(folder, fs::Permissions::from_mode(0o770)).unwrap();
+        fs::set_permissions(folder, Permissions::from_mode(0o770)).unwrap();
         assert!(scene.find().unwrap_err().contains("others can write to it (mode 770)"));
     }
 
@@ -211,7 +221,7 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         assert_eq!(scene.find(), Ok(folder.join("locks.db")));
 
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
         assert!(scene.find().unwrap_err().contains("others can write"), "not the home instead");
         fs::remove_dir(&folder).unwrap();
         fs::write(&folder, "").unwrap();

@@ -2,8 +2,9 @@
 
 mod account;
 pub(crate) mod configuration;
-mod default_path;
+pub(crate) mod default_path;
 pub(crate) mod options;
 pub(crate) mod secrets;
+pub(crate) mod store_access;
 pub(crate) mod store_selection;
 mod trust;

@@ -21,8 +21,8 @@ pub(crate) struct Store {
     #[arg(long, value_name = "URL", help_heading = STORE)]
     pub(crate) url: Option<OsString>,
 
-    /// File with the password, one line. Default: $FAIRLOCK_PASSWORD, then the configuration file,
-    /// then the one in the URL.
+    /// File with the password, one line. Default: the one in --url, then $FAIRLOCK_PASSWORD, then the configuration
+    /// file, then the one in the URL.
     #[arg(long, value_name = "FILE", help_heading = STORE, hide_short_help = true)]
     pub(crate) password_file: Option<PathBuf>,
 

@@ -5,6 +5,7 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::path::{self, Path, PathBuf};
 
 use fairlock::Config;
@@ -40,26 +41,52 @@ pub(crate) const OF_SENTINELS: Password = Password {
     in_file: Config::sentinel_password_file,
 };
 
-/// Adds the password from the file on the command line, else from the environment, else from the file in the
-/// configuration. Without any of these, the password in the URL stays.
-pub(crate) fn with_password(
-    config: Config,
+/// A password, or the file from which it is read.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum PasswordSource {
+    Given(String),
+    File(PathBuf),
+}
+
+/// Without the password.
+impl fmt::Debug for PasswordSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Given(_) => f.write_str("Given"),
+            Self::File(path) => write!(f, "File({path:?})"),
+        }
+    }
+}
+
+impl PasswordSource {
+    pub(super) fn add_to(self, config: Config, which: &Password) -> Config {
+        match self {
+            Self::Given(password) => (which.given)(config, password),
+            Self::File(path) => (which.in_file)(config, path),
+        }
+    }
+}
+
+/// Finds the password: in the file on the command line, else in the environment, else in the file in the configuration.
+/// Without any of these, the password in the URL stays. (One in a URL on the command line comes before the environment:
+/// the caller does not ask here.)
+pub(crate) fn password(
     which: &Password,
     [argument, configured]: [Option<&Path>; 2],
-) -> Result<Config, Failure> {
+) -> Result<Option<PasswordSource>, Failure> {
     match (argument, env::var_os(which.variable), configured) {
-        (Some(path), ..) | (None, None, Some(path)) => with_file(config, which, path),
+        (Some(path), ..) | (None, None, Some(path)) => of_file(path).map(Some),
         (None, Some(value), _) => match value.into_string() {
             // A newline at the end more likely comes from a file with one line than belongs to the password.
             Ok(text) => match end_of_line_cut(&text) {
                 line if line.contains('\n') => {
                     Err(Failure::usage(format!("{} has more than one line", which.variable)))
                 }
-                line => Ok((which.given)(config, line.to_owned())),
+                line => Ok(Some(PasswordSource::Given(line.to_owned()))),
             },
             Err(_) => Err(Failure::usage(format!("{} is not UTF-8", which.variable))),
         },
-        (None, None, None) => Ok(config),
+        (None, None, None) => Ok(None),
     }
 }
 
@@ -73,31 +100,30 @@ pub(crate) fn source(which: &Password, [argument, configured]: [Option<&Path>; 2
     }
 }
 
-/// As [`with_password`], for the user name at the Sentinels.
-pub(crate) fn with_sentinel_username(
-    config: Config,
+/// As [`password`], for the user name at the Sentinels.
+pub(crate) fn sentinel_username(
     [argument, configured]: [Option<&OsStr>; 2],
-) -> Result<Config, Failure> {
+) -> Result<Option<String>, Failure> {
     let variable = env::var_os(SENTINEL_USERNAME_VAR);
     let name = argument.or(variable.as_deref()).or(configured);
     match name.map(OsStr::to_str) {
         // In shells an empty variable means "not set".
-        None | Some(Some("")) => Ok(config),
-        Some(Some(name)) => Ok(config.sentinel_username(name)),
+        None | Some(Some("")) => Ok(None),
+        Some(Some(name)) => Ok(Some(name.to_owned())),
         Some(None) => Err(Failure::usage("the user's name at the Sentinels is not UTF-8")),
     }
 }
 
 /// The file is read now, to refuse an unusable one early, and again by the library before each connection, so that a
 /// password can change in the file and on the server while the lock is held. A pipe can be read only once.
-fn with_file(config: Config, which: &Password, path: &Path) -> Result<Config, Failure> {
+fn of_file(path: &Path) -> Result<PasswordSource, Failure> {
     let password = in_file(path)?;
     if !path.is_file() {
-        return Ok((which.given)(config, password));
+        return Ok(PasswordSource::Given(password));
     }
     let path = path::absolute(path)
         .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
-    Ok((which.in_file)(config, path))
+    Ok(PasswordSource::File(path))
 }
 
 fn in_file(path: &Path) -> Result<String, Failure> {
@@ -110,7 +136,7 @@ fn in_file(path: &Path) -> Result<String, Failure> {
 }
 
 /// Removes the newline at the end. Further newlines are more likely a mistake than part of a password.
-fn end_of_line_cut(text: &str) -> &str {
+pub(super) fn end_of_line_cut(text: &str) -> &str {
     let line = text.strip_suffix('\n').unwrap_or(text);
     line.strip_suffix('\r').unwrap_or(line)
 }

@@ -6,7 +6,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fairlock::{Error, Replicas};
@@ -182,8 +182,11 @@ impl StoreSelection {
                 format!("`//` is missing after the scheme; did you mean `{meant}`?")
             }
             (None, Some(meant)) => format!("it has no scheme; did you mean `{meant}`?"),
-            // Most commands refuse it.
-            (None, None) => error.to_string().replace("use `memory:`, ", "use "),
+            (None, None) => match url::near_scheme(&self.url) {
+                Some(near) => format!("unknown scheme in the store URL; did you mean `{near}:`?"),
+                // Most commands refuse it.
+                None => error.to_string().replace("use `memory:`, ", "use "),
+            },
         };
         Failure::new(code, format!("{by} is `{shown}`: {reason}"))
     }
@@ -215,6 +218,14 @@ impl StoreSelection {
     /// Whether the command line names it.
     pub(crate) fn is_from_argument(&self) -> bool {
         self.source == Source::Argument
+    }
+
+    /// The folder of the default store, which this program makes.
+    pub(crate) fn default_folder(&self) -> Option<&Path> {
+        match &self.source {
+            Source::Default(_, file) => file.parent(),
+            _ => None,
+        }
     }
 
     /// Whether the server is found through Sentinels.
@@ -461,7 +472,7 @@ pub(crate) enum Reach {
 impl Reach {
     /// Only the scheme counts: a server on 127.0.0.1 or a Unix socket may be the fleet's, or a proxy or a tunnel to it,
     /// and no client can tell. The library rejects unknown schemes.
-    fn of(url: &str) -> Self {
+    pub(super) fn of(url: &str) -> Self {
         let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);
         if scheme.eq_ignore_ascii_case("memory") {
             Self::Process
@@ -667,6 +678,7 @@ mod tests {
         for (url, host, fleet) in [
             ("memory:", false, false),
             ("MEMORY:", false, false),
+            ("memory:tests", false, false),
             ("sqlite:/var/lib/locks", true, false),
             ("redis://127.0.0.1", true, true),
             ("valkey://h", true, true),

@@ -135,6 +135,11 @@ impl Acquisition {
         self.present == request || self.former.contains(&request)
     }
 
+    /// Whether the store may have a hold of this acquisition under this request.
+    pub fn may_have(&self, request: RequestId) -> bool {
+        self.can_be_granted(request) || self.doubtful.contains(&request)
+    }
+
     /// The requests whose grants are for this acquisition.
     pub fn grantable(&self) -> impl Iterator<Item = RequestId> {
         self.former.iter().copied().chain([self.present])
@@ -187,8 +192,9 @@ impl Acquisition {
 
     /// The lock was granted to `request`. No other request of the acquisition may be granted now.
     pub fn granted(&mut self, request: RequestId) {
-        debug_assert!(self.can_be_granted(request), "K2: a grant to {request:?} in {self:?}");
+        debug_assert!(self.may_have(request), "K2: a grant to {request:?} in {self:?}");
         self.doubtful.append(&mut self.former);
+        self.doubtful.retain(|doubtful| *doubtful != request);
         // A store that took over granted a former request: the present one must not come back either.
         if self.is_in_doubt() || request != self.present {
             self.doubtful.push(self.present);

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Most waiters that one call asks about.
 const ASKED_AT_ONCE: usize = 64;
 
-/// Shortest sustained interval between heartbeats: a flood of forged messages costs at most twenty
+/// Shortest sustained interval between the calls of one [`Pace`]: a flood of forged messages costs at most twenty
 /// calls a second.
 const CLOSEST: Duration = Duration::from_millis(50);
 
@@ -358,16 +358,17 @@ impl Round {
     }
 }
 
-/// Limits how closely heartbeats follow each other.
+/// Limits how closely the calls that messages cause follow each other, whatever the messages say: heartbeats,
+/// renewals, and looks at latches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Pace {
+pub struct Pace {
     /// When the next heartbeat would be sent if all earlier ones had kept their distance.
     due: Duration,
 }
 
 impl Pace {
-    /// Returns how long a heartbeat that is wanted now must wait, and counts it as sent then.
-    fn wait(&mut self, now: Duration) -> Duration {
+    /// Returns how long a call that is wanted now must wait, and counts it as sent then. `now` counts from any moment.
+    pub fn wait(&mut self, now: Duration) -> Duration {
         let wait = self.due.saturating_sub(CLOSEST * (AT_ONCE - 1)).saturating_sub(now);
         self.due = self.due.max(now) + CLOSEST;
         wait

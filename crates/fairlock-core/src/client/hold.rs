@@ -59,6 +59,18 @@ pub struct Change {
     pub number: u64,
 }
 
+/// The end of one guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct GuardEnd {
+    /// The release of the guard.
+    pub change: Change,
+    /// The last guard that writes has ended and readers remain: a downgrade follows the release.
+    pub reads_on: bool,
+    /// Whether the hold is unattended now.
+    pub unattended: bool,
+}
+
 /// The watchdog's view of a hold that is not lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Look {
@@ -96,6 +108,8 @@ pub struct Hold {
     count: u32,
     /// The number of guards that were detached.
     detached: u32,
+    /// The number of guards that only read in a writer's hold.
+    reading: u32,
     change: u64,
     /// The number of renewals of the watchdog under way.
     renewals: u32,
@@ -120,6 +134,7 @@ impl Hold {
             forced: false,
             count: 1,
             detached: 0,
+            reading: 0,
             change: 0,
             renewals: 0,
             due_ns: None,
@@ -359,23 +374,24 @@ impl Hold {
         });
     }
 
-    /// Adds a guard. `None` if the count is at its limit, or the hold has ended or is being left.
-    pub fn enter(&mut self) -> Option<Change> {
+    /// Adds a guard; `reading` if it only reads in a writer's hold. `None` if the count is at its
+    /// limit, or the hold has ended or is being left.
+    pub fn enter(&mut self, reading: bool) -> Option<Change> {
         self.input(0, |hold| {
             if hold.has_ended() || hold.is_being_left() || hold.count >= MAX_HOLD_COUNT {
                 return None;
             }
             hold.count += 1;
+            hold.reading += u32::from(reading);
             Some(hold.changed())
         })
     }
 
     /// Begins to turn a writer's hold into a reader's; for its client it is a reader's from here
-    /// on. `None`, without effect, if it has other guards, which write, or has ended or is being
-    /// left.
+    /// on. `None`, without effect, if other guards write, or the hold has ended or is being left.
     pub fn begin_reading(&mut self) -> Option<Change> {
         self.input(0, |hold| {
-            if hold.count != 1 || hold.detached > 0 || hold.is_being_left() || hold.reads {
+            if hold.count != hold.reading + 1 || hold.is_being_left() || hold.reads {
                 return None;
             }
             hold.reads = true;
@@ -388,11 +404,19 @@ impl Hold {
         self.reads
     }
 
-    /// Removes a guard; at 0 the hold ends. Also returns whether it is unattended now.
-    pub fn leave(&mut self) -> (Change, bool) {
+    /// Removes a guard, which entered with the same `reading`; at 0 the hold ends. If the last guard
+    /// that writes goes and readers remain, the hold becomes a reader's.
+    pub fn leave(&mut self, reading: bool) -> GuardEnd {
         self.input(0, |hold| {
             hold.count = hold.count.saturating_sub(1);
-            (hold.changed(), hold.is_unattended())
+            hold.reading = hold.reading.saturating_sub(u32::from(reading));
+            let change = hold.changed();
+            let reads_on = hold.count > 0 && hold.reading == hold.count && !hold.reads;
+            hold.reads |= reads_on;
+            if reads_on {
+                hold.changed();
+            }
+            GuardEnd { change, reads_on, unattended: hold.is_unattended() }
         })
     }
 
@@ -523,11 +547,10 @@ impl Hold {
             let alone = self.count <= before.count && self.renewals <= before.renewals;
             assert!(stays && alone && now <= end, "K9: {before:?} became {self:?}");
         }
-        let changed = self.count != before.count || self.reads != before.reads;
-        let counted =
-            self.change - before.change == u64::from(changed) && self.reads >= before.reads;
+        let changes = u64::from(self.count != before.count) + u64::from(self.reads != before.reads);
+        let counted = self.change - before.change == changes && self.reads >= before.reads;
         let ended = before.has_ended() && !self.has_ended();
-        let few = self.detached <= self.count;
+        let few = self.detached <= self.count && self.reading <= self.count;
         assert!(counted && !ended && few, "K10: {before:?} became {self:?}");
     }
 }

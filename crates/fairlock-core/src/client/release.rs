@@ -87,9 +87,9 @@ mod tests {
     fn hold(guards: u32) -> (Hold, Released) {
         let mut hold = Hold::new(LEASE, VALID_UNTIL_NS);
         for _ in 1..guards {
-            hold.enter().expect("room for one more");
+            hold.enter(false).expect("room for one more");
         }
-        let (change, _) = hold.leave();
+        let change = hold.leave(false).change;
         let (was_lost, resent) = (false, false);
         (hold, Released { change, was_lost, resent, valid_until_ns: VALID_UNTIL_NS })
     }
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn the_last_release_may_arrive_first() {
         let (mut two, sent) = hold(2);
-        two.leave();
+        let _ = two.leave(false);
         assert_eq!(released(&mut two, 0, sent, GONE), Outcome::StillHeld(1));
     }
 
@@ -147,7 +147,7 @@ mod tests {
     fn what_was_lost_before_stays_lost() {
         for resent in [false, true] {
             let (mut two, sent) = hold(2);
-            two.leave();
+            let _ = two.leave(false);
             two.lose(Loss::Replaced);
             let sent = Released { was_lost: true, resent, ..sent };
             assert_eq!(released(&mut two, 0, sent, GONE), Outcome::Lost);

@@ -1,6 +1,7 @@
 //! The order in which a client looks at its holds and renews them. Times are nanoseconds of any
 //! monotonic clock of the caller's choice.
 
+use super::heartbeat::Pace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -39,6 +40,10 @@ struct Entry<H> {
     look_ns: Option<u64>,
     /// Where it waits for its renewal, if it does: the lane, and the end of its validity.
     waits: Option<(u64, u64)>,
+    /// When it is looked at because of a message, if that is planned. Nothing that is planned later replaces it.
+    told_ns: Option<u64>,
+    /// Paces the looks because of messages.
+    pace: Pace,
 }
 
 /// The renewals of one lane.
@@ -109,7 +114,8 @@ impl<H: Clone> Renewals<H> {
     /// woken for that.
     #[must_use = "the watchdog may sleep for too long"]
     pub fn watch(&mut self, id: u64, hold: H, now_ns: u64, at_ns: u64) -> bool {
-        let entry = Entry { hold, look_ns: Some(at_ns), waits: None };
+        let look_ns = Some(at_ns);
+        let entry = Entry { hold, look_ns, waits: None, told_ns: None, pace: Pace::default() };
         let former = self.holds.insert(id, entry);
         debug_assert!(former.is_none(), "{id} is watched already");
         self.look_at(id, now_ns, at_ns)
@@ -139,10 +145,26 @@ impl<H: Clone> Renewals<H> {
     #[must_use = "the watchdog may sleep for too long"]
     pub fn plan(&mut self, id: u64, now_ns: u64, at_ns: u64) -> bool {
         let Some(entry) = self.holds.get_mut(&id) else { return false };
+        let at_ns = entry.told_ns.map_or(at_ns, |told_ns| at_ns.min(told_ns));
         if let Some(earlier) = entry.look_ns.replace(at_ns) {
             self.looks.remove(&(earlier, id));
         }
         self.look_at(id, now_ns, at_ns)
+    }
+
+    /// Plans a look at a hold because of a message, which anybody may have sent: however many come, the looks are
+    /// paced. Returns whether the watchdog must be woken for it.
+    #[must_use = "the watchdog may sleep for too long"]
+    pub fn told(&mut self, id: u64, now_ns: u64) -> bool {
+        let Some(entry) = self.holds.get_mut(&id) else { return false };
+        if entry.told_ns.is_some() {
+            return false;
+        }
+        let wait = entry.pace.wait(Duration::from_nanos(now_ns)).as_nanos() as u64;
+        let at_ns = now_ns.saturating_add(wait);
+        entry.told_ns = Some(at_ns);
+        let at_ns = entry.look_ns.map_or(at_ns, |look_ns| look_ns.min(at_ns));
+        self.plan(id, now_ns, at_ns)
     }
 
     fn look_at(&mut self, id: u64, now_ns: u64, at_ns: u64) -> bool {
@@ -173,7 +195,7 @@ impl<H: Clone> Renewals<H> {
         {
             self.looks.pop_first();
             if let Some(entry) = self.holds.get_mut(&id) {
-                entry.look_ns = None;
+                (entry.look_ns, entry.told_ns) = (None, None);
                 due.push(entry.hold.clone());
             }
             self.check(id);
@@ -376,6 +398,32 @@ mod tests {
         renewals.forget(1);
         renewals.awake();
         assert_eq!(renewals.fall_asleep(2), None);
+    }
+
+    /// D48: each of 254 000 forged messages in 1.5 s caused a renewal as soon as the one before it was over.
+    #[test]
+    fn a_flood_of_messages_about_a_hold_causes_paced_looks() {
+        const SENT: u64 = 254_000;
+        let mut renewals = Renewals::default();
+        let _ = renewals.watch(1, 1, 0, 20 * SECOND);
+        let (mut looks, mut first) = (0, None);
+        for sent in 0..SENT {
+            let now = sent * 3 * SECOND / 2 / SENT;
+            let _ = renewals.told(1, now);
+            for _ in renewals.take_due(now).0 {
+                looks += 1;
+                first.get_or_insert(now);
+                // The renewal is answered at once, and the next one is far.
+                let _ = renewals.plan(1, now, now + 20 * SECOND);
+            }
+        }
+        assert_eq!(first, Some(0), "the first one is believed at once");
+        assert!((30..=34).contains(&looks), "{looks} looks");
+        // A look that is due because of a message is not put off by a renewal that ends.
+        let _ = renewals.told(1, 3 * SECOND / 2);
+        let _ = renewals.plan(1, 3 * SECOND / 2, 20 * SECOND);
+        assert_eq!(renewals.take_due(2 * SECOND).0, [1]);
+        assert!(renewals.take_due(19 * SECOND).0.is_empty());
     }
 
     /// F12: after a suspension the timer is late by the suspended time, and the planned end of the

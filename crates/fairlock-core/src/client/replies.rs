@@ -60,6 +60,8 @@ impl Acquisition {
             Body::Granted { token, ttl_ms } => {
                 Acquired::Granted(Grant { request: self.request(), token, ttl_ms })
             }
+            // Also by a request whose grant was over before it could be used: see [`Self::again`].
+            Body::GrantedBefore(grant) if self.may_have(grant.request) => Acquired::Granted(grant),
             Body::Queued { order, retry_ms, foreign, length } if has_queue => {
                 Acquired::Queued { order, retry_ms, foreign, length }
             }

@@ -43,7 +43,7 @@ fn late(op: &Op) -> Late {
         // A sign of life of a client, a hand-over that is due, a note about a latch that is there.
         Op::Beat { .. } | Op::Nudge | Op::Latch(LatchOp::Look { .. }) => Late::Harmless,
         Op::Force { .. } => Late::CarriedOut,
-        Op::OfShares(of) => late(&of.1),
+        Op::OfShares(_) | Op::OfHold(_) => late(op.bare()),
     }
 }
 
@@ -81,12 +81,13 @@ fn asks(kind: Kind, number: u64, not_after_ms: u64) -> Op {
 /// Every operation of owner 1 that a client sends, on a lock of this kind that owner 1 held under `token`.
 fn all(kind: Kind, token: Token, not_after_ms: u64) -> Vec<Op> {
     let (owner, request) = (owner(1), RequestId::from_random(1));
+    let of_hold = |op: Op| op.of_hold(kind, request, not_after_ms);
     let mut ops = vec![
         asks(kind, 1, not_after_ms),
-        Op::Reenter { owner: owner.clone(), token, count: 2, change: 1 }.on(kind),
-        Op::Release { kind, owner: owner.clone(), token, keep: 0, change: 0 },
-        Op::Release { kind, owner: owner.clone(), token, keep: 1, change: 2 },
-        Op::Renew { kind, owner: owner.clone(), token, ttl_ms: 60_000 },
+        of_hold(Op::Reenter { owner: owner.clone(), token, count: 2, change: 1 }),
+        of_hold(Op::Release { kind, owner: owner.clone(), token, keep: 0, change: 0 }),
+        of_hold(Op::Release { kind, owner: owner.clone(), token, keep: 1, change: 2 }),
+        of_hold(Op::Renew { kind, owner: owner.clone(), token, ttl_ms: 60_000 }),
         Op::Leave { kind, owner: owner.clone(), request, bury: false, shared_owner: false },
         Op::Beat { client: owner.client().unwrap(), waiters: vec![owner.clone()] }.on(kind),
         Op::Nudge.on(kind),
@@ -100,7 +101,7 @@ fn all(kind: Kind, token: Token, not_after_ms: u64) -> Vec<Op> {
             Op::Leader,
         ]);
     } else {
-        ops.push(Op::Downgrade { owner, token, change: 1 });
+        ops.push(of_hold(Op::Downgrade { owner, token }));
     }
     ops
 }
@@ -116,6 +117,7 @@ fn scene(kind: Kind) -> (LockState, Token) {
         panic!("it is free");
     };
     let release = Op::Release { kind, owner: owner(1), token, keep: 0, change: 0 };
+    let release = release.of_hold(kind, RequestId::from_random(1), u64::MAX);
     assert_eq!(apply(&mut state, START_US, &release), Body::Released);
     for number in [2, 3] {
         apply(&mut state, START_US, &asks(kind, number, u64::MAX));

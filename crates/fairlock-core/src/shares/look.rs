@@ -34,7 +34,7 @@ impl LockState {
         let (token, queue_len) = (self.keys.token, self.by_order.len() as u64);
         let (now_ms, world, shares) = (cx.now_ms, cx.world, &*self.shared());
         let lasts = |(owner, hold): &(&OwnerId, &SharedHold)| {
-            hold.ends_ms >= now_ms && !is_over(owner, Some(hold.token), world)
+            hold.ends_ms >= now_ms && !is_over(owner, Some(hold.token), Some(hold.request), world)
         };
         let held = || shares.holds().iter().filter(lasts);
         // Those that end first, first; as a server with sorted sets has them.

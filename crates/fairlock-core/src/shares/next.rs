@@ -105,7 +105,7 @@ impl LockState {
             if in_vain && at >= crate::rules::LOOKED_AT_MAX as usize {
                 break;
             }
-            if is_over(owner, Some(hold.token), cx.world) {
+            if is_over(owner, Some(hold.token), Some(hold.request), cx.world) {
                 gone.push(owner.clone());
             }
         }

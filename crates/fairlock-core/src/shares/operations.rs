@@ -24,7 +24,7 @@ impl LockState {
     ) -> Option<Result<(Answer, Vec<Effect>), CoreError>> {
         let now_ms = now_us / 1_000;
         self.expire(now_ms);
-        let (kind, op) = (op.kind(), op.bare());
+        let (kind, request, op) = (op.kind(), op.hold().map(|hold| hold.request), op.bare());
         let mut cx = Cx::new(now_us, op, rules, world);
         let present = self.shares.as_ref().map(|shares| shares.kind());
         let meets_another = kind.is_some() && kind != present;
@@ -57,7 +57,7 @@ impl LockState {
         }
         #[cfg(debug_assertions)]
         let before = self.keys.token;
-        let body = self.dispatch_to_shares(op, &mut cx);
+        let body = self.dispatch_to_shares(op, request, &mut cx);
         self.settle();
         #[cfg(debug_assertions)]
         self.check_shares(before, &cx, &body);
@@ -109,7 +109,7 @@ impl LockState {
     /// does not count, because a caller may repeat it.
     fn finds_another_limit(&self, op: &Op, body: &Body) -> bool {
         let Op::AcquireShare(ask) = op else { return false };
-        if !matches!(body, Body::Granted { .. } | Body::Queued { .. }) {
+        if !matches!(body, Body::Granted { .. } | Body::GrantedBefore(_) | Body::Queued { .. }) {
             return false;
         }
         let Share::Permits { limit, .. } = ask.share else { return false };
@@ -137,6 +137,7 @@ impl LockState {
             return Some(match (self.not_a_hold(), present.filter(|_| !self.has_no_shares())) {
                 (Some(found), _) => CoreError::NotALock(found),
                 (None, Some(present)) => CoreError::InUse(present),
+                (None, None) if self.is_counter() => CoreError::WrongType,
                 (None, None) if k.value.is_some() => CoreError::InUse(Kind::Simple),
                 (None, None) if of_a_lock || !k.order.is_empty() => CoreError::InUse(Kind::Fair),
                 (None, None) => CoreError::WrongType,
@@ -154,33 +155,40 @@ impl LockState {
         }
     }
 
-    fn dispatch_to_shares(&mut self, op: &Op, cx: &mut Cx<'_>) -> Body {
+    fn dispatch_to_shares(&mut self, op: &Op, request: Option<RequestId>, cx: &mut Cx<'_>) -> Body {
         match op {
             Op::AcquireShare(ask) => self.acquire_share(ask, cx),
             Op::Reenter { owner, token, count, change } => {
-                self.count_share(owner, *token, *count, *change, cx)
+                self.count_share(owner, *token, request, (*count, *change), cx)
             }
             Op::Release { owner, token, keep, change, .. } => {
                 let body = match keep {
-                    0 => self.release_share(owner, *token, cx),
-                    keep => self.count_share(owner, *token, *keep, *change, cx),
+                    0 => self.release_share(owner, *token, request, cx),
+                    keep => self.count_share(owner, *token, request, (*keep, *change), cx),
                 };
                 self.pass_shares_on(cx);
                 body
             }
-            Op::Downgrade { owner, token, change } => {
-                let body = self.downgrade_share(owner, *token, *change, cx);
+            Op::Downgrade { owner, token } => {
+                let body = self.downgrade_share(owner, *token, request, cx);
                 self.pass_shares_on(cx);
                 body
             }
-            Op::Renew { owner, token, ttl_ms, .. } => self.renew_share(owner, *token, *ttl_ms, cx),
+            Op::Renew { owner, token, ttl_ms, .. } => {
+                self.renew_share(owner, *token, request, *ttl_ms, cx)
+            }
             Op::Leave { owner, request, bury, .. } => self.leave_share(owner, *request, *bury, cx),
             Op::Beat { client, waiters } => self.beat_shares(*client, waiters, cx),
             Op::Force { .. } => self.force_shares(cx),
             Op::Place { owner } => Body::Place { ahead: self.place_in_line(owner) },
             Op::Inspect { limit, .. } => Body::Inspected(Box::new(self.inspect_shares(*limit, cx))),
             // An acquisition of another kind was refused, and what is for a kind is bare here.
-            Op::Nudge | Op::Acquire(_) | Op::Announce(_) | Op::Leader | Op::OfShares(_) => {
+            Op::Nudge
+            | Op::Acquire(_)
+            | Op::Announce(_)
+            | Op::Leader
+            | Op::OfShares(_)
+            | Op::OfHold(_) => {
                 self.end_gone_shares(None, cx);
                 self.pass_shares_on(cx);
                 Body::Nudged
@@ -253,16 +261,16 @@ impl LockState {
         }
     }
 
-    /// Sets the count of a hold to `count`: the owner enters it once more, or leaves it.
+    /// Sets the count of a hold: the owner enters it once more, or leaves it.
     fn count_share(
         &mut self,
         owner: &OwnerId,
         token: Token,
-        count: u32,
-        change: u64,
+        request: Option<RequestId>,
+        (count, change): (u32, u64),
         cx: &Cx<'_>,
     ) -> Body {
-        let Some(hold) = self.shared().hold_mut(owner, token, cx.now_ms) else {
+        let Some(hold) = self.shared().hold_mut(owner, token, request, cx.now_ms) else {
             return self.no_share(cx);
         };
         if change < hold.change {
@@ -272,22 +280,32 @@ impl LockState {
         Body::StillHeld { count }
     }
 
-    fn release_share(&mut self, owner: &OwnerId, token: Token, cx: &Cx<'_>) -> Body {
-        if self.shared().hold_mut(owner, token, cx.now_ms).is_none() {
+    fn release_share(
+        &mut self,
+        owner: &OwnerId,
+        token: Token,
+        request: Option<RequestId>,
+        cx: &Cx<'_>,
+    ) -> Body {
+        if self.shared().hold_mut(owner, token, request, cx.now_ms).is_none() {
             return self.no_share(cx);
         }
         self.end_share(owner, cx);
         Body::Released
     }
 
-    fn downgrade_share(&mut self, owner: &OwnerId, token: Token, change: u64, cx: &Cx<'_>) -> Body {
-        let Some(hold) = self.shared().hold_mut(owner, token, cx.now_ms) else {
+    /// Makes a writer's hold a reader's, in whatever order changes of its count arrive: a reader does not become a
+    /// writer again.
+    fn downgrade_share(
+        &mut self,
+        owner: &OwnerId,
+        token: Token,
+        request: Option<RequestId>,
+        cx: &Cx<'_>,
+    ) -> Body {
+        let Some(hold) = self.shared().hold_mut(owner, token, request, cx.now_ms) else {
             return self.no_share(cx);
         };
-        if change < hold.change {
-            return Body::Stale;
-        }
-        hold.change = change;
         let (count, share) = (hold.count, hold.share);
         if share == Share::Whole {
             self.shared().downgrade(owner);
@@ -295,8 +313,15 @@ impl LockState {
         Body::StillHeld { count }
     }
 
-    fn renew_share(&mut self, owner: &OwnerId, token: Token, ttl_ms: u64, cx: &mut Cx<'_>) -> Body {
-        if self.shared().hold_mut(owner, token, cx.now_ms).is_none() {
+    fn renew_share(
+        &mut self,
+        owner: &OwnerId,
+        token: Token,
+        request: Option<RequestId>,
+        ttl_ms: u64,
+        cx: &mut Cx<'_>,
+    ) -> Body {
+        if self.shared().hold_mut(owner, token, request, cx.now_ms).is_none() {
             self.pass_shares_on(cx);
             return self.no_share(cx);
         }
@@ -411,8 +436,12 @@ impl LockState {
 /// The caller has a hold already: this is another copy of the request that got it, or another request of an owner that
 /// several share.
 fn held_before(a: &Acquire, hold: SharedHold, cx: &Cx<'_>) -> Body {
-    if a.shared_owner && hold.request != a.request {
-        return Body::HeldBySelf { count: hold.count };
+    let (request, token) = (hold.request, hold.token);
+    let ttl_ms = hold.ends_ms.saturating_sub(cx.now_ms);
+    match (request == a.request, a.shared_owner) {
+        (true, _) => Body::Granted { token, ttl_ms },
+        (false, true) => Body::HeldBySelf { count: hold.count },
+        // The owner's acquisition had returned to its place; its hold is named by the request that got it.
+        (false, false) => Body::GrantedBefore(Grant { request, token, ttl_ms }),
     }
-    Body::Granted { token: hold.token, ttl_ms: hold.ends_ms.saturating_sub(cx.now_ms) }
 }

@@ -37,7 +37,7 @@ impl LockState {
             && !shares.fits(want)
             && head_lives
             && shares.first_end_ms().is_some_and(|at| now_ms <= at)
-            && !shares.holds().iter().any(|(owner, hold)| is_over(owner, Some(hold.token), world));
+            && !shares.holds().iter().any(|(owner, hold)| is_over(owner, Some(hold.token), Some(hold.request), world));
         quiet.then(|| {
             let fates = vec![Fate::Queued; waiters.len()];
             let retry_ms = self.shares_retry_ms(now_ms, rules);

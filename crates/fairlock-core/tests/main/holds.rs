@@ -4,7 +4,7 @@
 
 use crate::support::play_cases;
 use fairlock_core::OwnerId;
-use fairlock_core::client::{Hold, Lease, Standing, valid_until_ns};
+use fairlock_core::client::{GuardEnd, Hold, Lease, Standing, valid_until_ns};
 use proptest::prelude::*;
 
 const CASES: u32 = 2_000;
@@ -154,7 +154,7 @@ impl Play {
             Act::Forced => self.hold.reported_taken(),
             Act::Enter => {
                 let open = self.attended + self.detached > 0 && self.left_until.is_none();
-                let change = self.hold.enter();
+                let change = self.hold.enter(false);
                 check(change.is_some() == open, "who may enter")?;
                 if let Some(change) = change {
                     self.attended += 1;
@@ -163,7 +163,7 @@ impl Play {
             }
             Act::Leave if self.attended > 0 => {
                 self.attended -= 1;
-                let (change, unattended) = self.hold.leave();
+                let GuardEnd { change, unattended, .. } = self.hold.leave(false);
                 check(unattended == (self.attended == 0), "unattended")?;
                 self.changed(change.count, change.number)?;
             }

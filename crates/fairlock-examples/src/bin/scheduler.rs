@@ -2,6 +2,7 @@
 //! `cargo run -p fairlock-examples --bin scheduler [-- redis://127.0.0.1/]`
 
 use fairlock::{Client, Config, Election, Error, FencingToken, Observer, Term};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -19,17 +20,13 @@ struct Replica {
 impl Replica {
     /// Campaigns, again and again, until this future is dropped.
     async fn stand(&self, election: &Election) -> Result<(), Error> {
-        loop {
-            // `schedule` is dropped in the middle when the term is lost: another one may lead already.
-            match election.run(self.address, |term| self.schedule(term)).await {
-                Ok(()) => {}
-                // No store, no election. Whoever leads goes on until its lease is over.
-                Err(error) if error.kind().is_retryable() => {
-                    time::sleep(Duration::from_secs(1)).await;
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        // `schedule` is dropped in the middle when the term is lost: another one may lead already. While the store does
+        // not answer, whoever leads goes on until its lease is over.
+        let terms = election.run_terms(self.address, |term| async {
+            self.schedule(term).await;
+            ControlFlow::<()>::Continue(())
+        });
+        terms.await
     }
 
     /// The scheduler: all that only the leader does, until it is to make room.

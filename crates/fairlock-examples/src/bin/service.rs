@@ -75,8 +75,8 @@ impl Counter {
     /// Returns `None` if a newer holder was here; then nothing was written.
     fn write(&mut self, token: FencingToken, value: i64) -> Result<Option<()>> {
         Ok(fenced(&mut self.db, "counter", token, |db| {
-            let token = i64::try_from(token.get()).expect("a token is below 2^53");
-            db.execute("INSERT INTO counter (value, token) VALUES (?1, ?2)", (value, token))?;
+            let row = (value, token.as_i64());
+            db.execute("INSERT INTO counter (value, token) VALUES (?1, ?2)", row)?;
             Ok(())
         })?)
     }

@@ -7,6 +7,7 @@ use crate::api::lock::Lock;
 use crate::api::member::Member;
 use crate::api::multi_lock::MultiLock;
 use crate::api::owner::Owner;
+use crate::api::release_ticket::ReleaseTicket;
 use crate::api::rw_lock::RwLock;
 use crate::api::semaphore::Semaphore;
 use crate::api::session::Session;
@@ -303,6 +304,18 @@ impl Client {
     #[deprecated = "it is called dropped_messages"]
     pub fn odd_messages(&self) -> u64 {
         self.dropped_messages()
+    }
+
+    /// Releases the hold of another process, which must be dead, with everything that relied on the hold.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::ErrorKind::Lost) if there is no such hold, or the store's errors.
+    #[doc(hidden)]
+    pub async fn release_by(&self, ticket: &ReleaseTicket) -> Result<(), Error> {
+        self.context().usable()?;
+        let (context, name, op) = (Arc::clone(self.context()), ticket.name().clone(), ticket.op());
+        let released = async move { release::release_by(&context, &name, &op).await };
+        self.session.on_background(released).await?
     }
 
     /// Returns how many tasks run on the background thread, for tests that look for leaks.

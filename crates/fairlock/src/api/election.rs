@@ -4,6 +4,7 @@ use crate::api::guard::Guard;
 use crate::api::lock::Lock;
 use crate::api::observer::{Leader, Observer};
 use crate::api::session::Session;
+use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::election::{self, Patience};
 use crate::settings::config::MIN_LEASE;
@@ -13,7 +14,7 @@ use fairlock_core::{ANNOUNCED_BYTES_MAX, Kind, LockName, MAX_LEASE_MS};
 use std::convert::identity;
 use std::fmt;
 use std::future::Future;
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -202,6 +203,71 @@ impl Election {
         }
     }
 
+    /// Campaigns and runs `work` in one term after the other, until `work` returns [`ControlFlow::Break`]: for a
+    /// service that is a candidate as long as it runs. It campaigns again when a term is lost (the future of `work` is
+    /// then dropped), when `work` returns [`ControlFlow::Continue`] (the term is then given back, and the next candidate
+    /// leads), and after an error that is [retryable](crate::ErrorKind::is_retryable), after a pause of up to 2 s.
+    ///
+    /// ```
+    /// # use std::ops::ControlFlow;
+    /// # async fn serve(_: &fairlock::Term) -> ControlFlow<()> { ControlFlow::Break(()) }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fairlock::Error> {
+    /// let client = fairlock::Client::connect("memory:").await?;
+    /// client.election("scheduler").run_terms("me", async |term| serve(&term).await).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`campaign`](Self::campaign) that are not retryable.
+    ///
+    /// # Panics
+    /// If `work` does; the term is given back in the background.
+    ///
+    /// # Cancel safety
+    /// As for [`run`](Self::run).
+    pub async fn run_terms<T, F, Fut>(
+        &self,
+        value: impl AsRef<[u8]>,
+        mut work: F,
+    ) -> Result<T, Error>
+    where
+        F: FnMut(Term) -> Fut,
+        Fut: Future<Output = ControlFlow<T>>,
+    {
+        let value = value.as_ref();
+        let mut backoff = Backoff::default();
+        loop {
+            let term = self.run(value, |term| {
+                backoff = Backoff::default();
+                work(term)
+            });
+            match term.await {
+                Ok(ControlFlow::Break(value)) => return Ok(value),
+                Ok(ControlFlow::Continue(())) => {}
+                Err(error) => self.pause_after(error, &mut backoff).await?,
+            }
+        }
+    }
+
+    /// Waits before another campaign.
+    ///
+    /// # Errors
+    /// This one, if another campaign would fail as well.
+    pub(crate) async fn pause_after(
+        &self,
+        error: Error,
+        backoff: &mut Backoff,
+    ) -> Result<(), Error> {
+        if !error.kind().is_retryable() {
+            return Err(error);
+        }
+        let pause = backoff.next();
+        // On the client's thread: the caller's need not have a timer.
+        self.session.on_background(tokio::time::sleep(pause)).await
+    }
+
     /// Returns who leads now, if anybody does. One round trip.
     ///
     /// # Errors
@@ -371,4 +437,45 @@ fn too_long(bytes: usize) -> Error {
     Error::misuse(format!(
         "a value of {bytes} bytes cannot be announced; the most are {ANNOUNCED_BYTES_MAX}: announce where to find the rest"
     ))
+}
+
+#[cfg(all(test, feature = "test-util"))]
+mod tests {
+    use super::*;
+    use crate::test_util::Sandbox;
+
+    /// An error that may pass, a lost term and a term that was given back are followed by another campaign.
+    #[tokio::test(start_paused = true)]
+    async fn terms_follow_each_other_until_the_work_breaks() {
+        let sandbox = Sandbox::new();
+        let client = sandbox.client();
+        sandbox.refuse_next(&client, ErrorKind::Unavailable);
+        let mut terms = Vec::new();
+        let done = client.election("e").run_terms("me", |term| {
+            terms.push(term.token());
+            let (number, sandbox) = (terms.len(), &sandbox);
+            async move {
+                match number {
+                    1 => {
+                        assert!(sandbox.lose("e"));
+                        std::future::pending().await
+                    }
+                    2 => ControlFlow::Continue(()),
+                    _ => ControlFlow::Break(number),
+                }
+            }
+        });
+        assert_eq!(done.await.expect("it goes on"), 3);
+        assert!(terms.is_sorted() && terms.len() == 3, "{terms:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_error_that_stays_ends_the_terms() {
+        let sandbox = Sandbox::new();
+        let client = sandbox.client();
+        sandbox.refuse_next(&client, ErrorKind::Denied);
+        let election = client.election("e");
+        let done = election.run_terms("me", async |_| ControlFlow::<()>::Continue(())).await;
+        assert_eq!(done.expect_err("it was refused").kind(), ErrorKind::Denied);
+    }
 }

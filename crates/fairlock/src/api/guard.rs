@@ -1,6 +1,7 @@
 //! The guard: what a caller owns while it holds a lock.
 
 use crate::api::detached::Detached;
+use crate::api::release_ticket::ReleaseTicket;
 use crate::api::session::Session;
 use crate::base::clock::Moment;
 use crate::base::concurrent::all;
@@ -8,7 +9,7 @@ use crate::base::error::Error;
 use crate::base::lost_reason::LostReason;
 use crate::engine::{detach, downgrade, reenter, release};
 use crate::settings::config::MIN_LEASE;
-use crate::state::hold::{Change, Hold};
+use crate::state::hold::{GuardEnd, Hold, Part};
 use crate::state::in_flight::InFlightCleanup;
 use crate::state::outcome::Release;
 use crate::state::standing::GuardState;
@@ -35,11 +36,13 @@ pub struct Guard {
     hold: Arc<Hold>,
     session: Session,
     done: bool,
+    /// It only reads, in a writer's hold.
+    reading: bool,
 }
 
 impl Guard {
-    pub(crate) fn new(hold: Arc<Hold>, session: Session) -> Self {
-        Self { hold, session, done: false }
+    pub(crate) fn new(Part { hold, reading }: Part, session: Session) -> Self {
+        Self { hold, session, done: false, reading }
     }
 
     pub(crate) fn hold(&self) -> Arc<Hold> {
@@ -55,6 +58,13 @@ impl Guard {
     /// Returns the owner id, as it is written in the lock's key.
     pub fn owner(&self) -> &OwnerId {
         self.hold.owner()
+    }
+
+    /// Returns what another process needs to release this hold once this process is dead.
+    #[doc(hidden)]
+    pub fn release_ticket(&self) -> ReleaseTicket {
+        let request = self.hold.acquisition.request();
+        ReleaseTicket::new(self.name(), self.hold.kind(), self.owner(), self.token(), request)
     }
 
     /// Returns the lock's name.
@@ -152,11 +162,12 @@ impl Guard {
         coop::consume_budget().await;
         self.ensure_open()?;
         self.ensure_valid()?;
-        let Some(change) = self.hold.enter() else {
+        let Some(change) = self.hold.enter(self.reading) else {
             return Err(reenter::too_deep(&self.hold));
         };
         // From here on dropping `second` takes the re-entry back.
-        let second = Self::new(Arc::clone(&self.hold), self.session.clone());
+        let part = Part { hold: Arc::clone(&self.hold), reading: self.reading };
+        let second = Self::new(part, self.session.clone());
         if self.hold.is_counted_here() {
             return Ok(second);
         }
@@ -261,15 +272,14 @@ impl Guard {
         coop::consume_budget().await;
         self.ensure_open()?;
         self.ensure_valid()?;
-        let Some(change) = self.hold.begin_reading() else {
-            let message = "a lock that is held by several guards cannot be downgraded, because the \
-                           others write; release them first";
+        if self.hold.begin_reading().is_none() {
+            let message = "a lock that is held by several guards that write cannot be downgraded, \
+                           because the others go on writing; release them first";
             return Err(self.about(Error::misuse(message)));
-        };
+        }
         let (context, hold) = (Arc::clone(self.session.context()), Arc::clone(&self.hold));
-        let changed = self
-            .session
-            .on_background(async move { downgrade::downgrade(&context, &hold, change).await });
+        let changed =
+            self.session.on_background(async move { downgrade::downgrade(&context, &hold).await });
         match changed.await.and_then(identity) {
             Ok(()) => Ok(self),
             Err(error) => Err(self.about(error)),
@@ -318,14 +328,14 @@ impl Guard {
             std::mem::forget(self);
             return Err(error);
         }
-        let change = self.end();
-        if let Some(outcome) = release::release_now(self.session.context(), &self.hold, change) {
+        let end = self.end();
+        if let Some(outcome) = release::release_now(self.session.context(), &self.hold, end) {
             return Ok(outcome);
         }
         let (context, hold) = (Arc::clone(self.session.context()), Arc::clone(&self.hold));
         let in_flight = InFlightCleanup::new(&context.in_flight);
         let outcome = self.session.begun_here(async move {
-            let outcome = release::release(&context, &hold, change).await;
+            let outcome = release::release(&context, &hold, end).await;
             drop(in_flight);
             outcome
         });
@@ -334,20 +344,20 @@ impl Guard {
 
     /// As [`release`](Self::release), in the task that polls it.
     async fn release_here(mut self) -> Result<Release, Error> {
-        let change = self.end();
-        Ok(release::release(self.session.context(), &self.hold, change).await)
+        let end = self.end();
+        Ok(release::release(self.session.context(), &self.hold, end).await)
     }
 
     /// Marks this guard as released; the hold is not renewed on its behalf any more.
-    fn end(&mut self) -> Change {
+    fn end(&mut self) -> GuardEnd {
         self.done = true;
         // Metrics are the application's code: a hold that nobody has must not be renewed.
         let _closes = self.session.context().closes_on_panic();
-        let (change, unattended) = self.hold.leave();
-        if unattended {
+        let end = self.hold.leave(self.reading);
+        if end.unattended {
             self.session.context().watchdog.forget(&self.hold);
         }
-        change
+        end
     }
 }
 
@@ -382,9 +392,9 @@ impl Drop for Guard {
             std::mem::forget((Arc::clone(&self.hold), self.session.clone()));
             return;
         }
-        let change = self.end();
-        if release::release_now(self.session.context(), &self.hold, change).is_none() {
-            release::release_later(self.session.context(), self.hold(), change, None);
+        let end = self.end();
+        if release::release_now(self.session.context(), &self.hold, end).is_none() {
+            release::release_later(self.session.context(), self.hold(), end, None);
         }
     }
 }

@@ -28,7 +28,8 @@ const SILENCE_GRACE: Duration = Duration::from_millis(500);
 /// exist, and nothing shows that it was counted down: it was deleted, was lost with the server's
 /// data, was never set, or was counted down by a Java client whose message was lost. The event that
 /// the latch stands for may then not have happened; check whether it has, or treat this result as
-/// an error. If a latch ends and is set anew while somebody waits, that wait does not continue with
+/// an error. A wait that begins when there is no latch gets the outcome of the last one that a
+/// client of fairlock saw. If a latch ends and is set anew while somebody waits, that wait does not continue with
 /// the new latch.
 ///
 /// A waiting client looks at the latch with each heartbeat
@@ -121,10 +122,15 @@ impl Latch {
     /// # Cancel safety
     /// Dropping the future ends the wait, and changes nothing.
     pub async fn wait(&self) -> Result<Opened, Error> {
+        self.wait_until_open(None).await
+    }
+
+    /// Waits for the latch of this generation, or for the present one.
+    async fn wait_until_open(&self, waits_for: Option<u64>) -> Result<Opened, Error> {
         let (context, name) = (self.session.context(), self.name.clone()?);
         context.usable()?;
         context.background()?;
-        let mut waiting = latch::wait(context, &name);
+        let mut waiting = latch::wait(context, &name, waits_for);
         // If the task that looks has ended without a result, so has the client.
         (&mut waiting.done).await.unwrap_or_else(|_| Err(Error::closed().on(&name)))
     }
@@ -152,10 +158,11 @@ impl Latch {
         }
         tokio::select! {
             biased;
-            opened = self.wait() => return opened.map(Some),
+            opened = self.wait_until_open(Some(generation)) => return opened.map(Some),
             () = self.session.sleep(until.left()) => {}
         }
-        let last = self.look_within(SILENCE_GRACE, None).await?;
+        // A waiter's look, which restores a lost note.
+        let last = self.look_within(SILENCE_GRACE, Some(generation)).await?;
         Ok(match latch_fate(Some(generation), &last, false) {
             LatchFate::Over(opened) => Some(opened),
             LatchFate::Closed(_) => None,

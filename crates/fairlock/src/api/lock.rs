@@ -273,7 +273,7 @@ impl Lock {
         let session = self.session.clone();
         match self.request(None, false, Some(reporter))? {
             Begun::Held(hold) => {
-                Ok(Turn::granted(session.clone(), self.kind, Guard::new(hold, session)))
+                Ok(Turn::granted(session.clone(), self.kind, Guard::new(hold.into(), session)))
             }
             Begun::Sent(requested) => {
                 let name = (self.name()?.clone(), self.kind);
@@ -380,14 +380,14 @@ impl Lock {
         // A store that answers at once would never let other tasks run. Nothing has been requested
         // yet, so a future that is dropped at this await leaves nothing behind.
         coop::consume_budget().await;
-        let hold = match self.request(until, try_once, None)? {
-            Begun::Held(hold) => Some(hold),
+        let part = match self.request(until, try_once, None)? {
+            Begun::Held(hold) => Some(hold.into()),
             Begun::Sent(requested) => match requested.await {
                 Ok(answered) => answered?.and_then(Delivery::accept),
                 Err(_) => return Err(self.about(Error::closed())),
             },
         };
-        Ok(hold.map(|hold| Guard::new(hold, self.session.clone())))
+        Ok(part.map(|part| Guard::new(part, self.session.clone())))
     }
 
     /// Requests the lock; a store inside this process may grant it at once.
@@ -420,8 +420,8 @@ impl Lock {
         for (lock, requested) in locks.iter().zip(requested).rev() {
             match requested.await {
                 Ok(Ok(held)) => {
-                    let hold = held.and_then(Delivery::accept);
-                    guards.extend(hold.map(|hold| Guard::new(hold, lock.session.clone())));
+                    let part = held.and_then(Delivery::accept);
+                    guards.extend(part.map(|part| Guard::new(part, lock.session.clone())));
                 }
                 Ok(Err(error)) => failed = Some(error),
                 Err(_) => failed = Some(lock.about(Error::closed())),

@@ -13,6 +13,7 @@ pub(crate) mod multi_guard;
 pub(crate) mod multi_lock;
 pub(crate) mod observer;
 pub(crate) mod owner;
+pub(crate) mod release_ticket;
 pub(crate) mod rw_lock;
 pub(crate) mod scoped;
 pub(crate) mod semaphore;

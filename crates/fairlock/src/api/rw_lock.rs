@@ -78,7 +78,9 @@ impl RwLock {
     }
 
     /// Sets the owner that requests the lock: while it reads, it may read once more, and while it
-    /// writes, it may write or read once more; both enter its hold again. A request to write while
+    /// writes, it may write or read once more; both enter its hold again. When its last write guard
+    /// ends and read guards remain, it becomes a reader, as by a
+    /// [downgrade](WriteGuard::downgrade). A request to write while
     /// it reads would wait for itself, so it fails at once with
     /// [`Misuse`](crate::ErrorKind::Misuse).
     pub fn owned_by(self, owner: &Owner) -> Self {
@@ -126,7 +128,8 @@ impl RwLock {
         self.writes.lock().await.map(WriteGuard)
     }
 
-    /// Reads if nobody writes and nobody waits.
+    /// Reads if nobody writes and nobody waits. It never overtakes a waiter, so it may fail for as
+    /// long as writers follow each other without a gap.
     ///
     /// # Errors
     /// Those of [`read`](Self::read).
@@ -307,7 +310,7 @@ impl WriteGuard {
     /// line enter with it. The token and the lease stay the same.
     ///
     /// # Errors
-    /// [`Misuse`](crate::ErrorKind::Misuse) while the hold has other guards, which still write;
+    /// [`Misuse`](crate::ErrorKind::Misuse) while other guards of the hold write;
     /// [`Lost`](crate::ErrorKind::Lost) if the lock is no longer held, and the store's errors. After any of them this
     /// guard is released, as if it had been dropped.
     ///

@@ -161,6 +161,17 @@ impl LockStatus {
         lease_ms.zip(self.ttl).is_some_and(|(lease, ttl)| ttl > Duration::from_millis(lease))
     }
 
+    /// Returns by how much the renewal of this hold is overdue, if it surely is: its client renews
+    /// all its holds every third of the lease that it [announces](ClientInfo::lease), and has missed
+    /// that by at least a tenth of the lease and a second. The client may be stopped or cut off, and
+    /// the hold ends after its [`ttl`](Holder::ttl) unless it is renewed after all. A TTL that an
+    /// operator has shortened looks the same until the next renewal.
+    pub fn renewal_overdue(&self, holder: &Holder) -> Option<Duration> {
+        let lease = self.client(&holder.owner)?.lease?;
+        let age = self.at.duration_since(holder.since?).ok()?;
+        overdue(lease, holder.ttl?, age)
+    }
+
     /// Our clients that hold the lock or are listed, in this order.
     fn client_ids(&self) -> Vec<ClientId> {
         let owners = self.queue.iter().map(|waiter| &waiter.owner);
@@ -234,6 +245,15 @@ impl Holder {
     }
 }
 
+/// By how much the renewal of a hold with `left` of its lease is overdue, `age` after its grant. A
+/// grant may give less than the lease, so the first renewal is not due before a third of it.
+fn overdue(lease: Duration, left: Duration, age: Duration) -> Option<Duration> {
+    const SLACK: Duration = Duration::from_secs(1);
+    let third = lease / 3;
+    let overdue = (lease - third).checked_sub(left)?.min(age.checked_sub(third)?);
+    (overdue >= SLACK.max(lease / 10)).then_some(overdue)
+}
+
 /// The server time in a token or an order number, to the millisecond. A number ahead of the clock
 /// continues from an earlier number, and carries no time.
 fn not_after(us: u64, now_ms: u64) -> Option<SystemTime> {
@@ -279,6 +299,52 @@ mod tests {
         seen.queue.extend((1..=500).flat_map(|client| [1, 2].map(|n| of(owner(client, n)))));
         let expected: Vec<_> = (0..100).filter_map(|client| owner(client, 1).client()).collect();
         assert_eq!(seen.client_ids(), expected);
+    }
+
+    /// A renewal is called overdue only if one was surely missed: not while it may be under way,
+    /// and not before the first one was due, however little of the lease a grant gave.
+    #[test]
+    fn a_renewal_is_overdue_once_one_was_missed() {
+        let secs = Duration::from_secs;
+        for (lease, left, age, expected) in [
+            // Renewed every 10 s: 20 s or more are left.
+            (30, 30, 0, None),
+            (30, 20, 10, None),
+            (30, 18, 12, None),
+            (30, 17, 13, Some(3)),
+            (30, 7, 3_600, Some(13)),
+            (30, 0, 3_600, Some(20)),
+            // A hand-over gave 6 s, or another kind of hold 1 s.
+            (30, 6, 9, None),
+            (30, 1, 15, Some(5)),
+            (3, 2, 100, None),
+            (3, 1, 100, Some(1)),
+            (1, 0, 100, None),
+            (3_600, 2_100, 10_000, None),
+            (3_600, 2_000, 10_000, Some(400)),
+        ] {
+            let overdue = overdue(secs(lease), secs(left), secs(age));
+            assert_eq!(overdue, expected.map(secs), "{lease} {left} {age}");
+        }
+    }
+
+    /// Without the client's word on its lease, or the time of the grant, nothing is sure.
+    #[test]
+    fn a_renewal_is_overdue_only_where_the_lease_is_known() {
+        let ours = OwnerId::ours(ClientId::from_random(1), 1).unwrap();
+        let told = |since_ms: Option<u64>, lease| {
+            let token = since_ms.map(|ms| (NOW_MS - ms) * 1_000);
+            let mut seen = status(ours.clone(), token, None);
+            let config = crate::Config::memory();
+            let info = ClientInfo { lease, ..ClientInfo::here(&config, seen.at) };
+            seen.clients.insert(ours.client().unwrap(), info);
+            seen.renewal_overdue(seen.holder.as_ref().unwrap())
+        };
+        let lease = Some(Duration::from_secs(30));
+        assert_eq!(told(Some(60_000), lease), Some(Duration::from_millis(19_995)));
+        assert_eq!((told(Some(60_000), None), told(None, lease)), (None, None));
+        let unknown = status(ours, Some(NOW_MS * 1_000 - 60_000_000), None);
+        assert_eq!(unknown.renewal_overdue(unknown.holder.as_ref().unwrap()), None);
     }
 
     /// A time is reported only if a number carries one: not for Java, whose fenced lock counts from

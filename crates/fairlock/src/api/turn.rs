@@ -290,8 +290,8 @@ fn guard_of(
 ) -> Result<Guard, Error> {
     let delivery = result.map_err(|_| Error::closed())??;
     // The wait had no deadline, so only the end of the client can have ended it.
-    let hold = delivery.and_then(Delivery::accept).ok_or_else(Error::closed)?;
-    Ok(Guard::new(hold, session.clone()))
+    let part = delivery.and_then(Delivery::accept).ok_or_else(Error::closed)?;
+    Ok(Guard::new(part, session.clone()))
 }
 
 impl fmt::Debug for Turn {

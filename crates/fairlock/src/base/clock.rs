@@ -10,6 +10,14 @@
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// A measured time as messages show it, without digits that mean nothing: to the millisecond, from
+/// 1 s on to the tenth of a second.
+pub(crate) fn rounded(time: Duration) -> Duration {
+    let step_us = if time < Duration::from_secs(1) { 1_000 } else { 100_000 };
+    let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    Duration::from_micros(us.saturating_add(step_us / 2) / step_us * step_us)
+}
+
 /// A point in time, in nanoseconds since boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(u64);
@@ -247,6 +255,20 @@ mod tests {
     use super::*;
 
     /// A1: a message that was delayed must not be counted from the last confirmed heartbeat.
+    /// D57: a message said `4.999995753s`.
+    #[test]
+    fn measured_times_are_shown_without_noise() {
+        for (ns, shown) in [
+            (4_999_995_753, "5s"),
+            (1_249_000_000, "1.2s"),
+            (999_600_000, "1s"),
+            (50_400_000, "50ms"),
+            (0, "0ns"),
+        ] {
+            assert_eq!(format!("{:?}", rounded(Duration::from_nanos(ns))), shown);
+        }
+    }
+
     #[test]
     fn a_delayed_message_counts_from_its_own_server_time() {
         let clock = ServerClock::default();

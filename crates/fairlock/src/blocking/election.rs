@@ -3,12 +3,13 @@
 use super::{Guard, Interrupt, wait};
 use crate::api::election::Office;
 use crate::api::observer::{self, Leader};
+use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind};
 use crate::state::outcome::Release;
 use crate::state::standing::GuardState;
 use fairlock_core::LockName;
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 use std::time::Duration;
 
 /// A named election: see [`Election`](crate::Election) of the async API.
@@ -88,6 +89,39 @@ impl Election {
             let value = work(&term);
             if term.state() != GuardState::Lost {
                 term.resign()?;
+                return Ok(value);
+            }
+        }
+    }
+
+    /// Campaigns and runs `work` in one term after the other, until `work` returns [`ControlFlow::Break`]: see
+    /// [`Election::run_terms`](crate::Election::run_terms) of the async API. As with [`run`](Self::run), `work`
+    /// continues when the term is lost; unlike there, what it returns then counts.
+    ///
+    /// # Errors
+    /// Those of [`campaign`](Self::campaign) that are not retryable.
+    pub fn run_terms<T>(
+        &self,
+        value: impl AsRef<[u8]>,
+        mut work: impl FnMut(&Term) -> ControlFlow<T>,
+    ) -> Result<T, Error> {
+        let mut backoff = Backoff::default();
+        loop {
+            let term = match self.campaign(value.as_ref()) {
+                Ok(term) => term,
+                // It was lost before the value was announced.
+                Err(error) if error.kind() == ErrorKind::Lost => continue,
+                Err(error) => {
+                    let pause = self.inner.pause_after(error, &mut backoff);
+                    wait::until_interrupted(self.interrupt.as_ref(), pause)?;
+                    continue;
+                }
+            };
+            backoff = Backoff::default();
+            let done = work(&term);
+            // If it cannot be given back, its lease ends.
+            let _ = term.resign();
+            if let ControlFlow::Break(value) = done {
                 return Ok(value);
             }
         }

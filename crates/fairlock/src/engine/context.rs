@@ -15,10 +15,10 @@ use crate::state::renewals::Watchdog;
 use crate::state::seat::Owners;
 use crate::state::waiters::Waiters;
 use crate::store::{Reply, Scope, Store};
-use fairlock_core::client::{Debts, RecentReleases};
+use fairlock_core::client::{Debts, Lease, RecentReleases};
 use fairlock_core::{ClientId, Kind, LockName, Op, OwnerId, RequestId, Rules};
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -52,6 +52,8 @@ pub(crate) struct Context {
     observed: observe::Connection,
     numbers: AtomicU64,
     once_owners: AtomicU64,
+    /// Whether the store knows that not all holds have the lease of the settings.
+    lease_differs: AtomicBool,
     requests: Requests,
     nudging: Mutex<HashSet<LockName>>,
 }
@@ -88,6 +90,7 @@ impl Context {
             observed: observe::Connection::new(),
             numbers: AtomicU64::new(1),
             once_owners: AtomicU64::new(1),
+            lease_differs: AtomicBool::new(false),
             requests: Requests::default(),
             nudging: Mutex::default(),
         })
@@ -115,6 +118,21 @@ impl Context {
         let count = self.once_owners.fetch_add(1, Ordering::Relaxed);
         let lease_ms = u64::try_from(self.config.watchdog_lease.as_millis()).unwrap_or(u64::MAX);
         Ok(OwnerId::once(self.client_id, lease_ms, count)?)
+    }
+
+    /// A hold has this lease: if the watchdog does not renew it, without an end, for the lease of the
+    /// settings, what the client announces of its lease does not apply to it.
+    pub(crate) fn note_lease(&self, lease: Lease) {
+        if !lease.renewed || lease.end_ns.is_some() || lease.whole() != self.config.watchdog_lease {
+            self.lease_differs();
+        }
+    }
+
+    /// A hold is not renewed for the lease of the settings.
+    pub(crate) fn lease_differs(&self) {
+        if self.config.announce && !self.lease_differs.swap(true, Ordering::Relaxed) {
+            self.store.lease_differs(self.client_id);
+        }
     }
 
     /// A new request id, which nobody can guess.
@@ -297,6 +315,11 @@ impl Context {
             Some(clock) => clock.ms_at(now),
             None => self.clock.ms_at(now),
         }
+    }
+
+    /// By the clock of the lock's server, when a call that is sent now counts as unanswered.
+    pub(crate) fn late_ms(&self, name: &LockName) -> u64 {
+        self.ms_at(name, Moment::now().plus(self.config.response_timeout))
     }
 
     /// Whether the lock's server is connected.

@@ -20,13 +20,14 @@ pub(crate) async fn renew_once(
     hold: &Arc<Hold>,
     end: Option<Moment>,
 ) -> Result<(), Error> {
+    context.lease_differs();
     let mut until = hold.valid_until().min(context.store_deadline());
     if let Some(end) = end {
         prepare(context, hold, end, until).await?;
         // After that, the renewal can have no effect.
         until = until.min(hold.valid_until());
     }
-    context.store.left_behind(&hold.name, hold.token);
+    context.store.left_behind(&hold.name, hold.token, hold.request_of_share());
     renew_until(context, hold, end, until).await
 }
 
@@ -36,6 +37,7 @@ pub(crate) async fn begin_lease(
     hold: &Arc<Hold>,
     lease: Duration,
 ) -> Result<(), Error> {
+    context.lease_differs();
     hold.lease_begins(lease);
     let until = hold.valid_until().min(context.store_deadline());
     let renewed = renew_until(context, hold, None, until).await;
@@ -57,13 +59,14 @@ async fn renew_until(
 ) -> Result<(), Error> {
     let mut asked_ms = 0;
     let freshen = |op: &mut Op| {
-        if let Op::Renew { ttl_ms, .. } = op {
+        if let Op::Renew { ttl_ms, .. } = op.bare_mut() {
             // A copy that is sent later must not extend beyond the end.
             asked_ms = end.map_or_else(|| hold.wanted_ms(), ms_until);
             *ttl_ms = asked_ms;
         }
     };
-    let (op, mut copies) = (hold.renewal(0), Copies::default());
+    let late_ms = context.ms_at(&hold.name, until);
+    let (op, mut copies) = (hold.renewal(0, late_ms), Copies::default());
     let confirmed = if context.store.is_replicated() {
         // A hold that replicas lack is gone after the next failover, and nobody would renew it
         // there.

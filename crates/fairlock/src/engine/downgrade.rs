@@ -3,28 +3,28 @@
 use crate::base::error::Error;
 use crate::engine::context::Context;
 use crate::engine::send::{self, Copies};
-use crate::state::hold::{Change, Hold};
+use crate::state::hold::Hold;
 use fairlock_core::Op;
 use fairlock_core::client::{Counted, Mismatch};
 use std::sync::Arc;
 
+/// The operation that makes a writer's hold a reader's. It adopts no request, so its time does not count.
+pub(crate) fn downgrade_op(hold: &Hold) -> Op {
+    hold.op(Op::Downgrade { owner: hold.owner().clone(), token: hold.token }, 0)
+}
+
 /// Sends the change to the store, which lets in readers that wait.
-pub(crate) async fn downgrade(
-    context: &Arc<Context>,
-    hold: &Arc<Hold>,
-    change: Change,
-) -> Result<(), Error> {
-    let (owner, token) = (hold.owner().clone(), hold.token);
-    let op = Op::Downgrade { owner, token, change: change.number };
+pub(crate) async fn downgrade(context: &Arc<Context>, hold: &Arc<Hold>) -> Result<(), Error> {
+    let op = downgrade_op(hold);
     let until = hold.valid_until().min(context.store_deadline());
     let mut copies = Copies::default();
     let reply = send::until_answered(context, &hold.name, &op, until, &mut copies).await?;
     match Counted::of(reply.answer.body).map_err(|Mismatch| Error::mismatch())? {
-        Counted::StillHeld(_) | Counted::Stale => Ok(()),
+        Counted::StillHeld(_) => Ok(()),
         Counted::Gone { holder } => {
             hold.lose_to(holder);
             Err(hold.lost_error())
         }
-        Counted::Released => Err(Error::mismatch()),
+        Counted::Released | Counted::Stale => Err(Error::mismatch()),
     }
 }

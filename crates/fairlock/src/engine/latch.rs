@@ -8,8 +8,10 @@ use crate::engine::send::{self, Copies};
 use crate::state::in_flight::InFlightCleanup;
 use crate::state::latches::{Look, Next, ON_ITS_WAY, Waiting, Watched};
 use crate::store::{Confirmed, Topic};
+use fairlock_core::client::Pace;
 use fairlock_core::{Body, LatchOp, LatchSeen, LockName, Op};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How many copies the store may refuse as late, although there is time left. Each refusal shows
 /// the store's clock.
@@ -73,9 +75,9 @@ async fn send_copies(
     })
 }
 
-/// Begins to wait for the latch.
-pub(crate) fn wait(context: &Arc<Context>, name: &LockName) -> Waiting {
-    context.latches.wait(name, |watched| {
+/// Begins to wait for the latch of this generation, or for the present one.
+pub(crate) fn wait(context: &Arc<Context>, name: &LockName, waits_for: Option<u64>) -> Waiting {
+    context.latches.wait(name, waits_for, |watched| {
         let owned = Arc::clone(context);
         context.spawn(async move { watch(&owned, &watched).await });
     })
@@ -84,7 +86,7 @@ pub(crate) fn wait(context: &Arc<Context>, name: &LockName) -> Waiting {
 /// Looks at the latch while somebody waits for it: at once, then with each heartbeat, and with each
 /// message.
 async fn watch(context: &Arc<Context>, watched: &Watched) {
-    let mut listens = false;
+    let (mut listens, mut pace) = (false, Pace::default());
     while !context.latches.ends(watched) {
         let next = tokio::select! {
             biased;
@@ -114,7 +116,12 @@ async fn watch(context: &Arc<Context>, watched: &Watched) {
         tokio::select! {
             biased;
             () = context.closed() => {}
-            () = watched.kick.notified() => {}
+            () = async {
+                watched.kick.notified().await;
+                // However many messages come.
+                let now = Duration::from_nanos(Moment::now().nanos());
+                context.store.sleep(pace.wait(now)).await;
+            } => {}
             () = context.store.sleep(pause) => {}
         }
     }

@@ -22,14 +22,14 @@ pub(crate) async fn enter(
     if hold.is_counted_here() {
         return Ok(());
     }
+    let until = hold.valid_until().min(context.store_deadline());
     let op = Op::Reenter {
         owner: hold.owner().clone(),
         token: hold.token,
         count: change.count,
         change: change.number,
-    }
-    .on(hold.kind());
-    let until = hold.valid_until().min(context.store_deadline());
+    };
+    let op = hold.op(op, context.ms_at(&hold.name, until));
     let mut copies = Copies::default();
     let reply = send::until_answered(context, &hold.name, &op, until, &mut copies).await?;
     match Counted::of(reply.answer.body).map_err(|Mismatch| Error::mismatch())? {

@@ -6,14 +6,15 @@
 //! repeated for as long as a copy of the request could still have an effect. A refused operation is
 //! a debt, and tried again when the store answers about the lock.
 
+use crate::base::backoff::Backoff;
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
-use crate::engine::confirm;
 use crate::engine::context::Context;
 use crate::engine::send::{self, Copies};
+use crate::engine::{confirm, downgrade};
 use crate::observe;
 use crate::settings::server_checks::{Check, Reaction, Warning};
-use crate::state::hold::{Change, Hold};
+use crate::state::hold::{Change, GuardEnd, Hold};
 use crate::state::in_flight::{self, InFlightCleanup, LAST_WORDS};
 use crate::state::outcome::Release;
 use crate::state::signals::{TurnReporter, unconfirmed};
@@ -41,22 +42,28 @@ fn told(hold: &Hold, outcome: Release) -> Release {
 
 /// The operation that reports `change` to the store.
 pub(crate) fn release_op(hold: &Hold, change: Change) -> Op {
-    Op::Release {
+    let op = Op::Release {
         kind: hold.kind(),
         owner: hold.owner().clone(),
         token: hold.token,
         keep: change.count,
         change: change.number,
-    }
+    };
+    hold.op(op, 0)
 }
 
 /// Releases at once if the store answers at once, or nothing need be sent.
-pub(crate) fn release_now(context: &Context, hold: &Hold, change: Change) -> Option<Release> {
+pub(crate) fn release_now(context: &Context, hold: &Hold, end: GuardEnd) -> Option<Release> {
+    let change = end.change;
     if let Some(outcome) = release_here(hold, change) {
         return Some(outcome);
     }
     let reply = context.store.call_now(&hold.name, &release_op(hold, change))?;
     let said = reply.ok().and_then(|reply| Counted::of(reply.answer.body).ok());
+    if end.reads_on {
+        // If the store is busy by now, both are sent in the background.
+        context.store.call_now(&hold.name, &downgrade::downgrade_op(hold))?.ok()?;
+    }
     // One copy, answered at once: the reply shows what became of the hold.
     let sent = Released { change, was_lost: false, resent: false, valid_until_ns: 0 };
     Some(told(hold, hold.released(sent, said)))
@@ -67,12 +74,12 @@ pub(crate) fn release_now(context: &Context, hold: &Hold, change: Change) -> Opt
 pub(crate) fn release_later(
     context: &Arc<Context>,
     hold: Arc<Hold>,
-    change: Change,
+    end: GuardEnd,
     reporter: Option<Arc<TurnReporter>>,
 ) {
     let (in_flight, owned) = (InFlightCleanup::new(&context.in_flight), Arc::clone(context));
     context.spawn(async move {
-        let outcome = release(&owned, &hold, change).await;
+        let outcome = release(&owned, &hold, end).await;
         if let (Release::Unknown, Some(reporter)) = (outcome, reporter) {
             reporter.failed(unconfirmed());
         }
@@ -83,7 +90,8 @@ pub(crate) fn release_later(
 
 /// Sends a release until it is answered, at most until the hold is over by itself or the store
 /// timeout has passed.
-pub(crate) async fn release(context: &Arc<Context>, hold: &Arc<Hold>, change: Change) -> Release {
+pub(crate) async fn release(context: &Arc<Context>, hold: &Arc<Hold>, end: GuardEnd) -> Release {
+    let change = end.change;
     if let Some(outcome) = release_here(hold, change) {
         return outcome;
     }
@@ -123,7 +131,36 @@ pub(crate) async fn release(context: &Arc<Context>, hold: &Arc<Hold>, change: Ch
         Release::Released if !replicas_know(context, hold, &op).await => Release::Unknown,
         outcome => outcome,
     };
+    let outcome = match (outcome, end.reads_on) {
+        // Boxed, because it is rare and large.
+        (Release::StillHeld(_), true) => {
+            match Box::pin(downgrade::downgrade(context, hold)).await {
+                Ok(()) => outcome,
+                Err(error) if error.kind() == ErrorKind::Lost => Release::Lost,
+                Err(_) => read_on(context, hold),
+            }
+        }
+        (Release::Unknown, true) => read_on(context, hold),
+        (outcome, _) => outcome,
+    };
     told(hold, outcome)
+}
+
+/// Repeats in the background, for as long as the hold lasts, that its last guard that writes has
+/// ended: until the store knows it, the hold excludes other readers.
+#[cold]
+fn read_on(context: &Arc<Context>, hold: &Arc<Hold>) -> Release {
+    let (owned, hold) = (Arc::clone(context), Arc::clone(hold));
+    context.spawn(async move {
+        let mut backoff = Backoff::default();
+        while !hold.has_ended() && hold.state() != GuardState::Lost {
+            tokio::time::sleep(backoff.next()).await;
+            if downgrade::downgrade(&owned, &hold).await.is_ok() {
+                break;
+            }
+        }
+    });
+    Release::Unknown
 }
 
 /// A denied release is `Unknown`, which has no reason, so the reason becomes a warning. What a
@@ -150,13 +187,33 @@ async fn replicas_know(context: &Arc<Context>, hold: &Hold, op: &Op) -> bool {
     confirmed.is_ok_and(|confirmed| confirmed.missing.is_none())
 }
 
+/// Releases the hold of a process that is dead: `op` was made for it.
+///
+/// # Errors
+/// [`ErrorKind::Lost`] if there is no such hold, or the store's errors.
+pub(crate) async fn release_by(
+    context: &Arc<Context>,
+    name: &LockName,
+    op: &Op,
+) -> Result<(), Error> {
+    let mut copies = Copies::default();
+    let until = context.store_deadline();
+    let reply = send::until_answered(context, name, op, until, &mut copies).await?;
+    match Counted::of(reply.answer.body) {
+        Ok(Counted::Released) => Ok(()),
+        // An earlier copy may have released it, with its reply lost.
+        Ok(_) if copies.resent() => Ok(()),
+        _ => Err(Error::new(ErrorKind::Lost, "the hold was gone before it was released").on(name)),
+    }
+}
+
 /// Gives back, in the background, a hold that no caller has seen, with all requests that led to it.
 pub(crate) fn give_back(context: &Arc<Context>, hold: &Arc<Hold>) -> JoinHandle<()> {
     let (in_flight, hold) = (InFlightCleanup::new(&context.in_flight), Arc::clone(hold));
     let owned = Arc::clone(context);
     context.spawn(async move {
         let context = &owned;
-        let op = release_op(&hold, hold.leave().0);
+        let op = release_op(&hold, hold.leave(false).change);
         let until = hold.valid_until().min(context.store_deadline());
         // If the server cannot be reached in time, the TTL ends the hold.
         let mut copies = Copies::default();
@@ -358,7 +415,7 @@ mod tests {
         }
         let context = client.context();
         let hold = context.owners.hold(guards[0].name(), guards[0].owner()).expect("held");
-        let [first, second] = [hold.leave().0, hold.leave().0];
+        let [first, second] = [hold.leave(false), hold.leave(false)];
         assert_eq!(release_now(context, &hold, second), Some(Release::StillHeld(1)));
         assert_eq!(release_now(context, &hold, first), Some(Release::StillHeld(2)));
         assert_eq!(hold.state(), GuardState::Held);

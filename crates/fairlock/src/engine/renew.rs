@@ -55,7 +55,7 @@ async fn renew(context: Arc<Context>, hold: Arc<Hold>, slot: Slot) {
     // Lasts until the end of this call, which `renewals_are_over` waits for.
     let Some(renewing) = hold.begin_renewal() else { return };
     let (ttl_ms, valid_until) = (renewing.ttl_ms, hold.valid_until());
-    let op = hold.renewal(ttl_ms);
+    let op = hold.renewal(ttl_ms, context.late_ms(&hold.name));
     let next = match confirm::renewal(&context, &hold.name, &op).await {
         Ok((Renewed::Whole, sent)) => {
             observe::renewed(&hold.told(), valid_until.left());

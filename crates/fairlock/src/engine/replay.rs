@@ -3,7 +3,7 @@
 //!
 //! Sentinels name a new primary before the old one stops, and replication lags. A release that the
 //! old primary answered may be unknown to the new one, where the lock would stay held until its
-//! lease ends. The operation names the hold by its token, or the request, so repeating it is
+//! lease ends. The operation names the hold by its token and the request of a share, or the request, so repeating it is
 //! harmless.
 
 use crate::base::clock::Moment;
@@ -61,7 +61,7 @@ pub(crate) fn again(context: &Arc<Context>, scope: &Scope) {
 /// before that. Returns whether a renewal was answered in time; if not, the former hold ends with
 /// its lease.
 async fn newer_hold_is_known(context: &Context, name: &LockName, op: &Op) -> bool {
-    let (Op::Release { owner, .. } | Op::Leave { owner, .. }) = op else { return true };
+    let (Op::Release { owner, .. } | Op::Leave { owner, .. }) = op.bare() else { return true };
     let Some(hold) = context.owners.hold(name, owner) else { return true };
     tokio::time::timeout(TOLD_WITHIN, hold.state_changed(GuardState::Suspect)).await.is_ok()
 }

@@ -14,6 +14,7 @@ use crate::settings::config::{Address, Config};
 use crate::settings::connection_state::ConnectionState;
 use crate::state::in_flight::LAST_WORDS;
 use crate::store::memory::MemoryStore;
+use crate::store::shared_memory::SharedMemory;
 use crate::store::{Event, Events};
 use fairlock_core::ClientId;
 use std::sync::{Arc, OnceLock, Weak};
@@ -151,6 +152,14 @@ fn open_store(
             let store = MemoryStore::new(config.rules(), sink);
             store.announce(&config, client_id);
             runtime.spawn(Arc::clone(&store).run_expiry());
+            let context = Context::new(config, client_id, store, handle, true);
+            context.set_connection(ConnectionState::Connected);
+            let _ = told.send(Ok(()));
+            Ok(context)
+        }
+        Address::SharedMemory(name) => {
+            let store = Arc::new(SharedMemory::join(name, &config, client_id, events));
+            runtime.spawn(Arc::clone(store.memory()).run_expiry());
             let context = Context::new(config, client_id, store, handle, true);
             context.set_connection(ConnectionState::Connected);
             let _ = told.send(Ok(()));

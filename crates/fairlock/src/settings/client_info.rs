@@ -6,7 +6,7 @@ use crate::settings::config::Config;
 use crate::settings::text::printable;
 #[cfg(unix)]
 use std::borrow::Cow;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Where a client of fairlock runs, as the client reports it: this is not verified, and anybody who
 /// can write to the store can forge it. All texts are printable and at most 128 bytes long.
@@ -26,6 +26,10 @@ pub struct ClientInfo {
     pub version: String,
     /// When the client was created, by the server's clock, to the second.
     pub since: SystemTime,
+    /// The lease of all its holds, each of which it renews every third of it. `None` once it has
+    /// held a lock under another lease, with a longest hold, or left one to the store, and for
+    /// former versions, which do not say.
+    pub lease: Option<Duration>,
 }
 
 impl ClientInfo {
@@ -38,6 +42,7 @@ impl ClientInfo {
             label: config.label.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             since,
+            lease: Some(config.watchdog_lease),
         }
     }
 }

@@ -150,8 +150,8 @@ impl Config {
     }
 
     /// Uses a store for this user's processes on this host: the file at `path`, which must be
-    /// absolute. A missing file is created, together with its folder. With
-    /// [`shared_with_group`](Self::shared_with_group) it is for a group of users; all other users
+    /// absolute. A missing file is created. A missing folder is an error, since the path may be
+    /// misspelt. With [`shared_with_group`](Self::shared_with_group) the file is for a group of users; all other users
     /// get [`Denied`](crate::ErrorKind::Denied). Linux only. Needs the feature `sqlite`.
     ///
     /// ```
@@ -172,8 +172,8 @@ impl Config {
         self
     }
 
-    /// Sets whether connecting creates the host store's file and its folder if they are missing;
-    /// set this to false in a program that only inspects locks. If the file is missing, connecting
+    /// Sets whether connecting creates the host store's file if it is missing; set this to false in
+    /// a program that only inspects locks. If the file or its folder is missing, connecting
     /// then fails with an error of kind [`Unavailable`](crate::ErrorKind::Unavailable), "there is
     /// no store at ...", and nothing is created. Has no effect on other stores. Default: true.
     ///
@@ -612,7 +612,10 @@ impl Config {
         self.check_address()?;
         self.check_tls()?;
         self.replicas.check()?;
-        let has_replicas = !matches!(self.address, Address::Memory | Address::Sqlite { .. });
+        let has_replicas = !matches!(
+            self.address,
+            Address::Memory | Address::SharedMemory(_) | Address::Sqlite { .. }
+        );
         if self.replicas != Replicas::None && !has_replicas {
             return Err(Error::misuse("only a server has replicas to wait for"));
         }

@@ -15,7 +15,7 @@ const DEFAULT_SENTINEL_PORT: u16 = 26379;
 const MAX_URL_BYTES: usize = 8 * 1024;
 
 impl Config {
-    /// Reads a store URL: `memory:`, `sqlite:/path/to/file`, `sqlite:/path?shared=group`,
+    /// Reads a store URL: `memory:`, `memory:NAME`, `sqlite:/path/to/file`, `sqlite:/path?shared=group`,
     /// `redis://[user:password@]host[:port][/database]`, `valkey://...` (the same),
     /// `redis+sentinel://[user:password@]host[:port],.../master[/database]`,
     /// `redis+cluster://[user:password@]host[:port],...`, `unix:/path/to/socket` or
@@ -51,7 +51,7 @@ fn parse(url: &str) -> Result<Config, Error> {
     match scheme {
         "redis" | "valkey" | "rediss" | "valkeys" => server(scheme, rest),
         "unix" => socket(rest),
-        "memory" => Err(Error::misuse("nothing follows `memory:` in a store URL")),
+        "memory" => shared_memory(rest),
         "sqlite" => file(rest),
         "redis+sentinel" | "valkey+sentinel" | "rediss+sentinel" | "valkeys+sentinel" => {
             sentinel(scheme, rest)
@@ -355,6 +355,16 @@ fn socket(rest: &str) -> Result<Config, Error> {
 
 /// Only absolute paths: a relative one would mean a different file in every folder, and so a
 /// different lock.
+fn shared_memory(name: &str) -> Result<Config, Error> {
+    if name.starts_with('/') || name.contains(['?', '#']) {
+        return Err(Error::misuse(
+            "`memory:` in a store URL is followed by a name, as in `memory:tests`; write `/` at its beginning as \
+             `%2F`, `?` as `%3F` and `#` as `%23`",
+        ));
+    }
+    Config::shared_memory(decode(name, "store's name")?)
+}
+
 fn file(rest: &str) -> Result<Config, Error> {
     let (path, query) = rest.split_once('?').map_or((rest, None), |(p, q)| (p, Some(q)));
     let path = path.strip_prefix("//").unwrap_or(path);
@@ -471,6 +481,8 @@ mod tests {
         assert_eq!(c.address, Address::Unix("/run/r.sock".into()));
         assert_eq!(c.database, 2);
         assert_eq!(parse("memory:").unwrap().address, Address::Memory);
+        let shared = Address::SharedMemory(fairlock_core::LockName::new(b"a b").unwrap());
+        assert_eq!(parse("memory:a%20b").unwrap().address, shared);
         let url = "redis+sentinel://ann:pw@10.0.0.1,[::1]:7000/locks/2?sentinel-password=s%26";
         let c = parse(url).unwrap();
         let sentinels = vec![("10.0.0.1".into(), 26379), ("::1".into(), 7000)];

@@ -11,8 +11,8 @@ use crate::state::seat::Seat;
 use crate::state::standing::{GuardState, Standing};
 use fairlock_core::client::valid_until_ns;
 use fairlock_core::client::{Acquisition, Counted, Hold as Known, Look, Outcome, Released};
-pub(crate) use fairlock_core::client::{Change, Lease};
-use fairlock_core::{Kind, LockName, Op, OwnerId, Share, Token, is_string};
+pub(crate) use fairlock_core::client::{Change, GuardEnd, Lease};
+use fairlock_core::{Kind, LockName, Op, OwnerId, RequestId, Share, Token, is_shared, is_string};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -41,6 +41,27 @@ pub(crate) struct Hold {
     missed: Mutex<Option<Error>>,
     pub(crate) story: observe::Story,
     standing: Standing,
+}
+
+/// One guard's part of a hold.
+pub(crate) struct Part {
+    pub(crate) hold: Arc<Hold>,
+    /// It only reads, in a writer's hold.
+    pub(crate) reading: bool,
+}
+
+/// The part of the guard for which the hold was acquired.
+impl From<Arc<Hold>> for Part {
+    fn from(hold: Arc<Hold>) -> Self {
+        Self { hold, reading: false }
+    }
+}
+
+impl Part {
+    /// Ends the guard: see [`Known::leave`].
+    pub(crate) fn leave(&self) -> GuardEnd {
+        self.hold.leave(self.reading)
+    }
 }
 
 /// When a guard whose TTL is counted from `base` stops being valid.
@@ -101,9 +122,21 @@ impl Hold {
         self.origin.is_some_and(Origin::is_forked_child)
     }
 
-    /// The operation that renews this hold.
-    pub(crate) fn renewal(&self, ttl_ms: u64) -> Op {
-        Op::Renew { kind: self.kind(), owner: self.owner().clone(), token: self.token, ttl_ms }
+    /// The operation that renews this hold. A store that has lost the record of a share's hold takes it up to
+    /// `not_after_ms`.
+    pub(crate) fn renewal(&self, ttl_ms: u64, not_after_ms: u64) -> Op {
+        let (kind, owner, token) = (self.kind(), self.owner().clone(), self.token);
+        self.op(Op::Renew { kind, owner, token, ttl_ms }, not_after_ms)
+    }
+
+    /// This operation, which has owner and token of the hold, on the hold.
+    pub(crate) fn op(&self, op: Op, not_after_ms: u64) -> Op {
+        op.of_hold(self.kind(), self.acquisition.request(), not_after_ms)
+    }
+
+    /// The request that identifies a share's hold beside owner and token.
+    pub(crate) fn request_of_share(&self) -> Option<RequestId> {
+        is_shared(self.kind()).then(|| self.acquisition.request())
     }
 
     /// Whether the store counts only one guard, because the others are counted in this process.
@@ -359,9 +392,15 @@ impl Hold {
         lock(&self.known).has_ended()
     }
 
-    /// Adds a guard. `None` if the count is at its limit, or the hold has ended or is being left.
-    pub(crate) fn enter(&self) -> Option<Change> {
-        self.input(Known::enter)
+    /// Adds a guard; `reading` if it only reads in a writer's hold. `None` if the count is at its
+    /// limit, or the hold has ended or is being left.
+    pub(crate) fn enter(&self, reading: bool) -> Option<Change> {
+        self.input(|known| known.enter(reading))
+    }
+
+    /// Whether a guard with this share only reads in this hold, which is a writer's.
+    pub(crate) fn is_reading(&self, wanted: Share) -> bool {
+        wanted == Share::Read && self.acquisition.share() == Share::Whole
     }
 
     /// Adds a guard with this share, which must be a part of the held one: a writer may also read.
@@ -369,6 +408,7 @@ impl Hold {
     /// # Errors
     /// The held share, if it is not.
     pub(crate) fn enter_for(&self, wanted: Share) -> Result<Option<Change>, Share> {
+        let reading = self.is_reading(wanted);
         let acquired = self.acquisition.share();
         self.input(|known| {
             let has = if known.reads() { Share::Read } else { acquired };
@@ -377,22 +417,22 @@ impl Hold {
                 (Share::Whole, Share::Read) => true,
                 (has, wants) => has == wants,
             };
-            if fits { Ok(known.enter()) } else { Err(has) }
+            if fits { Ok(known.enter(reading)) } else { Err(has) }
         })
     }
 
-    /// Begins to make a writer's hold a reader's. `None` if it has other guards, or is over.
+    /// Begins to make a writer's hold a reader's. `None` if other guards write, or it is over.
     pub(crate) fn begin_reading(&self) -> Option<Change> {
         self.input(Known::begin_reading)
     }
 
-    /// Removes a guard; at 0 the hold ends. Also returns whether it is unattended now.
-    pub(crate) fn leave(&self) -> (Change, bool) {
-        let (change, unattended) = self.input(Known::leave);
-        if change.count == 0 {
+    /// Removes a guard, which entered with the same `reading`; at 0 the hold ends.
+    pub(crate) fn leave(&self, reading: bool) -> GuardEnd {
+        let end = self.input(|known| known.leave(reading));
+        if end.change.count == 0 {
             observe::let_go(&self.story);
         }
-        (change, unattended)
+        end
     }
 
     /// Detaches a guard, which leaves its part of the hold to the store. Returns until when the

@@ -31,8 +31,10 @@ struct State {
     looks: u64,
     /// How many waiters have come. Never the same twice: one whose wait is over may be dropped later.
     numbers: u64,
-    /// Since the last look, there was a message that the latch was counted down to 0.
-    counted_down: bool,
+    /// When there was a message that the latch was counted down to 0, since the last look.
+    counted_down: Option<Moment>,
+    /// Before that one there was a message that it was set or deleted.
+    changed: bool,
     /// In the order in which they came.
     waiters: Vec<Waiter>,
 }
@@ -44,6 +46,9 @@ struct Waiter {
     after_look: u64,
     /// The generation that it waits for; unknown before its first look.
     waits_for: Option<u64>,
+    /// Since when it is known that this latch is closed. A message that arrives soon after that may
+    /// be about the latch before it.
+    closed_since: Option<Moment>,
     /// Since when looks show that its latch is gone. The message that it was counted down may be on its
     /// way, on the other connection.
     gone_since: Option<Moment>,
@@ -54,7 +59,8 @@ struct Waiter {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     number: u64,
-    counted_down: bool,
+    counted_down: Option<Moment>,
+    changed: bool,
     /// The generation that the look names.
     pub(crate) waiting: u64,
 }
@@ -78,8 +84,14 @@ pub(crate) struct Waiting {
 }
 
 impl Latches {
-    /// Begins to wait. `watch` starts the task that looks, unless there is one.
-    pub(crate) fn wait(&self, name: &LockName, watch: impl FnOnce(Arc<Watched>)) -> Waiting {
+    /// Begins to wait for the latch of this generation, or for the one that the first look finds.
+    /// `watch` starts the task that looks, unless there is one.
+    pub(crate) fn wait(
+        &self,
+        name: &LockName,
+        waits_for: Option<u64>,
+        watch: impl FnOnce(Arc<Watched>),
+    ) -> Waiting {
         let mut all = lock(&self.0);
         let mut is_new = false;
         let watched = all.entry(name.clone()).or_insert_with(|| {
@@ -88,7 +100,7 @@ impl Latches {
         });
         let watched = Arc::clone(watched);
         let (done, outcome) = oneshot::channel();
-        let number = watched.add(done);
+        let number = watched.add(waits_for, done);
         drop(all);
         if is_new {
             watch(Arc::clone(&watched));
@@ -102,7 +114,13 @@ impl Latches {
     pub(crate) fn wake(&self, name: &LockName, counted_down: bool) {
         let watched = lock(&self.0).get(name).cloned();
         if let Some(watched) = watched {
-            lock(&watched.state).counted_down |= counted_down;
+            let mut state = lock(&watched.state);
+            if counted_down {
+                state.counted_down = Some(Moment::now());
+            } else {
+                state.changed |= state.counted_down.is_none();
+            }
+            drop(state);
             watched.kick.notify_one();
         }
     }
@@ -134,12 +152,14 @@ impl Latches {
 }
 
 impl Watched {
-    fn add(&self, done: oneshot::Sender<Result<Opened, Error>>) -> u64 {
+    fn add(&self, waits_for: Option<u64>, done: oneshot::Sender<Result<Opened, Error>>) -> u64 {
         let mut state = lock(&self.state);
         state.numbers += 1;
         let number = state.numbers;
         let after_look = state.looks;
-        state.waiters.push(Waiter { number, after_look, waits_for: None, gone_since: None, done });
+        let (closed_since, gone_since) = (None, None);
+        let waiter = Waiter { number, after_look, waits_for, closed_since, gone_since, done };
+        state.waiters.push(waiter);
         number
     }
 
@@ -150,7 +170,8 @@ impl Watched {
         let known = state.waiters.iter().filter_map(|waiter| waiter.waits_for).max();
         Look {
             number: state.looks,
-            counted_down: std::mem::take(&mut state.counted_down),
+            counted_down: state.counted_down.take(),
+            changed: std::mem::take(&mut state.changed),
             waiting: known.unwrap_or(0),
         }
     }
@@ -166,9 +187,11 @@ impl Watched {
                 left.push(waiter);
                 continue;
             }
-            match latch_fate(waiter.waits_for, seen, look.counted_down) {
+            let counted_down = waiter.is_told(&look, seen.count > 0);
+            match latch_fate(waiter.waits_for, seen, counted_down) {
                 LatchFate::Closed(generation) => {
                     waiter.waits_for = Some(generation);
+                    waiter.closed_since.get_or_insert_with(Moment::now);
                     waiter.gone_since = None;
                     left.push(waiter);
                 }
@@ -215,6 +238,15 @@ impl Watched {
 }
 
 impl Waiter {
+    /// Whether a message before this look may say that its latch was counted down. If a latch is
+    /// there (`closed`), it must be the first message, and so late that it cannot be about the latch
+    /// before.
+    fn is_told(&self, look: &Look, closed: bool) -> bool {
+        let is_late =
+            |heard: Moment| self.closed_since.is_some_and(|since| heard.since(since) >= ON_ITS_WAY);
+        look.counted_down.is_some_and(|heard| !closed || (!look.changed && is_late(heard)))
+    }
+
     /// Whether the message that its latch was counted down may still arrive.
     fn may_hear(&mut self, now: Moment) -> bool {
         // What was open before it came is no news to it.
@@ -244,15 +276,56 @@ mod tests {
     fn who_comes_during_a_look_does_not_fail_with_it() {
         let (latches, name) = (Latches::default(), LockName::new(b"import").unwrap());
         let mut task = None;
-        let mut first = latches.wait(&name, |watched| task = Some(watched));
+        let mut first = latches.wait(&name, None, |watched| task = Some(watched));
         let watched = task.expect("a task looks");
         let look = watched.look();
-        let mut second = latches.wait(&name, |_| panic!("a task looks already"));
+        let mut second = latches.wait(&name, None, |_| panic!("a task looks already"));
         watched.look_failed(look, &Error::closed());
         assert!(first.done.try_recv().unwrap().is_err());
         assert!(second.done.try_recv().is_err(), "it waits");
         assert!(!latches.ends(&watched));
         watched.look_failed(watched.look(), &Error::closed());
         assert!(second.done.try_recv().unwrap().is_err());
+    }
+
+    /// D60: Java counted the latch down and set it anew between two looks. Under the same generation,
+    /// the wait went on with the next latch.
+    #[test]
+    fn a_latch_that_is_set_anew_between_two_looks_has_opened() {
+        let (latches, name) = (Latches::default(), LockName::new(b"import").unwrap());
+        let mut task = None;
+        let mut waiting = latches.wait(&name, None, |watched| task = Some(watched));
+        let watched = task.expect("a task looks");
+        let closed = LatchSeen { count: 1, generation: Some(7), ..LatchSeen::default() };
+        assert_eq!(watched.seen(watched.look(), &closed), Next::Later);
+        // Sent before the first look, it would be about the latch before this one.
+        latches.wake(&name, true);
+        assert_eq!(watched.seen(watched.look(), &closed), Next::Later);
+        let before = Moment::now().minus_ms(2 * ON_ITS_WAY.as_millis() as u64);
+        lock(&watched.state).waiters[0].closed_since = Some(before);
+        latches.wake(&name, false);
+        assert_eq!(watched.seen(watched.look(), &closed), Next::Later);
+        // Deleted first: what was counted down is a later latch.
+        latches.wake(&name, false);
+        latches.wake(&name, true);
+        assert_eq!(watched.seen(watched.look(), &closed), Next::Later);
+        assert!(waiting.done.try_recv().is_err(), "it waits");
+        latches.wake(&name, true);
+        latches.wake(&name, false);
+        assert_eq!(watched.seen(watched.look(), &closed), Next::Nobody);
+        assert_eq!(waiting.done.try_recv().unwrap().unwrap(), Opened::CountedDown);
+    }
+
+    /// A timed wait finds out which latch it waits for before it begins. By then the next one may
+    /// be there.
+    #[test]
+    fn who_knows_its_latch_does_not_wait_for_the_next() {
+        let (latches, name) = (Latches::default(), LockName::new(b"import").unwrap());
+        let mut task = None;
+        let mut waiting = latches.wait(&name, Some(7), |watched| task = Some(watched));
+        let watched = task.expect("a task looks");
+        let next = LatchSeen { count: 1, generation: Some(8), opened: Some(7), done: false };
+        assert_eq!(watched.seen(watched.look(), &next), Next::Nobody);
+        assert_eq!(waiting.done.try_recv().unwrap().unwrap(), Opened::CountedDown);
     }
 }

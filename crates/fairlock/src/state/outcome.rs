@@ -2,10 +2,10 @@
 
 /// How a release ended.
 ///
-/// After `guard.release().await?` it may be ignored: the lock is free, or will be when its lease
-/// ends. Check it where the work must not count if somebody else may have worked at the same time
+/// Check it where the work must not count if somebody else may have worked at the same time
 /// ([`Lost`](Self::Lost)), or where the next step needs the lock to be free already
-/// ([`Unknown`](Self::Unknown): it may not be).
+/// ([`Unknown`](Self::Unknown): it may not be). Otherwise ignore it explicitly, with `let _ = ...` or `drop(...)`:
+/// the lock is free, or will be when its lease ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",

@@ -83,12 +83,16 @@ impl Watchdog {
         self.look_now(&holds);
     }
 
-    /// Checks a hold that was taken away by force according to a message: the store is asked at
-    /// once, and only its answer counts. Returns whether there is such a hold.
+    /// Checks a hold that was taken away by force according to a message: the store is asked,
+    /// at once unless there were many such messages, and only its answer counts. Returns whether there is such a hold.
     pub(crate) fn check_hold(&self, owner: &OwnerId, token: Token) -> bool {
         let holds = self.holds_that(|hold| hold.token == token && hold.owner() == owner);
         holds.iter().for_each(|hold| hold.reported_taken());
-        self.look_now(&holds);
+        let now = Moment::now().nanos();
+        let mut renewals = lock(&self.renewals);
+        let missed = holds.iter().filter(|hold| renewals.told(hold.id, now)).count();
+        drop(renewals);
+        self.wake(missed > 0);
         !holds.is_empty()
     }
 

@@ -11,7 +11,7 @@ use fairlock_core::{
     Answer, Body, Channel, ClientId, CoreError, Effect, Kind, LockName, LockState, Model, Op,
     OwnerId, Payload, Rules, World,
 };
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
@@ -19,8 +19,8 @@ use tokio::sync::Notify;
 /// Where the store delivers events: to one client, or to all of them.
 pub(crate) type Sink = Box<dyn Fn(Option<ClientId>, Event) + Send + Sync>;
 
-/// One `memory:` store. Two clients made from `memory:` have two separate stores; only the clients
-/// of a sandbox share one.
+/// One `memory:` store. Two clients made from `memory:` have two separate stores; the clients of a
+/// sandbox share one, and so do those made from the same `memory:NAME` (see `shared_memory`).
 pub(crate) struct MemoryStore {
     state: Mutex<State>,
     rules: Rules,
@@ -36,7 +36,8 @@ struct State {
     /// Each lock with its deadline, if it has one.
     model: Model<Option<u64>>,
     deadlines: BTreeSet<(u64, LockName)>,
-    listened: HashSet<Topic>,
+    /// How many clients listen to each topic.
+    listened: HashMap<Topic, usize>,
     /// The clients that announce themselves.
     clients: BTreeMap<ClientId, ClientInfo>,
 }
@@ -61,6 +62,11 @@ impl MemoryStore {
         Arc::new(Self { state: Mutex::default(), rules, sink, epoch_us, sooner: Notify::new() })
     }
 
+    /// Removes what a client announced.
+    pub(super) fn forget(&self, client: ClientId) {
+        lock(&self.state).clients.remove(&client);
+    }
+
     /// Announces a new client.
     pub(crate) fn announce(&self, config: &Config, client: ClientId) {
         if config.announce {
@@ -74,7 +80,8 @@ impl MemoryStore {
     pub(crate) fn apply(&self, name: &LockName, op: &Op) -> Result<Reply, StoreError> {
         let sent = Moment::now();
         let now_us = self.epoch_us + sent.nanos() / 1_000;
-        let (mut answer, effects) = self.apply_at(now_us, name, op.bare()).map_err(refused)?;
+        let (mut answer, effects) =
+            self.apply_at(now_us, name, op.without_kind()).map_err(refused)?;
         observe::answered(name, &answer);
         self.deliver(name, effects, sent);
         if answer.more {
@@ -219,14 +226,22 @@ impl MemoryStore {
     }
 
     fn tell(&self, topic: &Topic, event: Event) {
-        let wanted = lock(&self.state).listened.contains(topic);
+        let wanted = lock(&self.state).listened.contains_key(topic);
         if wanted {
             (self.sink)(None, event);
         }
     }
 
-    /// Hands locks over when leases end; runs until the client is gone.
+    /// Hands locks over when leases end; runs until the client is gone. Each client of a store runs it, and one of
+    /// them that is left is enough: its end makes another one look.
     pub(crate) async fn run_expiry(self: Arc<Self>) {
+        struct Successor<'a>(&'a Notify);
+        impl Drop for Successor<'_> {
+            fn drop(&mut self) {
+                self.0.notify_one();
+            }
+        }
+        let _successor = Successor(&self.sooner);
         loop {
             let next = lock(&self.state).deadlines.first().map(|(at, _)| *at);
             let now_ms = (self.epoch_us + Moment::now().nanos() / 1_000) / 1_000;
@@ -319,12 +334,17 @@ impl Store for MemoryStore {
     }
 
     fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
-        lock(&self.state).listened.insert(topic);
+        *lock(&self.state).listened.entry(topic).or_default() += 1;
         Box::pin(async { Ok(()) })
     }
 
     fn unlisten(&self, topic: Topic) {
-        lock(&self.state).listened.remove(&topic);
+        let mut state = lock(&self.state);
+        let Some(clients) = state.listened.get_mut(&topic) else { return };
+        *clients -= 1;
+        if *clients == 0 {
+            state.listened.remove(&topic);
+        }
     }
 
     fn ready<'a>(&'a self, _: Option<&'a LockName>) -> Boxed<'a, ()> {
@@ -344,6 +364,12 @@ impl Store for MemoryStore {
         let known = ids.iter().filter_map(|id| Some((*id, state.clients.get(id)?.clone())));
         let known = known.collect();
         Box::pin(async { known })
+    }
+
+    fn lease_differs(&self, client: ClientId) {
+        if let Some(info) = lock(&self.state).clients.get_mut(&client) {
+            info.lease = None;
+        }
     }
 
     fn page(&self, at: Cursor, keys: u32) -> Boxed<'_, Result<Page, StoreError>> {

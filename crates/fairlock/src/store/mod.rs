@@ -9,6 +9,7 @@ pub(crate) mod host;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+pub(crate) mod shared_memory;
 
 use crate::base::clock::{Moment, ServerClock};
 use crate::base::error::{Error, ErrorKind};
@@ -19,7 +20,7 @@ use crate::store::entry::LockEntry;
 pub(crate) use crate::store::redis::Raw;
 #[cfg(feature = "redis")]
 use crate::store::redis::Walk;
-use fairlock_core::{Answer, ClientId, Grant, LockName, Op, OwnerId, Token};
+use fairlock_core::{Answer, ClientId, Grant, LockName, Op, OwnerId, RequestId, Token};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -137,7 +138,7 @@ pub(crate) enum Event {
     /// The lock for which this request waits is left to foreign waiters for
     /// [`GUEST_MS`](fairlock_core::GUEST_MS). Only a server reports this.
     #[cfg(feature = "redis")]
-    LeftToGuests { request: fairlock_core::RequestId },
+    LeftToGuests { request: RequestId },
     /// A message on a topic: look again.
     Wake(Topic),
     /// According to a message, a latch of this name was counted down to 0.
@@ -339,11 +340,15 @@ pub(crate) trait Store: Send + Sync + 'static {
         Box::pin(async move { Err(StoreError::refused(Error::misuse(message))) })
     }
 
-    /// The hold with this token is about to be left behind: from now on, the end of this client's
-    /// process must not end it before its lease.
-    fn left_behind(&self, name: &LockName, token: Token) {
-        let _ = (name, token);
+    /// The hold with this token, and, if it is of a share, of this request, is about to be left behind: from now on, the
+    /// end of this client's process must not end it before its lease.
+    fn left_behind(&self, name: &LockName, token: Token, request: Option<RequestId>) {
+        let _ = (name, token, request);
     }
+
+    /// This client has a hold that is not renewed for the lease of its settings, or leaves one to
+    /// the store: its announcement says no lease any more.
+    fn lease_differs(&self, client: ClientId);
 
     /// New connections to the servers of these locks, on the caller's runtime; `None` if there is
     /// no server.

@@ -15,8 +15,6 @@ use tokio::sync::watch;
 pub(super) struct Inside {
     memory: Arc<MemoryStore>,
     clients: Mutex<HashMap<ClientId, Member>>,
-    /// How many clients listen to each topic; the store itself knows only whether anybody does.
-    listened: Mutex<HashMap<Topic, usize>>,
 }
 
 struct Member {
@@ -33,11 +31,7 @@ impl Inside {
                     inside.deliver(to, &event);
                 }
             };
-            Self {
-                memory: MemoryStore::new(rules, Box::new(sink)),
-                clients: Mutex::default(),
-                listened: Mutex::default(),
-            }
+            Self { memory: MemoryStore::new(rules, Box::new(sink)), clients: Mutex::default() }
         })
     }
 
@@ -144,19 +138,16 @@ impl Store for Port {
         true
     }
 
+    fn lease_differs(&self, client: ClientId) {
+        self.inside.memory.lease_differs(client);
+    }
+
     fn listen(&self, topic: Topic) -> Boxed<'_, Result<(), StoreError>> {
-        *lock(&self.inside.listened).entry(topic.clone()).or_default() += 1;
         self.inside.memory.listen(topic)
     }
 
     fn unlisten(&self, topic: Topic) {
-        let mut listened = lock(&self.inside.listened);
-        let Some(users) = listened.get_mut(&topic) else { return };
-        *users -= 1;
-        if *users == 0 {
-            listened.remove(&topic);
-            self.inside.memory.unlisten(topic);
-        }
+        self.inside.memory.unlisten(topic);
     }
 
     fn ready<'a>(&'a self, _: Option<&'a LockName>) -> Boxed<'a, ()> {

@@ -110,6 +110,44 @@ pub(super) async fn clients_are_named(store: Store) {
     drop(granted(waiter).await);
 }
 
+/// A client says which lease it renews as long as that is true of all its holds. Others could take
+/// any other hold for one whose renewal is overdue.
+pub(super) async fn a_client_says_its_lease_while_all_its_holds_have_it(store: Store) {
+    let lease = Duration::from_secs(20);
+    let watcher = store.client_with(no_beats).await;
+    for what in ["renewed", "fixed", "longest", "detached"] {
+        // In memory it is the same client, which says nothing after the second round.
+        let client = store.client_with(|config| no_beats(config).watchdog_lease(lease)).await;
+        let (lock, look) = (client.fair_lock(what), watcher.fair_lock(what));
+        let says = async || {
+            let status = look.inspect().await.unwrap();
+            let holder = status.holder.as_ref().unwrap();
+            assert_eq!(status.renewal_overdue(holder), None, "{what}");
+            status.client(&holder.owner).unwrap().lease
+        };
+        let renewed = lock.lock().await.unwrap();
+        if !store.is_memory() {
+            assert_eq!(says().await, Some(lease), "{what}");
+        } else if matches!(what, "renewed" | "fixed") {
+            assert!(says().await.is_some(), "{what}");
+        }
+        let other = client.fair_lock("other");
+        let short = Duration::from_secs(3);
+        match what {
+            "renewed" => {
+                renewed.release().await.unwrap();
+                continue;
+            }
+            "fixed" => other.lease(short).lock().await.unwrap().release().await.map(drop),
+            "longest" => other.max_hold(short).lock().await.unwrap().release().await.map(drop),
+            _ => other.lock().await.unwrap().detach_for(short).await.map(drop),
+        }
+        .unwrap();
+        until("the client says no lease", async || says().await.is_none()).await;
+        renewed.release().await.unwrap();
+    }
+}
+
 /// A client that does not announce itself writes no record, and locks like any other.
 pub(super) async fn a_silent_client_is_unknown(store: Store) {
     let client = store.client_with(|config| config.label("secret").announce(false)).await;

@@ -116,7 +116,8 @@ macro_rules! on {
             ];
             forced: [d15_the_holder_is_told];
             looking: [
-                places_and_times, foreign_waiters, clients_are_named, a_silent_client_is_unknown,
+                places_and_times, foreign_waiters, clients_are_named,
+                a_client_says_its_lease_while_all_its_holds_have_it, a_silent_client_is_unknown,
                 a_record_lives_as_long_as_its_client, odd_records_are_unknown,
                 records_may_be_denied,
             ];
@@ -161,7 +162,8 @@ macro_rules! on {
                 a_long_line_of_readers_comes_in, timed_waits_end,
                 readers_come_in_when_the_writer_before_them_goes, what_nobody_waits_for_is_given_back,
                 permits_are_counted, who_wants_much_waits_in_line, limits_may_differ,
-                bad_input_is_refused, owners_enter_what_they_hold, force_unlock_takes_every_share,
+                bad_input_is_refused, owners_enter_what_they_hold,
+                the_last_guard_that_writes_leaves_a_reader, force_unlock_takes_every_share,
                 leases_end_alone,
             ];
             turns: [

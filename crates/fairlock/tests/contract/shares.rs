@@ -266,6 +266,36 @@ pub(super) async fn owners_enter_what_they_hold(store: Store) {
     drop((two, same));
 }
 
+/// D59: Java and Curator downgrade like this. The owner excluded all other readers, and could write once more, although
+/// it had nothing but a guard that reads.
+pub(super) async fn the_last_guard_that_writes_leaves_a_reader(store: Store) {
+    let client = store.client().await;
+    let own = client.rw_lock("catalogue").owned_by(&client.owner());
+    let other = client.rw_lock("catalogue");
+    for awaited in [true, false] {
+        let (writing, reading) = (own.write().await.unwrap(), own.read().await.unwrap());
+        let again = own.write().await.unwrap();
+        assert_eq!(again.release().await.unwrap(), Release::StillHeld(2));
+        assert!(other.try_read().await.unwrap().is_none(), "it writes on");
+        let reader = in_line(&client, false, 1).await;
+        if awaited {
+            assert_eq!(writing.release().await.unwrap(), Release::StillHeld(1));
+        } else {
+            drop(writing);
+        }
+        let beside = soon("the reader", reader).await.unwrap();
+        assert_eq!((beside.token(), reading.hold_count()), (reading.token(), 1));
+        let error = soon("a refusal", own.write()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misuse, "{error}");
+        assert!(other.try_write().await.unwrap().is_none());
+        let twice = own.read().await.unwrap();
+        assert_eq!(twice.release().await.unwrap(), Release::StillHeld(1));
+        drop(beside);
+        assert_eq!(reading.release().await.unwrap(), Release::Released);
+        drop(soon("to write", other.write()).await.unwrap());
+    }
+}
+
 /// Each of them is told, and told why.
 pub(super) async fn force_unlock_takes_every_share(store: Store) {
     // With sharded messages a holder does not listen on its lock's channel.

@@ -52,6 +52,21 @@ fn a_writer_with_other_guards_goes_on_writing() {
     });
 }
 
+/// Guards that only read are not in the way.
+#[test]
+fn a_writer_whose_other_guards_read_is_downgraded() {
+    run_paused(async {
+        let sandbox = Sandbox::new();
+        let client = sandbox.client();
+        let (own, other) = (client.rw_lock("c").owned_by(&client.owner()), client.rw_lock("c"));
+        let (writing, inner) = (own.write().await.unwrap(), own.read().await.unwrap());
+        let reading = writing.downgrade().await.unwrap();
+        drop(soon("to read", other.read()).await.unwrap());
+        assert_eq!(inner.release().await.unwrap(), Release::StillHeld(1));
+        assert_eq!(reading.release().await.unwrap(), Release::Released);
+    });
+}
+
 /// After a downgrade the owner reads: to write now would be to wait for itself.
 #[test]
 fn an_owner_that_downgraded_reads() {

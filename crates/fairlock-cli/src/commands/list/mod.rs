@@ -53,7 +53,8 @@ On a server:
 
 In the table:
   KIND is - for a fair or a plain lock without waiters: they look the same. LEFT is the time until
-  the hold runs out unless it is renewed; of another program's without a TTL it is `never`.
+  the hold runs out unless it is renewed, `never` without a TTL. HOLDER ends with `renewal overdue by`
+  for a holder of fairlock that should have renewed it.
 
 With --json, one object on one line for each lock, as it is found:
   schema, name, name_hex, kind, at_ms, held, done, holder, holders, holding, used, limits, ttl_ms,

@@ -11,6 +11,7 @@ use super::elect::Candidacy;
 use super::flock::Flock;
 use crate::base::duration;
 use crate::base::exit::{self, Code};
+use crate::base::message;
 use crate::settings::options::{Kind, STORE, Store};
 
 /// The text before two spaces is also the example in error messages.
@@ -18,7 +19,7 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   fairlock run nightly -- ./backup.sh            wait for the turn, then run
   fairlock run --wait 0 nightly -- ./backup.sh   only if nobody else is at it: else exit code 75
-  fairlock run --wait 5m --lease 1h nightly -- ./backup.sh
+  fairlock run --wait 5m --max-run 1h nightly -- ./backup.sh
                                                  wait 5 minutes at most, run an hour at most
   fairlock run --once-per 50m report -- ./report.sh
                                                  once in 50 minutes, however many start it
@@ -52,8 +53,8 @@ const TROUBLE: &str = "When something goes wrong";
     after_help = format!("{}\n\n{}", WITHOUT_COMMAND, exit::HELP),
 )]
 pub(crate) struct Run {
-    /// The lock's name, any bytes. Several names: all locks at once, of the same kind and share, and no deadlock with
-    /// others, whatever the order.
+    /// The lock's name, any bytes. Several names, 32 at most: all locks at once, of the same kind and share, and no
+    /// deadlock with others, whatever the order.
     #[arg(value_name = "NAME", required_unless_present = "dashed", num_args = 1..)]
     pub(super) names: Vec<OsString>,
 
@@ -74,8 +75,14 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DURATION", allow_negative_numbers = true, value_parser = duration::parse)]
     pub(super) wait: Option<Duration>,
 
-    /// A fixed lease: the command is ended before this time is over, and the lock is never renewed. Default: the lease of
-    /// --ttl, renewed for as long as the command runs.
+    /// How long the command may run: then TERM, after --grace KILL, and exit code 124. The lock is renewed until the
+    /// command has ended, and then released. Default: no bound.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive, conflicts_with = "lease", requires = "what")]
+    pub(super) max_run: Option<Duration>,
+
+    /// A fixed lease: the command is ended before this time is over, and the lock is never renewed, so its end counts as
+    /// a loss. To bound the run of a lock that is renewed there is --max-run. Default: the lease of --ttl, renewed for
+    /// as long as the command runs.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub(super) lease: Option<Duration>,
 
@@ -112,8 +119,12 @@ pub(crate) struct Run {
     pub(super) kind: Option<Kind>,
 
     /// Read: beside others that do, while nobody writes. Who writes says --kind rw instead, and runs alone.
-    #[arg(short, long, conflicts_with_all = ["permits", "take"])]
+    #[arg(short, long, alias = "read", alias = "reader", conflicts_with_all = ["permits", "take"])]
     pub(super) shared: bool,
+
+    /// Write: --kind rw.
+    #[arg(long, alias = "writer", conflicts_with_all = ["shared", "kind", "permits"], hide_short_help = true)]
+    pub(super) write: bool,
 
     /// A semaphore: at most so many permits in use, this run's included. All its users should name the same number.
     // A number below 0 is a wrong number, not an option.
@@ -148,8 +159,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N", default_value_t = Code::LOST, value_parser = exit_code(), help_heading = TROUBLE)]
     pub(super) lost_exit_code: Code,
 
-    /// Time between TERM and KILL when the command must end; at most a third of the lease,
-    /// and of what a hand-over gives at first.
+    /// Time between TERM and KILL when the command must end; where the lock is lost or in doubt at most a third of the
+    /// lease, and of what a hand-over gives at first.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s", requires = "what", help_heading = TROUBLE)]
     pub(super) grace: Duration,
 
@@ -165,11 +176,18 @@ pub(crate) struct Run {
 impl Run {
     /// Moves the name into `names`, whichever way it was given, and what was said as to flock(1) to its place.
     pub(crate) fn named(mut self) -> Self {
+        self.kind = self.kind.or(self.write.then_some(Kind::Rw));
         self.wait = self.wait.or_else(|| self.flock.wait());
         self.command = self.flock.command().unwrap_or(self.command);
         self.names.extend(self.dashed.clone());
         self.name = self.names.join(OsStr::new(", "));
         self
+    }
+
+    /// `b is `, before what is said of one of several locks; `None` if there is one.
+    pub(super) fn one_of_several(&self, at: usize) -> Option<String> {
+        let name = self.names.get(at).filter(|_| self.names.len() > 1)?;
+        Some(format!("{} is ", message::printable(name)))
     }
 }
 

@@ -119,6 +119,7 @@ impl Elect {
             dashed: None,
             command: self.command,
             wait: None,
+            max_run: None,
             lease: None,
             ttl: self.ttl,
             // A configured one is for runs.
@@ -128,6 +129,7 @@ impl Elect {
             java_fleet: false,
             kind: None,
             shared: false,
+            write: false,
             permits: None,
             take: None,
             quiet: self.quiet,

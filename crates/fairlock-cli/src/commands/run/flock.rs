@@ -23,6 +23,16 @@ pub(super) struct Flock {
     )]
     pub(super) timeout: Option<Duration>,
 
+    /// Nothing: a lock excludes all others without it. Readers (--shared) and writers of one name say --kind rw.
+    #[allow(dead_code, reason = "it is so without")]
+    #[arg(short = 'x', long, short_alias = 'e', conflicts_with = "shared", hide_short_help = true)]
+    pub(super) exclusive: bool,
+
+    /// Nothing: what flock's -o and -F are for is so without them.
+    #[allow(dead_code, reason = "it is so without")]
+    #[arg(short = 'o', long, short_alias = 'F', alias = "no-fork", hide_short_help = true)]
+    pub(super) close: bool,
+
     /// The command as a line for $SHELL, or else for /bin/sh.
     #[arg(
         short = 'c',

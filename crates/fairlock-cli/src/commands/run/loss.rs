@@ -29,6 +29,16 @@ pub(super) fn why(guard: &Held, args: &Run) -> String {
     }
 }
 
+/// Why the guardian has ended the command.
+pub(super) fn why_guardian(guard: &Held, args: &Run) -> String {
+    match guard.lost_reason() {
+        Some(_) => why(guard, args),
+        None => "the lock was about to be lost: this process, or the machine, stood still until its lease had almost \
+                 run out"
+            .to_owned(),
+    }
+}
+
 /// Why a lock is in doubt: the store does not answer, or refuses to renew it.
 pub(super) fn silence(guard: &Held) -> String {
     match guard.refusal() {

@@ -5,9 +5,9 @@ mod doubt;
 pub(crate) mod elect;
 mod flock;
 mod hold;
+mod limit;
 mod loss;
 mod mistakes;
-mod nested;
 mod once;
 mod plan;
 mod progress;
@@ -34,15 +34,18 @@ use crate::base::message;
 use crate::base::url;
 use crate::locks::handle::Handle;
 use crate::locks::held::Held;
+use crate::locks::nested::Outer;
+use crate::process::abandoned_holds::AbandonedHolds;
 use crate::process::child::{Change, Child};
 use crate::process::escaped::OWNERS_VAR;
 use crate::process::signal::Signals;
 use crate::process::terminal::Terminal;
 use crate::settings::secrets;
+use crate::settings::store_access::StoreAccess;
 use crate::store::{self, Store};
 use args::{OnLost, Run};
 use doubt::Doubt;
-use nested::Outer;
+use limit::Limit;
 use plan::{Plan, Step};
 use release::{Outcome, in_doubt, release};
 use wait::Wait;
@@ -83,7 +86,7 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
     }
     store = store.verbose(args.verbose);
     store.warn(args.quiet);
-    let hidden = url::variables(store.selection().url());
+    let access = store.access();
     let mut signals = install(Signals::install())?;
     // Connecting is part of the wait.
     let began = clock::now();
@@ -99,7 +102,7 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
         _ => Handle::several(&client, kind, share, &names),
     };
     let result = match lock {
-        Ok(lock) => run_with(&client, lock, &args, began, &hidden, &mut signals).await,
+        Ok(lock) => run_with(&client, lock, &args, began, &access, &mut signals).await,
         Err(error) => Err(error.into()),
     };
     // In any case a leave or a release that is still under way gets its time.
@@ -112,7 +115,7 @@ async fn run_with(
     mut lock: Handle,
     args: &Run,
     began: Duration,
-    hidden: &[String],
+    access: &StoreAccess,
     signals: &mut Signals,
 ) -> Result<Code, Failure> {
     if let Some(lease) = args.lease {
@@ -123,7 +126,7 @@ async fn run_with(
     tokio::select! {
         biased;
         signal = signals.recv() => return Err(Failure::signal(signal)),
-        refused = outer.refuse_each(&lock, args) => refused?,
+        refused = outer.refuse_each(&lock, &args.names, args.wait) => refused?,
     }
     let mut wait = Wait::new(&lock, client.id(), args, began);
     loop {
@@ -155,7 +158,7 @@ async fn run_with(
         while plan.is_early(clock::now(), guard.state(), guard.remaining()) {
             time::sleep(WHOLE_LEASE_PAUSE).await;
         }
-        let mut child = match start(args, hidden, &outer, &guard).await {
+        let mut child = match start(args, access, &outer, &guard).await {
             Ok(child) => child,
             Err(failure) => {
                 // Nothing ran, and the user needs to know why.
@@ -178,11 +181,12 @@ async fn run_with(
             return Err(failure);
         }
         child.begin((!hands_off).then(|| clock::now() + guard.remaining()));
-        let ended = supervise(&mut child, args, &guard, &mut plan, signals).await;
-        let was_ended = ended.why.is_some() && plan.kill_at().is_some();
-        let result = finish(client, args, (guard, granted), child, &plan, ended).await;
-        match result {
-            Err(failure) if was_ended && elect::goes_on(args) => drop(failure.report()),
+        let mut limit = Limit::new(clock::now(), args.max_run, args.grace);
+        let plans = (&mut plan, &mut limit);
+        let ended = supervise(&mut child, args, &guard, plans, signals).await;
+        let plans = (&plan, &limit);
+        match finish(client, args, (guard, granted), child, plans, ended).await {
+            Err(loss) if elect::goes_on(args) => drop(loss.report()),
             result => return result,
         }
     }
@@ -197,30 +201,48 @@ struct Ended {
     went_on: bool,
 }
 
-/// After the end of the command: deals with its remaining processes and with the lock.
+/// After the end of the command: deals with its remaining processes and with the lock. A failure is a loss.
 async fn finish(
     client: &Client,
     args: &Run,
     (guard, began): (Held, Duration),
     mut child: Child,
-    plan: &Plan,
+    (plan, limit): (&Plan, &Limit),
     Ended { code, why, went_on }: Ended,
 ) -> Result<Code, Failure> {
     // If the lock was never in danger, processes that the command left running in its group continue:
     // that is up to the user, as with any shell. Otherwise they end with the command.
     if let (Some(kill_at), Some(why)) = (plan.kill_at(), why) {
         let all = child.end_rest(kill_at).await;
-        let end = match (went_on, all) {
-            (true, _) => format!("the command went on without it, and ended by itself with code {code}"),
-            (false, true) => "the command was ended".to_owned(),
-            (false, false) => "the command was ended, but not all that it has started: some of it runs as another \
-                               user, or is stuck in the kernel"
-                .to_owned(),
+        let end = match went_on {
+            true => format!("the command went on without it, and ended by itself with code {code}"),
+            false => was_ended(all).to_owned(),
         };
         // Said before the release, which a silent store delays.
         let code = loss::failure(args, format!("{why}; {end}")).report();
         release(guard).await;
         return Err(Failure::silent(code));
+    }
+    if let (Some(kill_at), Some(max)) = (limit.kill_at(), args.max_run) {
+        // What is left of it must not outlive the lock, either.
+        let all = child.end_rest(kill_at.min(clock::now() + guard.remaining())).await;
+        let end = match went_on {
+            true => {
+                format!("the command runs as another user, so it ended by itself with code {code}")
+            }
+            false => was_ended(all).to_owned(),
+        };
+        let why = format!("its --max-run of {} is over; {end}", duration::human(max));
+        return Err(match release(guard).await {
+            Outcome::Released => {
+                let name = message::printable(&args.name);
+                Failure::new(Code::TIMED_OUT, format!("{name}: {why}"))
+            }
+            Outcome::Lost => loss::failure(args, format!("{why}; by then the lock was lost")),
+            Outcome::Unknown(reason) => {
+                loss::failure(args, format!("{why}; {}", in_doubt(client, &reason)))
+            }
+        });
     }
     child.leave_rest_alone();
     let found_before = guard.lost_reason();
@@ -246,7 +268,18 @@ async fn finish(
             child.reap();
             let doubt = in_doubt(client, &reason);
             let what = format!("{doubt}; the command itself ended with code {code}");
-            Err(loss::failure(args, what))
+            Ok(loss::failure(args, what).report())
+        }
+    }
+}
+
+/// The end of a command that was made to end, and of `all` that it has started.
+fn was_ended(all: bool) -> &'static str {
+    match all {
+        true => "the command was ended",
+        false => {
+            "the command was ended, but not all that it has started: some of it runs as another user, or is stuck in \
+             the kernel"
         }
     }
 }
@@ -274,7 +307,7 @@ fn default_label(command: &[OsString]) -> Option<String> {
 
 async fn start(
     args: &Run,
-    hidden: &[String],
+    access: &StoreAccess,
     outer: &Outer,
     guard: &Held,
 ) -> Result<Child, Failure> {
@@ -285,7 +318,8 @@ async fn start(
     let tokens: Vec<_> =
         guards.iter().map(|guard| OsString::from(guard.token().to_string())).collect();
     let mut vars: Vec<(String, &OsStr)> = vec![(OWNERS_VAR.to_owned(), &owners)];
-    let mut hidden = secrets::child_environment(hidden);
+    let hidden = url::variables(&access.url);
+    let mut hidden = secrets::child_environment(&hidden);
     match (&args.names[..], &tokens[..]) {
         ([name], [token]) => {
             vars.push((NAME_VAR.to_owned(), name));
@@ -310,7 +344,8 @@ async fn start(
     }
     let vars: Vec<(&str, &OsStr)> =
         vars.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-    Child::prepare(&args.command, &owner, &hidden, &vars).await.map_err(|error| {
+    let holds = AbandonedHolds::of(access, &guards);
+    Child::prepare(&args.command, &owner, &hidden, &vars, holds.as_ref()).await.map_err(|error| {
         let reason = format!("the command cannot be started: {error}");
         Failure::new(Code::NOT_EXECUTABLE, reason)
     })
@@ -321,7 +356,7 @@ async fn supervise(
     child: &mut Child,
     args: &Run,
     guard: &Held,
-    plan: &mut Plan,
+    (plan, limit): (&mut Plan, &mut Limit),
     signals: &mut Signals,
 ) -> Ended {
     let mut terminal = Terminal::open();
@@ -329,12 +364,12 @@ async fn supervise(
     let mut doubt = Doubt::new(args);
     let code = loop {
         let state: GuardState = guard.state();
-        let step = plan.step(clock::now(), state, guard.remaining());
+        let step = next(plan, limit, state, guard.remaining());
         if why.is_none() {
             let left = plan.left(guard.remaining());
             doubt.look(guard, state, left.map(|left| ("the command is ended", left)));
         }
-        if let Some(deadline) = plan.deadline() {
+        if let Some(deadline) = [plan.deadline(), limit.deadline()].into_iter().flatten().min() {
             child.allow_until(deadline);
         }
         if plan.kill_at().is_some() {
@@ -344,8 +379,13 @@ async fn supervise(
         if step == Step::Kill && child.is_anothers() {
             went_on = true;
             let name = message::printable(&args.name);
+            let how = if why.is_some() {
+                "without the lock"
+            } else {
+                "beyond its --max-run, under the lock"
+            };
             message::report(&format!(
-                "{name}: the command runs as another user, so it cannot be ended: it goes on without the lock"
+                "{name}: the command runs as another user, so it cannot be ended: it goes on {how}"
             ));
         }
         let Some(wait) = obey(step, child) else { continue };
@@ -361,11 +401,25 @@ async fn supervise(
     };
     terminal.take_back();
     if why.is_none() && code == Code::signal(Signal::KILL.as_raw()) {
-        // While this process stood still, the guardian may have ended the command, and its end is seen first.
-        plan.step(clock::now(), guard.state(), guard.remaining());
+        // While this process stood still, the lock may have been lost, and the end of the command is seen first.
+        next(plan, limit, guard.state(), guard.remaining());
         why = plan.kill_at().map(|_| loss::why(guard, args));
     }
+    // Not at the end of `--max-run`, which the guardian keeps as well.
+    if why.is_none() && limit.kill_at().is_none() && child.is_killed_by_guardian() {
+        plan.killed(clock::now());
+        why = Some(loss::why_guardian(guard, args));
+    }
     Ended { code, why, went_on }
+}
+
+/// The next step: the lock's, or that of a run which is over though its lock is in order.
+fn next(plan: &mut Plan, limit: &mut Limit, state: GuardState, remaining: Duration) -> Step {
+    let now = clock::now();
+    match plan.step(now, state, remaining) {
+        Step::Wait(wait) if plan.kill_at().is_none() => limit.step(now, wait),
+        step => step,
+    }
 }
 
 /// Carries out a step; returns how long to wait if there was nothing to do.

@@ -17,6 +17,13 @@ const TICK: Duration = Duration::from_millis(500);
 /// Least number of looks in a lease, which has three renewals.
 const LOOKS_IN_A_LEASE: u32 = 6;
 
+/// Part of the remaining time after which a held lock is looked at again, if that is less than [`TICK`]. So the guardian
+/// learns of a renewal before the deadline that it replaces, however late the renewal is.
+const LAST_LOOKS: u32 = 4;
+
+/// Least time between two looks.
+const SHORTEST: Duration = Duration::from_millis(1);
+
 /// For how long the store may leave a hold without its whole lease. A hand-over gives a few seconds, and the
 /// holder asks for the rest at once.
 const WHOLE_WITHIN: Duration = Duration::from_secs(1);
@@ -48,6 +55,8 @@ pub(super) struct Plan {
     hands_off: bool,
     /// Local deadline at the last look, on the boot clock.
     deadline: Duration,
+    /// When that look was.
+    looked: Duration,
     phase: Phase,
 }
 
@@ -79,6 +88,7 @@ impl Plan {
             fixed_from: fixed_at.map(|at| at + WHOLE_WITHIN.min(lease / 3)),
             hands_off,
             deadline: Duration::MAX,
+            looked: Duration::ZERO,
             phase: Phase::Running,
         }
     }
@@ -107,6 +117,13 @@ impl Plan {
         (!self.hands_off).then(|| remaining.saturating_sub(self.last_part()))
     }
 
+    /// Notes that somebody else has killed the command because of the lock.
+    pub(super) fn killed(&mut self, now: Duration) {
+        if self.kill_at().is_none() {
+            self.phase = Phase::Killed { at: now };
+        }
+    }
+
     /// When the rest of the group must be dead, if the command was asked to end.
     pub(super) fn kill_at(&self) -> Option<Duration> {
         match self.phase {
@@ -130,11 +147,10 @@ impl Plan {
             return self.terminate(now + self.grace);
         }
         self.look(now, remaining);
-        if state == GuardState::Held && self.fixed_from.is_none() {
-            return Step::Wait(self.tick);
-        }
-        if self.is_early(now, state, remaining) {
-            return Step::Wait(self.tick.min(remaining));
+        if state == GuardState::Held && self.fixed_from.is_none()
+            || self.is_early(now, state, remaining)
+        {
+            return Step::Wait(self.tick.min((remaining / LAST_LOOKS).max(SHORTEST)));
         }
         if remaining.is_zero() {
             self.kill(now)
@@ -151,8 +167,15 @@ impl Plan {
         // A look that took its time puts the deadline a little earlier, which makes the next one no renewal.
         if self.deadline == Duration::MAX || deadline > self.deadline + self.tick {
             self.had = remaining;
+        } else if self.fixed_from.is_none()
+            && now > self.looked + 2 * self.tick
+            && remaining + self.tick < self.last_part()
+        {
+            // This process stood still when it was to ask the command to end. A renewal was as impossible as that, and
+            // may come now.
+            self.had = remaining;
         }
-        self.deadline = deadline;
+        (self.deadline, self.looked) = (deadline, now);
     }
 
     /// How long before its deadline a lock in doubt ends the command. Right after a hand-over the whole grace may be
@@ -223,6 +246,29 @@ mod tests {
         check(plan, &[(0, Held, 300, Wait(ms(50))), (50, Held, 250, Wait(ms(50)))]);
     }
 
+    /// D49: a pause that ended just before the lease did, and whose renewal came in time, ended the command: the guardian
+    /// learned of the renewal up to half a second later.
+    #[test]
+    fn held_lock_near_its_deadline_is_looked_at_before_it() {
+        let plan =
+            check(renewed(), &[(0, Held, 30_000, Wait(TICK)), (29_800, Held, 200, Wait(ms(50)))]);
+        let plan =
+            check(plan, &[(29_990, Held, 10, Wait(ms(10) / 4)), (29_999, Held, 1, Wait(ms(1)))]);
+        assert_eq!(plan.deadline(), Some(ms(30_000)));
+        let plan = check(plan, &[(29_999, Held, 30_000, Wait(TICK))]);
+        assert_eq!(plan.deadline(), Some(ms(59_999)));
+    }
+
+    /// D49: the connection was lost in the pause as well. The next one may bring the renewal.
+    #[test]
+    fn doubt_after_a_pause_ends_the_command_only_in_its_last_part() {
+        let woken = [(0, Held, 30_000, Wait(TICK)), (29_100, Suspect, 900, Wait(TICK))];
+        check(check(renewed(), &woken), &[(29_600, Held, 30_000, Wait(TICK))]);
+        let plan = check(check(renewed(), &woken), &[(29_600, Suspect, 400, Wait(ms(100)))]);
+        let plan = check(plan, &[(29_700, Suspect, 300, Terminate)]);
+        assert_eq!(plan.kill_at(), Some(ms(30_000)));
+    }
+
     #[test]
     fn doubt_ends_the_command_before_the_deadline() {
         let plan = check(
@@ -272,7 +318,7 @@ mod tests {
     fn ending_is_final() {
         let steps = [
             (0, Held, 15_000, Wait(TICK)),
-            (11_000, Suspect, 4_000, Terminate),
+            (10_100, Suspect, 4_900, Terminate),
             (12_000, Held, 30_000, Wait(TICK)),
         ];
         let plan = check(renewed(), &steps);
@@ -321,7 +367,7 @@ mod tests {
         assert!(fixed().is_early(ms(10), Held, ms(4_000)));
         let told = [(10, Held, 4_000, Wait(TICK)), (510, Held, 59_000, Wait(TICK))];
         assert_eq!(check(fixed(), &told).kill_at(), None);
-        check(fixed(), &[(10, Held, 300, Wait(ms(300))), (310, Held, 0, Kill)]);
+        check(fixed(), &[(10, Held, 300, Wait(ms(75))), (310, Held, 0, Kill)]);
         let never_told = [(999, Held, 4_000, Wait(TICK)), (3_666, Held, 1_333, Terminate)];
         check(fixed(), &never_told);
         check(fixed(), &[(10, Suspect, 4_000, Wait(TICK)), (2_677, Suspect, 1_333, Terminate)]);

@@ -32,8 +32,8 @@ const FIRST_LINE: Duration = Duration::from_secs(10);
 
 /// Shows the place in the queue, the holder and the time waited, until dropped.
 pub(super) async fn show(lock: &Handle, client: ClientId, args: &Run) -> Infallible {
-    let waiting =
-        Waiting { lock, client, name: message::printable(&args.name), began: Instant::now() };
+    let name = message::printable(&args.name);
+    let waiting = Waiting { lock, client, args, name, began: Instant::now() };
     if args.quiet {
         future::pending().await
     } else if args.verbose {
@@ -49,6 +49,8 @@ pub(super) async fn show(lock: &Handle, client: ClientId, args: &Run) -> Infalli
 struct Looked {
     /// `None` if the store does not answer.
     status: Option<LockStatus>,
+    /// Of several locks, which one it is, before what is said of it.
+    which: Option<String>,
     /// The store seems to refuse the request.
     refused: bool,
 }
@@ -56,6 +58,7 @@ struct Looked {
 struct Waiting<'a> {
     lock: &'a Handle,
     client: ClientId,
+    args: &'a Run,
     name: String,
     began: Instant,
 }
@@ -104,15 +107,19 @@ impl Waiting<'_> {
     /// Looks at the lock. Whether the store refuses requests is decided by two looks: a process that stood still was
     /// passed over meanwhile, and is back in the queue with the second one.
     async fn look(&self) -> Looked {
-        let look = async || time::timeout(INSPECT_TIMEOUT, self.lock.inspect()).await.ok()?.ok();
+        let look = async || {
+            let look = self.lock.inspect_busy(usize::MAX);
+            let (at, status) = time::timeout(INSPECT_TIMEOUT, look).await.ok()?.ok()?;
+            Some((self.args.one_of_several(at), status))
+        };
         let is_outside = |status: &Option<_>| status.as_ref().is_some_and(|it| self.is_outside(it));
-        let status = look().await;
+        let (which, status) = look().await.unzip();
         if !is_outside(&status) {
-            return Looked { status, refused: false };
+            return Looked { which: which.flatten(), status, refused: false };
         }
         time::sleep(INTERVAL).await;
-        let status = look().await;
-        Looked { refused: is_outside(&status), status }
+        let (which, status) = look().await.unzip();
+        Looked { refused: is_outside(&status), which: which.flatten(), status }
     }
 
     /// The parts of a line that change when clients come or go, but not with time alone.
@@ -134,7 +141,7 @@ impl Waiting<'_> {
     }
 
     /// The parts of the line, the most important first. `narrow`: for a terminal, which may have 80 columns.
-    fn parts(&self, Looked { status, refused }: &Looked, narrow: bool) -> Vec<String> {
+    fn parts(&self, Looked { status, which, refused }: &Looked, narrow: bool) -> Vec<String> {
         let waited = duration::human(self.began.elapsed());
         let waiting = if narrow { "waiting" } else { "waiting for" };
         let mut parts = vec![format!("{}: {waiting} {waited}", self.name)];
@@ -150,10 +157,15 @@ impl Waiting<'_> {
         let kind = Some(self.lock.kind());
         if narrow {
             parts.extend(whom::short_place(status, self.client));
-            parts.extend(in_short(kind, status));
+            let mut held = in_short(kind, status);
+            if let (Some(which), Some(first)) = (which, held.first_mut()) {
+                first.insert_str(0, which);
+            }
+            parts.extend(held);
         } else {
             parts.extend(whom::place(status, self.client));
-            parts.extend(in_line(kind, status));
+            let which = which.as_deref().unwrap_or_default();
+            parts.extend(in_line(kind, status).map(|held| format!("{which}{held}")));
         }
         parts.extend(whom::predecessor(status, self.client));
         parts

@@ -136,9 +136,10 @@ impl<'a> Wait<'a> {
         if *quiet || *conflict_exit_code == Code::OK {
             return Failure::silent(*conflict_exit_code);
         }
-        let status = time::timeout(LOOK_TIMEOUT, self.lock.inspect_first(1)).await;
+        let status = time::timeout(LOOK_TIMEOUT, self.lock.inspect_busy(1)).await;
+        let (at, status) = status.ok().and_then(Result::ok).unzip();
         // `None` if the lock is free by now and nobody waits, or the store is silent.
-        let holder = status.ok().and_then(Result::ok).and_then(|status| {
+        let holder = status.and_then(|status| {
             let Some(holder) = in_line(Some(self.lock.kind()), &status) else {
                 let first = status.queue.first()?;
                 return Some(format!(
@@ -151,6 +152,9 @@ impl<'a> Wait<'a> {
             let tells = waiting > 0 && self.lock.is_shared();
             Some(if tells { format!("{holder}, {waiting} waiting") } else { holder })
         });
+        // Of several, which one it is.
+        let which = at.and_then(|at| self.args.one_of_several(at));
+        let holder = holder.map(|holder| format!("{}{holder}", which.unwrap_or_default()));
         if self.args.once_per.is_some() {
             return once::skipped(self.args, holder);
         }

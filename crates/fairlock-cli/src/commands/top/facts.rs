@@ -48,7 +48,8 @@ pub(super) struct Holder {
     pub(super) count: u32,
     /// The permits of a semaphore that it has.
     pub(super) permits: Option<String>,
-    pub(super) left: Option<Duration>,
+    /// When it runs out, and whether its renewal is overdue; begins with a comma.
+    pub(super) lasts: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +74,7 @@ impl Facts {
             held_for: age(&status, holder.since),
             count: holder.count,
             permits: text::permits(holder.share),
-            left: holder.ttl,
+            lasts: text::lasts(&status, holder),
         };
         let usage = text::usage(&status).into_iter().chain(text::limits(&status));
         let several = status.holding > 1;
@@ -196,7 +197,7 @@ pub(super) mod tests {
                 held_for: Some(Duration::from_millis(2_500)),
                 count: 1,
                 permits: None,
-                left: Some(Duration::from_secs(27)),
+                lasts: ", runs out in 27s unless renewed".to_owned(),
             }),
             reads: false,
             holders: Vec::new(),

@@ -173,7 +173,11 @@ const FOR: Column = Column {
 const LEFT: Column = Column {
     title: "LEFT",
     width: Constraint::Length(6),
-    cell: |row, _| time_cell(row.facts.left),
+    // A `-` would look like a free lock.
+    cell: |row, _| match (row.facts.left, &row.facts.holder) {
+        (None, Some(_)) => Text::raw("never"),
+        (left, _) => time_cell(left),
+    },
 };
 
 const WAITING: Column = Column {
@@ -289,9 +293,7 @@ fn times(holder: &Holder, since: bool) -> String {
     if since {
         text.push_str(&held_for(holder));
     }
-    if let Some(left) = holder.left {
-        text.push_str(&format!(", runs out in {} unless renewed", duration::human(left)));
-    }
+    text.push_str(&holder.lasts);
     text
 }
 

@@ -35,9 +35,11 @@ Examples:
 const HELP: &str = "\
 What is shown:
   The present state of each lock first, then a line whenever a look sees a change: taken, handed
-  over, released, done (by a run with --once-per), the holders of one that several hold, or the
-  number of waiters. A renewal or a re-entry is no change. Of what happens between two looks, the
-  outcome is shown. An error of the store ends it, after it was tried for 30 s.
+  over, released, expired, done (by a run with --once-per), the holders of one that several hold,
+  a renewal that is overdue, or came late, or the number of waiters. A renewal in time or a
+  re-entry is no change. Of what happens between two looks, the outcome is shown. A lease that
+  ended between them, and may as well have been renewed and released, is `released or expired`.
+  An error of the store ends it, after it was tried for 30 s.
   A line begins with the time of the look by the store's clock, in UTC.
 
 Cost:
@@ -47,8 +49,12 @@ With --json, one object on each line:
   schema, name, name_hex, kind, at_ms, held, done, holder, holders, holding, used, ttl_ms, token,
   queue_len
              as in `fairlock status --json`
-  event      \"present\" (the first look), \"taken\", \"handed_over\", \"released\", \"done\", \"holders\"
-             or \"queue\"; of several at once one of the holders', with the queue_len of now
+  event      \"present\" (the first look), \"taken\", \"handed_over\", \"released\", \"expired\" (it is
+             free, and the lease ran out), \"done\", \"holders\", \"overdue\" (a renewal), \"renewed\"
+             (after that) or \"queue\"; of several at once one of the holders', with the queue_len
+             of now
+  expired    of \"handed_over\", \"released\" and \"expired\": whether the lease of the hold before ran
+             out, or null where that is not known; else null
 
 Exit codes:
   0 when nobody reads stdout any more; 64, 69, 70 and 77 as of `fairlock status`; 128 + n when
@@ -99,52 +105,83 @@ pub(crate) async fn watch(args: Args) -> Result<Code, Failure> {
 
 async fn follow(client: &Client, names: Vec<Name>, args: &Args) -> Result<Code, Failure> {
     let mut targets: Vec<_> = names.into_iter().map(|name| Target { name, kind: None }).collect();
-    let mut before: Vec<Option<Seen>> = targets.iter().map(|_| None).collect();
+    // The last look and the one before it.
+    let mut looks: Vec<[Option<Seen>; 2]> = targets.iter().map(|_| [None, None]).collect();
     let mut ticks = time::interval(args.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let looked = look::look_all(client, &targets, 0).await;
-        for ((target, before), looked) in targets.iter_mut().zip(&mut before).zip(looked) {
+        for ((target, looks), looked) in targets.iter_mut().zip(&mut looks).zip(looked) {
             let mut now = looked?;
             // A fair lock without waiters looks like another kind; it keeps the kind that is known.
             now.kind = now.kind.or(target.kind);
             target.kind = now.kind;
-            let change = match before {
-                None => Some(Change::Present),
-                Some(before) => Change::between(&before.status, &now.status),
-            };
-            if let Some(change) = change {
+            let [before, earlier] = &*looks;
+            if let Some(event) = Event::new(earlier.as_ref(), before.as_ref(), &now) {
                 let line =
-                    if args.json { json(change, &now).to_string() } else { text(change, &now) };
+                    if args.json { json(&event, &now).to_string() } else { text(&event, &now) };
                 if output::tell(format!("{line}\n"))?.is_break() {
                     return Ok(Code::OK);
                 }
             }
-            *before = Some(now);
+            looks.swap(0, 1);
+            looks[0] = Some(now);
         }
     }
 }
 
-fn json(change: Change, seen: &Seen) -> Value {
+/// What a line is about.
+struct Event {
+    change: Change,
+    /// Whether the lease of the hold before ran out, where it was given up and that is known.
+    expired: Option<bool>,
+    /// Between two looks, somebody else held what is free now.
+    between: bool,
+}
+
+impl Event {
+    fn new(earlier: Option<&Seen>, before: Option<&Seen>, now: &Seen) -> Option<Self> {
+        let Some(before) = before else {
+            return Some(Self { change: Change::Present, expired: None, between: false });
+        };
+        let (before, now) = (&before.status, &now.status);
+        let mut change = Change::between(before, now)?;
+        let ended = matches!(change, Change::Released | Change::HandedOver);
+        let earlier = earlier.map(|seen| &seen.status);
+        let expired = if ended { change::ran_out(earlier, before, now) } else { None };
+        if (change, expired) == (Change::Released, Some(true)) {
+            change = Change::Expired;
+        }
+        let is_new = before.token.zip(now.token).is_some_and(|(before, now)| before != now);
+        Some(Self { change, expired, between: is_new && now.holding == 0 })
+    }
+}
+
+fn json(Event { change, expired, .. }: &Event, seen: &Seen) -> Value {
     let mut form = form::of(seen.name.as_os_str(), seen.kind, &seen.status);
     if let Value::Object(fields) = &mut form {
         // The waiters are not looked at.
         fields.remove("queue");
         fields.remove("limits");
         fields.insert("event".to_owned(), change.word().into());
+        fields.insert("expired".to_owned(), (*expired).into());
     }
     form
 }
 
-fn text(change: Change, seen: &Seen) -> String {
+fn text(Event { change, expired, between }: &Event, seen: &Seen) -> String {
     let status = &seen.status;
     let what = match change {
         // The state says it.
-        Change::Present | Change::Done => "",
+        Change::Present | Change::Done | Change::Overdue => "",
         Change::Taken => "taken: ",
+        Change::Released if expired.is_none() => "released or expired: ",
         Change::Released => "released: ",
+        Change::Expired => "expired: ",
+        Change::HandedOver if *expired == Some(true) => "expired, handed over: ",
         Change::HandedOver => "handed over: ",
+        Change::Renewed => "renewed: ",
         Change::Holders => "other holders: ",
         Change::Queue => "queue: ",
     };
@@ -153,7 +190,10 @@ fn text(change: Change, seen: &Seen) -> String {
     if let Some(token) = status.token.filter(|_| status.holding > 0) {
         text.push_str(&format!(", token {token}"));
     }
-    if status.queue_len > 0 || change == Change::Queue {
+    if *between {
+        text.push_str(", after another hold");
+    }
+    if status.queue_len > 0 || *change == Change::Queue {
         text.push_str(&format!(", {} waiting", status.queue_len));
     }
     text

@@ -19,16 +19,52 @@ fn hold(lease: Lease) -> Hold {
     Hold::new(lease, valid_until_ns(0, lease.ms))
 }
 
+/// A guard of which `count` others are left, at the change `number`.
+fn left(count: u32, number: u64, unattended: bool) -> GuardEnd {
+    GuardEnd { change: Change { count, number }, reads_on: false, unattended }
+}
+
 /// A second guard of a writer would go on writing.
 #[test]
 fn a_hold_with_one_guard_becomes_a_readers() {
     let mut writes = hold(LEASE);
-    writes.enter().expect("a second guard");
+    writes.enter(false).expect("a second guard");
     assert_eq!(writes.begin_reading(), None);
-    assert_eq!(writes.leave().0.number, 2);
+    assert_eq!(writes.leave(false), left(1, 2, false));
     assert_eq!(writes.begin_reading().map(|change| (change.count, change.number)), Some((1, 3)));
     assert_eq!((writes.reads(), writes.begin_reading()), (true, None), "once");
-    assert_eq!(writes.enter().map(|change| change.count), Some(2));
+    assert_eq!(writes.enter(false).map(|change| change.count), Some(2));
+}
+
+/// D59: a writer that also read, and then ended only its write guard, excluded all others on.
+#[test]
+fn the_last_guard_that_writes_leaves_a_readers_hold() {
+    let mut writes = hold(LEASE);
+    writes.enter(true).expect("a guard that reads");
+    writes.enter(false).expect("a second one that writes");
+    assert_eq!(writes.begin_reading(), None, "the other one writes");
+    assert_eq!(writes.leave(false), left(2, 3, false));
+    let last = GuardEnd { reads_on: true, ..left(1, 4, false) };
+    assert_eq!((writes.leave(false), writes.reads()), (last, true));
+    writes.enter(true).expect("a reader");
+    assert_eq!(writes.leave(true), left(1, 7, false), "once");
+    assert_eq!(writes.leave(true), left(0, 8, true));
+}
+
+/// Only a guard that writes has something to give up.
+#[test]
+fn a_writer_reads_on_however_many_read_beside_it() {
+    let mut writes = hold(LEASE);
+    writes.enter(true).expect("a guard that reads");
+    writes.enter(true).expect("another one");
+    assert_eq!(writes.leave(true), left(2, 3, false), "a writer is left");
+    assert_eq!(writes.begin_reading(), Some(Change { count: 2, number: 4 }));
+    assert_eq!(writes.leave(false), left(1, 5, false));
+    // A detached guard that writes is never given back.
+    let mut writes = hold(LEASE);
+    writes.enter(true).expect("a guard that reads");
+    writes.detach();
+    assert_eq!((writes.leave(true), writes.reads()), (left(1, 2, true), false));
 }
 
 fn look(renew: bool, next_ns: u64) -> Option<Look> {
@@ -261,14 +297,14 @@ fn a_late_reply_does_not_shorten_it() {
 #[test]
 fn nobody_enters_or_renews_what_is_being_left() {
     let mut hold = hold(LEASE);
-    let second = hold.enter();
+    let second = hold.enter(false);
     assert_eq!(second, Some(Change { count: 2, number: 1 }));
     assert!(!hold.begin_leaving(5 * SECOND), "the other guard counts on renewals");
-    assert_eq!(hold.leave(), (Change { count: 1, number: 2 }, false));
+    assert_eq!(hold.leave(false), left(1, 2, false));
     assert!(hold.begin_renewal(SECOND).is_some());
     assert!(hold.begin_leaving(5 * SECOND));
     assert_eq!(hold.valid_until_ns(), 5 * SECOND, "before anything is sent");
-    assert_eq!((hold.enter(), hold.begin_renewal(SECOND)), (None, None));
+    assert_eq!((hold.enter(false), hold.begin_renewal(SECOND)), (None, None));
     assert!(hold.renewed(SECOND, SECOND, 30_000).is_some(), "what was sent before");
     assert_eq!(hold.valid_until_ns(), 5 * SECOND);
     assert!(hold.renewal_over(), "the last renewal goes after that");
@@ -293,13 +329,13 @@ fn it_may_be_left_for_longer_than_it_could_be_held() {
 fn what_is_detached_is_not_renewed() {
     let mut hold = hold(LEASE);
     hold.watched(0, true);
-    hold.enter();
+    hold.enter(false);
     assert_eq!(hold.detach(), VALID);
     assert!(!hold.is_unattended());
     assert_eq!(hold.look(SECOND), look(false, VALID));
     assert!(hold.renewed(SECOND, SECOND, 30_000).is_some());
     assert_eq!(hold.valid_until_ns(), VALID);
-    assert_eq!(hold.leave(), (Change { count: 1, number: 2 }, true));
+    assert_eq!(hold.leave(false), left(1, 2, true));
     assert!(!hold.has_ended());
 }
 
@@ -315,15 +351,15 @@ fn a_renewal_sent_after_the_end_gives_nothing() {
 #[test]
 fn what_has_ended_stays_so() {
     let mut hold = hold(LEASE);
-    assert_eq!(hold.leave(), (Change { count: 0, number: 1 }, true));
+    assert_eq!(hold.leave(false), left(0, 1, true));
     assert!(hold.has_ended());
-    assert_eq!(hold.enter(), None);
+    assert_eq!(hold.enter(false), None);
 }
 
 #[test]
 #[should_panic(expected = "K10")]
 fn a_guard_that_never_was_cannot_leave() {
     let mut hold = hold(LEASE);
-    hold.leave();
-    hold.leave();
+    let _ = hold.leave(false);
+    let _ = hold.leave(false);
 }

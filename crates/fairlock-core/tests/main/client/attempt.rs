@@ -159,7 +159,7 @@ impl Client {
     }
 
     fn work(&mut self, now: u64, number: u64, work: u32, what: Work) {
-        let not_after = self.not_after(now);
+        let (not_after, kind) = (self.not_after(now), self.habits.kind());
         let no_order = self.habits.flaw == Flaw::NoOrderOnReturn;
         let Some(attempt) = self.attempt(number) else { return };
         attempt.work = Some((work, what));
@@ -174,7 +174,8 @@ impl Client {
             }
             Work::Confirm { token, ttl_ms } => {
                 let owner = attempt.owner.clone();
-                let op = Op::Renew { kind: self.habits.kind(), owner, token, ttl_ms };
+                let request = attempt.it.acquisition().request();
+                let op = Op::Renew { kind, owner, token, ttl_ms }.of_hold(kind, request, now);
                 self.send(now, op, About::Confirm(number, work));
             }
             Work::Pause { .. } | Work::Connection { .. } => {}

@@ -3,7 +3,7 @@
 use super::{About, Call, Client, Eras, Flaw, name, ns};
 use fairlock_core::client::acquiring::Held;
 use fairlock_core::client::{
-    Acquisition, Counted, Hold, Look, Released, Renewals, Renewed, Slot, Standing,
+    Acquisition, Counted, GuardEnd, Hold, Look, Released, Renewals, Renewed, Slot, Standing,
 };
 use fairlock_core::{Body, Op, OwnerId, RequestId, Token};
 use std::time::Duration;
@@ -127,10 +127,11 @@ impl Client {
             held.note_loss();
         }
         while let Some((token, slot)) = self.renewals.next_renewal() {
+            let kind = self.habits.kind();
             let held = self.holding(token).expect("a hold that is watched");
             let ttl_ms = held.hold.begin_renewal(ns(now)).expect("it is not being left");
-            let owner = held.owner.clone();
-            let op = Op::Renew { kind: self.habits.kind(), owner, token, ttl_ms };
+            let (owner, request) = (held.owner.clone(), held.acquisition.request());
+            let op = Op::Renew { kind, owner, token, ttl_ms }.of_hold(kind, request, now);
             self.send(now, op, About::Renew(token, ttl_ms, slot));
         }
         self.calls()
@@ -202,13 +203,14 @@ impl Client {
         held.has_guard = false;
         held.watched = None;
         let was_lost = matches!(held.hold.time(ns(now)), Standing::Lost(_));
-        let (change, unattended) = held.hold.leave();
+        let GuardEnd { change, unattended, .. } = held.hold.leave(false);
         assert!(unattended, "there was one guard");
         let owner = held.owner.clone();
-        let valid_until_ns = held.hold.valid_until_ns();
+        let (valid_until_ns, request) = (held.hold.valid_until_ns(), held.acquisition.request());
         self.renewals.forget(token.get());
         let (kind, keep, change_number) = (self.habits.kind(), change.count, change.number);
         let op = Op::Release { kind, owner, token, keep, change: change_number };
+        let op = op.of_hold(kind, request, now);
         let sent = Released { change, was_lost, resent: false, valid_until_ns };
         self.debt(now, op, What::Release(token, sent))
     }
@@ -276,10 +278,11 @@ impl Client {
     /// The user reads from now on.
     pub(crate) fn downgrade(&mut self, now: u64) -> Vec<Call> {
         if let Some(held) = self.held.iter_mut().find(|held| held.has_guard)
-            && let Some(change) = held.hold.begin_reading()
+            && held.hold.begin_reading().is_some()
         {
             let (owner, token) = (held.owner.clone(), held.token);
-            let op = Op::Downgrade { owner, token, change: change.number };
+            let (kind, request) = (self.habits.kind(), held.acquisition.request());
+            let op = Op::Downgrade { owner, token }.of_hold(kind, request, now);
             self.debt(now, op, What::Downgrade(token));
         }
         self.calls()

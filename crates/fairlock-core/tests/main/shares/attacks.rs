@@ -6,7 +6,14 @@ use crate::support::{client, ours, request};
 use Share::{Read, Whole};
 use fairlock_core::{
     Acquire, Body, CoreError, Fate, Kind, LockState, Mode, Op, RequestId, Share, ShareAcquire,
+    Token,
 };
+
+/// The owner of request `n` enters its hold once more.
+fn again(n: u64, token: Token, count: u32, change: u64) -> Op {
+    let op = Op::Reenter { owner: owner(n), token, count, change };
+    op.of_hold(Kind::ReadWrite, request(n), u64::MAX)
+}
 
 #[test]
 fn b1_readers_that_keep_coming_do_not_starve_a_writer() {
@@ -229,24 +236,33 @@ fn b14_a_release_after_the_lease_gives_nothing_back() {
     assert_eq!(pool.lock.shares().expect("known").used(), 0);
 }
 
+/// D61: it was refused as an older change, and its client took that for done.
+#[test]
+fn a_downgrade_that_a_reentry_overtakes_is_carried_out() {
+    let mut rw = Scene::rw();
+    let token = rw.gets(1, Whole);
+    rw.waits(2, Read);
+    assert_eq!(rw.send(&again(1, token, 2, 2)), Body::StillHeld { count: 2 });
+    assert_eq!(rw.downgrade(1, token), Body::StillHeld { count: 2 });
+    assert_eq!(rw.told(), [2]);
+    // Nor does it make an older change of the count the latest.
+    assert_eq!(rw.send(&again(1, token, 1, 1)), Body::Stale);
+}
+
 #[test]
 fn b19_late_copies_of_a_downgrade_change_nothing() {
     let mut rw = Scene::rw();
     let token = rw.gets(1, Whole);
-    assert_eq!(rw.downgrade(1, token, 1), Body::StillHeld { count: 1 });
-    assert_eq!(rw.downgrade(1, token, 1), Body::StillHeld { count: 1 });
-    let count = |change| {
-        let (owner, count) = (owner(1), 2);
-        Op::Reenter { owner, token, count, change }
-    };
-    assert_eq!(rw.send(&count(3)), Body::StillHeld { count: 2 });
-    assert_eq!(rw.downgrade(1, token, 2), Body::Stale, "it was overtaken");
+    assert_eq!(rw.downgrade(1, token), Body::StillHeld { count: 1 });
+    assert_eq!(rw.downgrade(1, token), Body::StillHeld { count: 1 });
+    assert_eq!(rw.send(&again(1, token, 2, 3)), Body::StillHeld { count: 2 });
+    assert_eq!(rw.downgrade(1, token), Body::StillHeld { count: 2 });
     rw.release(1, token);
     let other = rw.gets(2, Whole);
-    assert_eq!(rw.downgrade(1, token, 1), Body::NotHeld { holder: Some(owner(2)) });
+    assert_eq!(rw.downgrade(1, token), Body::NotHeld { holder: Some(owner(2)) });
     rw.release(2, other);
     let again = rw.gets(1, Whole);
-    assert_eq!(rw.downgrade(1, token, 1), Body::NotHeld { holder: Some(owner(1)) });
+    assert_eq!(rw.downgrade(1, token), Body::NotHeld { holder: Some(owner(1)) });
     assert!(rw.lock.shares().is_some_and(|s| s.holds()[&owner(1)].share == Whole));
     assert!(again > other && other > token);
 }
@@ -272,7 +288,7 @@ fn a_downgrade_lets_those_in_who_wait_to_read_next() {
     rw.waits(3, Read);
     rw.waits(4, Whole);
     rw.waits(5, Read);
-    rw.downgrade(1, writer, 1);
+    rw.downgrade(1, writer);
     assert_eq!(rw.grants.iter().map(|grant| grant.token).collect::<Vec<_>>(), [writer; 2]);
     assert_eq!(rw.told(), [2, 3]);
     for n in 1..=3 {

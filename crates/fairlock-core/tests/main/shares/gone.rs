@@ -1,10 +1,10 @@
 //! A store that knows which clients are gone: whose holds end then, and how many clients it is asked about.
 
-use super::scene::{LEASE, Scene, owner, permits};
-use crate::support::client;
+use super::scene::{LEASE, Scene, owner, permits, release};
+use crate::support::{client, request};
 use fairlock_core::{
     Acquire, Answer, Body, ClientId, CoreError, Effect, Kind, LOOKED_AT_MAX, Mode, Op, OwnerId,
-    Share, ShareAcquire, Token, World,
+    RequestId, Share, ShareAcquire, Token, World,
 };
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 #[derive(Default)]
 struct Kernel {
     gone: BTreeSet<ClientId>,
-    left: BTreeSet<(ClientId, Token)>,
+    left: BTreeSet<(ClientId, RequestId)>,
     asked: RefCell<BTreeSet<ClientId>>,
 }
 
@@ -34,8 +34,8 @@ impl World for Kernel {
         true
     }
 
-    fn is_left(&self, client: ClientId, token: Token) -> bool {
-        self.left.contains(&(client, token))
+    fn is_left(&self, client: ClientId, _: Token, request: Option<RequestId>) -> bool {
+        request.is_some_and(|request| self.left.contains(&(client, request)))
     }
 }
 
@@ -50,10 +50,6 @@ fn tries(scene: &mut Scene, world: &Kernel, n: u64, share: Share) -> bool {
     matches!(apply(scene, world, &op).0.body, Body::Granted { .. })
 }
 
-fn release(kind: Kind, n: u64, token: Token) -> Op {
-    Op::Release { kind, owner: owner(n), token, keep: 0, change: 1 }
-}
-
 #[test]
 fn what_was_left_to_the_store_outlives_its_client() {
     for (mut scene, share) in [
@@ -61,10 +57,10 @@ fn what_was_left_to_the_store_outlives_its_client() {
         (Scene::rw(), Share::Whole),
         (Scene::semaphore(), permits(2, 2)),
     ] {
-        let token = scene.gets(1, share);
+        scene.gets(1, share);
         let wanted = if share == Share::Read { Share::Whole } else { share };
         let mut world = Kernel { gone: [client(1)].into(), ..Kernel::default() };
-        world.left.insert((client(1), token));
+        world.left.insert((client(1), request(1)));
         assert!(!tries(&mut scene, &world, 2, wanted), "{share:?}");
         apply(&mut scene, &world, &Op::Nudge);
         assert_eq!(scene.holders(), 1, "{share:?}");

@@ -3,12 +3,15 @@
 
 use crate::support::Ears;
 use fairlock_core::{
-    Acquire, Body, ClientId, Effect, Fate, GUEST_MS, Grant, LockState, Op, OwnerId, Payload, Rules,
-    Share,
+    Acquire, Body, ClientId, Effect, Fate, GUEST_MS, Grant, LockState, Op, OwnerId, Payload,
+    RequestId, Rules, Share,
 };
 use std::collections::BTreeMap;
 
 type Checked = Result<(), String>;
+
+/// A grant: the place, the owner, its share, the request and the token of the hold, and its TTL.
+type Told = (u64, OwnerId, Share, (RequestId, u64), u64);
 
 fn permits(share: Share) -> u32 {
     if let Share::Permits { n, .. } = share { n } else { 0 }
@@ -22,6 +25,7 @@ fn ensure(fine: bool, what: impl FnOnce() -> String) -> Checked {
 pub(crate) struct Has {
     pub(crate) share: Share,
     pub(crate) token: u64,
+    pub(crate) request: RequestId,
     until: u64,
 }
 
@@ -92,6 +96,7 @@ impl Keeper {
         ears: &Ears,
         lock: &LockState,
     ) -> Checked {
+        let (request, op) = (op.hold().map(|hold| hold.request), op.bare());
         match op {
             Op::Beat { client, .. } => drop(self.beats.insert(*client, now)),
             Op::AcquireShare(ask) if matches!(body, Body::Queued { .. }) => {
@@ -99,7 +104,7 @@ impl Keeper {
             }
             _ => {}
         }
-        self.note_body(now, op, body, ears)?;
+        self.note_body(now, (op, request), body, ears)?;
         if matches!((op, body), (Op::Leave { .. }, Body::Left)) && self.guests_until > now {
             self.guests_until = now;
         }
@@ -115,11 +120,12 @@ impl Keeper {
         if let (Op::AcquireShare(ask), Body::Granted { token, ttl_ms }) = (op, body) {
             let owner = &ask.acquire.owner;
             let order = self.waiting.get(owner).map_or(u64::MAX, |waits| waits.order);
-            grants.push((order, owner.clone(), ask.share, token.get(), *ttl_ms));
+            let name = (ask.acquire.request, token.get());
+            grants.push((order, owner.clone(), ask.share, name, *ttl_ms));
         }
         grants.sort_by_key(|(order, ..)| *order);
-        for (_, owner, share, token, ttl_ms) in grants {
-            self.note_grant(now, (&owner, share), token, ttl_ms, ears)?;
+        for (_, owner, share, name, ttl_ms) in grants {
+            self.note_grant(now, (&owner, share), name, ttl_ms, ears)?;
         }
         self.same_as(now, lock)?;
         if now < self.guests_until && self.standing(ears).next().is_none() {
@@ -137,9 +143,16 @@ impl Keeper {
         Ok(())
     }
 
-    fn note_body(&mut self, now: u64, op: &Op, body: &Body, ears: &Ears) -> Checked {
+    fn note_body(
+        &mut self,
+        now: u64,
+        (op, request): (&Op, Option<RequestId>),
+        body: &Body,
+        ears: &Ears,
+    ) -> Checked {
         let has = |it: &Self, owner: &OwnerId, token: u64| {
-            it.holds.get(owner).is_some_and(|has| has.token == token)
+            let is_named = |has: &Has| has.token == token && Some(has.request) == request;
+            it.holds.get(owner).is_some_and(is_named)
         };
         match (op, body) {
             (Op::AcquireShare(ask), Body::Queued { order, .. }) => {
@@ -155,8 +168,8 @@ impl Keeper {
                 self.holds.remove(owner);
                 ensure(had, || format!("{owner} gave back what it had not"))
             }
-            (Op::Leave { owner, .. }, Body::Freed) => {
-                let had = self.holds.remove(owner).is_some();
+            (Op::Leave { owner, request, .. }, Body::Freed) => {
+                let had = self.holds.remove(owner).is_some_and(|has| has.request == *request);
                 ensure(had, || format!("{owner} left what it had not"))
             }
             (Op::Leave { owner, .. }, Body::Left) => {
@@ -167,6 +180,20 @@ impl Keeper {
                 let had = has(self, owner, token.get());
                 self.holds.entry(owner.clone()).and_modify(|has| has.until = now + ttl_ms);
                 ensure(had, || format!("{owner} renewed what it had not"))
+            }
+            (
+                Op::Reenter { owner, token, .. } | Op::Release { owner, token, .. },
+                Body::StillHeld { .. } | Body::Stale,
+            ) => {
+                let had = has(self, owner, token.get());
+                ensure(had, || format!("{owner} counted what it had not"))
+            }
+            (Op::AcquireShare(ask), Body::GrantedBefore(grant)) => {
+                let has = self.holds.get(&ask.acquire.owner);
+                let had = has.is_some_and(|has| has.request == grant.request);
+                ensure(had && grant.request != ask.acquire.request, || {
+                    format!("{grant:?}: {has:?}")
+                })
             }
             (Op::Downgrade { owner, token, .. }, Body::StillHeld { .. }) => {
                 let had = has(self, owner, token.get());
@@ -210,22 +237,24 @@ impl Keeper {
         ensure(fine, || format!("{owner} was told {fate:?}: {waits:?}"))
     }
 
-    fn granted(&self, grant: &Grant) -> Result<(u64, OwnerId, Share, u64, u64), String> {
+    fn granted(&self, grant: &Grant) -> Result<Told, String> {
         let mut all = self.waiting.iter();
         let known = all.find(|(_, waits)| waits.acquire.request == grant.request);
         let (owner, waits) = known.ok_or("a grant for nobody's request")?;
-        Ok((waits.order, owner.clone(), waits.share, grant.token.get(), grant.ttl_ms))
+        let name = (grant.request, grant.token.get());
+        Ok((waits.order, owner.clone(), waits.share, name, grant.ttl_ms))
     }
 
     fn note_grant(
         &mut self,
         now: u64,
         (owner, share): (&OwnerId, Share),
-        token: u64,
+        (request, token): (RequestId, u64),
         ttl_ms: u64,
         ears: &Ears,
     ) -> Checked {
-        if let Some(has) = self.holds.get(owner).filter(|has| has.token == token) {
+        let is_same = |has: &&Has| (has.request, has.token) == (request, token);
+        if let Some(has) = self.holds.get(owner).filter(is_same) {
             // Another copy of a request that was granted.
             let until = has.until;
             return ensure(until == now + ttl_ms, || format!("{owner} has it until {until}"));
@@ -253,7 +282,7 @@ impl Keeper {
         self.newest = self.newest.max(token);
         self.last.insert(owner.clone(), token);
         let order = self.waiting.remove(owner).map_or(u64::MAX, |waits| waits.order);
-        self.holds.insert(owner.clone(), Has { share, token, until: now + ttl_ms });
+        self.holds.insert(owner.clone(), Has { share, token, request, until: now + ttl_ms });
         self.served.push(owner.clone());
         if self.disturbed {
             return Ok(());
@@ -272,7 +301,8 @@ impl Keeper {
         };
         // Those whose leases are over stay until somebody needs what they had.
         for (owner, hold) in shares.holds().iter().filter(|(_, hold)| hold.ends_ms >= now) {
-            let said = self.holds.get(owner).filter(|has| has.token == hold.token.get());
+            let is_same = |has: &&Has| (has.request, has.token) == (hold.request, hold.token.get());
+            let said = self.holds.get(owner).filter(is_same);
             ensure(said.is_some_and(|has| has.share == hold.share), || {
                 format!("{owner} has {hold:?}, but was told {said:?}")
             })?;

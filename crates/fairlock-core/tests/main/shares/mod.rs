@@ -4,6 +4,7 @@ mod attacks;
 mod gone;
 mod guests;
 mod keeper;
+mod names;
 mod property;
 mod quiet;
 mod scene;

@@ -1,14 +1,15 @@
 //! Random sequences of a read-write lock and of a semaphore: several clients and owners, every operation sometimes sent
-//! twice, deaf and dead clients, time that creeps, leaps and goes back. A [`Keeper`] decides what is right. At the end
-//! the faults stop, and every live waiter must be served.
+//! twice, deaf and dead clients, time that creeps, leaps and goes back. Owners are used again, and operations on their
+//! former holds arrive late. A [`Keeper`] decides what is right. At the end the faults stop, and every live waiter must
+//! be served.
 //!
 //! `FAIRLOCK_CASES=n` plays n other cases and prints the seed; `FAIRLOCK_SEED=n` repeats them.
 
 use super::keeper::Keeper;
 use crate::support::{Ears, client, ours, play_cases, request};
 use fairlock_core::{
-    Acquire, Body, Fate, Grant, Kind, LockState, Mode, Op, OwnerId, Payload, Rules, Share,
-    ShareAcquire, Token,
+    Acquire, Body, Fate, Grant, Kind, LockState, Mode, Op, OwnerId, Payload, RequestId, Rules,
+    Share, ShareAcquire, Token,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -20,15 +21,18 @@ const T0: u64 = 1_760_000_000_000;
 /// Rounds of heartbeats until everybody is served: deaths, an amnesty and a gathering.
 const ROUNDS: u32 = 60;
 
+/// How many holds of its owner are later than the one that is meant.
+type Past = usize;
+
 #[derive(Clone, Debug)]
 enum Act {
     Pass(u64),
     Back(u64),
     Acquire { who: (u64, u64), share: Share, mode: Mode, lease: u64, sure: bool },
-    Release { who: (u64, u64), keep: u32 },
-    Reenter { who: (u64, u64) },
-    Downgrade { who: (u64, u64) },
-    Renew { who: (u64, u64), ttl: u64 },
+    Release { who: (u64, u64), past: Past, keep: u32 },
+    Reenter { who: (u64, u64), past: Past },
+    Downgrade { who: (u64, u64), past: Past },
+    Renew { who: (u64, u64), past: Past, ttl: u64 },
     Leave { who: (u64, u64), bury: bool },
     Beat(u64),
     Nudge,
@@ -46,8 +50,8 @@ impl Act {
         match self {
             Self::Acquire { who, .. }
             | Self::Release { who, .. }
-            | Self::Reenter { who }
-            | Self::Downgrade { who }
+            | Self::Reenter { who, .. }
+            | Self::Downgrade { who, .. }
             | Self::Renew { who, .. }
             | Self::Leave { who, .. }
             | Self::Place(who) => Some(who.0),
@@ -64,6 +68,11 @@ struct Case {
 
 fn who() -> impl Strategy<Value = (u64, u64)> {
     (1..5_u64, 1..4_u64)
+}
+
+/// An owner, and one of its holds: usually the latest.
+fn named() -> impl Strategy<Value = ((u64, u64), Past)> {
+    (who(), prop_oneof![3 => Just(0_usize), 1 => 1..3_usize])
 }
 
 fn shares(kind: Kind) -> BoxedStrategy<Share> {
@@ -88,11 +97,12 @@ fn acts(kind: Kind, wild: bool) -> BoxedStrategy<Act> {
     let usual = prop_oneof![
         8 => pass.prop_map(Act::Pass),
         12 => acquire,
-        7 => (who(), prop_oneof![6 => Just(0_u32), 1 => 1..4_u32])
-            .prop_map(|(who, keep)| Act::Release { who, keep }),
-        1 => who().prop_map(|who| Act::Reenter { who }),
-        2 => who().prop_map(|who| Act::Downgrade { who }),
-        2 => (who(), 1_000..40_000_u64).prop_map(|(who, ttl)| Act::Renew { who, ttl }),
+        7 => (named(), prop_oneof![6 => Just(0_u32), 1 => 1..4_u32])
+            .prop_map(|((who, past), keep)| Act::Release { who, past, keep }),
+        1 => named().prop_map(|(who, past)| Act::Reenter { who, past }),
+        2 => named().prop_map(|(who, past)| Act::Downgrade { who, past }),
+        2 => (named(), 1_000..40_000_u64)
+            .prop_map(|((who, past), ttl)| Act::Renew { who, past, ttl }),
         3 => (who(), any::<bool>()).prop_map(|(who, bury)| Act::Leave { who, bury }),
         10 => (1..5_u64).prop_map(Act::Beat),
         1 => Just(Act::Nudge),
@@ -124,8 +134,17 @@ fn cases(kind: Kind) -> impl Strategy<Value = Case> {
 #[derive(Clone, Debug, Default)]
 struct Known {
     request: u64,
-    token: Option<Token>,
+    /// Request and token of each hold, the latest last.
+    holds: Vec<(RequestId, Token)>,
     changes: u64,
+}
+
+impl Known {
+    fn got(&mut self, request: RequestId, token: Token) {
+        if self.holds.last() != Some(&(request, token)) {
+            self.holds.push((request, token));
+        }
+    }
 }
 
 struct Play {
@@ -202,7 +221,8 @@ impl Play {
         }
         match (op, &answer.body) {
             (Op::AcquireShare(ask), Body::Granted { token, .. }) => {
-                self.known.entry(ask.acquire.owner.clone()).or_default().token = Some(*token);
+                let known = self.known.entry(ask.acquire.owner.clone()).or_default();
+                known.got(ask.acquire.request, *token);
             }
             (_, Body::Fates { fates, .. }) => {
                 for fate in fates {
@@ -219,7 +239,7 @@ impl Play {
     fn learn(&mut self, grant: &Grant) {
         let mut all = self.known.values_mut();
         if let Some(known) = all.find(|known| request(known.request) == grant.request) {
-            known.token = Some(grant.token);
+            known.got(grant.request, grant.token);
         }
     }
 
@@ -255,30 +275,33 @@ impl Play {
             return None;
         }
         let owner = |who: &(u64, u64)| ours(who.0, who.1);
-        let change = |known: &mut BTreeMap<OwnerId, Known>, who: &(u64, u64)| {
+        let change = |known: &mut BTreeMap<OwnerId, Known>, who: &(u64, u64), past: Past| {
             let known = known.get_mut(&owner(who))?;
             known.changes += 1;
-            Some((owner(who), known.token?, known.changes))
+            let (request, token) = *known.holds.iter().rev().nth(past)?;
+            Some((owner(who), request, token, known.changes))
         };
         Some(match act {
             Act::Acquire { who, share, mode, lease, sure } => {
                 return self.acquire(*who, *share, *mode, *lease, *sure);
             }
-            Act::Release { who, keep } => {
-                let (owner, token, change) = change(&mut self.known, who)?;
-                Op::Release { kind, owner, token, keep: *keep, change }
+            Act::Release { who, past, keep } => {
+                let (owner, request, token, change) = change(&mut self.known, who, *past)?;
+                let op = Op::Release { kind, owner, token, keep: *keep, change };
+                op.of_hold(kind, request, self.now)
             }
-            Act::Reenter { who } => {
-                let (owner, token, change) = change(&mut self.known, who)?;
-                Op::Reenter { owner, token, count: 2, change }
+            Act::Reenter { who, past } => {
+                let (owner, request, token, change) = change(&mut self.known, who, *past)?;
+                Op::Reenter { owner, token, count: 2, change }.of_hold(kind, request, self.now)
             }
-            Act::Downgrade { who } if kind == Kind::ReadWrite => {
-                let (owner, token, change) = change(&mut self.known, who)?;
-                Op::Downgrade { owner, token, change }
+            Act::Downgrade { who, past } if kind == Kind::ReadWrite => {
+                let (owner, request, token, _) = change(&mut self.known, who, *past)?;
+                Op::Downgrade { owner, token }.of_hold(kind, request, self.now)
             }
-            Act::Renew { who, ttl } => {
-                let token = self.known.get(&owner(who))?.token?;
-                Op::Renew { kind, owner: owner(who), token, ttl_ms: *ttl }
+            Act::Renew { who, past, ttl } => {
+                let (owner, request, token, _) = change(&mut self.known, who, *past)?;
+                let op = Op::Renew { kind, owner, token, ttl_ms: *ttl };
+                op.of_hold(kind, request, self.now)
             }
             Act::Leave { who, bury } => {
                 let request = request(self.known.get(&owner(who))?.request);
@@ -320,7 +343,7 @@ impl Play {
         // Of an owner that serves one request at a time, only a copy finds a hold.
         if !held || shared_owner {
             self.requests += 1;
-            *known = Known { request: self.requests, changes: known.changes, token: known.token };
+            known.request = self.requests;
         }
         let acquire = Acquire {
             kind,
@@ -350,15 +373,16 @@ impl Play {
             if wanted.is_empty() {
                 return Ok(());
             }
+            let holders = self.keeper.holds.iter();
             let holders: Vec<_> =
-                self.keeper.holds.iter().map(|(owner, has)| (owner.clone(), has.token)).collect();
-            for (owner, token) in holders {
+                holders.map(|(owner, has)| (owner.clone(), has.request, has.token)).collect();
+            for (owner, request, token) in holders {
                 if !is_there(&self.ears, &owner) {
                     continue;
                 }
                 let (kind, token) = (self.kind, Token::new(token).expect("a token"));
                 let op = Op::Release { kind, owner, token, keep: 0, change: u64::MAX };
-                self.send(&op, false)?;
+                self.send(&op.of_hold(kind, request, self.now), false)?;
             }
             self.now += self.rules.beat_ms;
             for who in

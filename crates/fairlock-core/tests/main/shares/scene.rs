@@ -37,6 +37,12 @@ pub(crate) fn permits(n: u32, limit: u32) -> Share {
     Share::Permits { n, limit }
 }
 
+/// Releases the hold of request `n`.
+pub(crate) fn release(kind: Kind, n: u64, token: Token) -> Op {
+    let op = Op::Release { kind, owner: owner(n), token, keep: 0, change: 1 };
+    op.of_hold(kind, request(n), u64::MAX)
+}
+
 impl Scene {
     pub(crate) fn of(kind: Kind) -> Self {
         let (rules, ears) = (Rules::default(), Ears::default());
@@ -124,12 +130,12 @@ impl Scene {
     }
 
     pub(crate) fn release(&mut self, n: u64, token: Token) -> Body {
-        let (kind, owner) = (self.kind, owner(n));
-        self.send(&Op::Release { kind, owner, token, keep: 0, change: 1 })
+        self.send(&release(self.kind, n, token))
     }
 
     pub(crate) fn renew(&mut self, n: u64, token: Token) -> Body {
-        self.send(&Op::Renew { kind: self.kind, owner: owner(n), token, ttl_ms: LEASE })
+        let op = Op::Renew { kind: self.kind, owner: owner(n), token, ttl_ms: LEASE };
+        self.send(&op.of_hold(self.kind, request(n), u64::MAX))
     }
 
     pub(crate) fn leave(&mut self, n: u64) -> Body {
@@ -137,8 +143,9 @@ impl Scene {
         self.send(&Op::Leave { kind, owner, request, bury: false, shared_owner: false })
     }
 
-    pub(crate) fn downgrade(&mut self, n: u64, token: Token, change: u64) -> Body {
-        self.send(&Op::Downgrade { owner: owner(n), token, change })
+    pub(crate) fn downgrade(&mut self, n: u64, token: Token) -> Body {
+        let op = Op::Downgrade { owner: owner(n), token };
+        self.send(&op.of_hold(self.kind, request(n), u64::MAX))
     }
 
     pub(crate) fn beat(&mut self, n: u64) -> Vec<Fate> {

@@ -28,7 +28,7 @@ pub(crate) struct Jump {
 /// What the jump means, for people.
 impl fmt::Display for Jump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let by = Duration::from_millis(self.by_ms.unsigned_abs());
+        let by = super::rounded(Duration::from_millis(self.by_ms.unsigned_abs()));
         if self.by_ms > 0 {
             write!(
                 f,

@@ -1,5 +1,6 @@
 //! One acquisition on the client's thread, and what happens to it when its caller goes away.
 
+use super::delivery::Parcel;
 use super::drive::{Course, Driver};
 use super::{Delivery, Request, errors, owned};
 use crate::base::error::Error;
@@ -10,7 +11,7 @@ use crate::state::in_flight::InFlightCleanup;
 use crate::state::seat::Seat;
 use fairlock_core::client::acquiring::{Acquiring, At, Outcome, Step, Work};
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
@@ -19,7 +20,39 @@ use tokio::sync::oneshot;
 pub(crate) type Answered = Result<Option<Delivery>, Error>;
 
 /// Receives the result of an acquisition on the client's thread. Dropping it gives the request up.
-pub(crate) type Requested = oneshot::Receiver<Answered>;
+pub(crate) struct Requested {
+    answered: oneshot::Receiver<Answered>,
+    /// Of a request of an explicit owner, until it is answered.
+    parcel: Option<Arc<Parcel>>,
+}
+
+impl Requested {
+    /// The result, if there is one.
+    pub(crate) fn try_recv(&mut self) -> Result<Answered, oneshot::error::TryRecvError> {
+        self.answered.try_recv().inspect(|_| self.parcel = None)
+    }
+}
+
+impl Future for Requested {
+    type Output = Result<Answered, oneshot::error::RecvError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        let answered = Pin::new(&mut self.answered).poll(cx);
+        if answered.is_ready() {
+            // From here on, the delivery has what is in it.
+            self.parcel = None;
+        }
+        answered
+    }
+}
+
+impl Drop for Requested {
+    fn drop(&mut self) {
+        if let Some(parcel) = &self.parcel {
+            parcel.refuse();
+        }
+    }
+}
 
 /// A request for a lock that has begun.
 pub(crate) enum Begun {
@@ -32,12 +65,20 @@ pub(crate) enum Begun {
 pub(super) struct Asking {
     pub(super) context: Arc<Context>,
     pub(super) wanted: Request,
+    /// Set for an explicit owner.
+    pub(super) parcel: Option<Arc<Parcel>>,
     is_gone: AtomicBool,
 }
 
 impl Asking {
     pub(super) fn new(context: &Arc<Context>, wanted: Request) -> Self {
-        Self { context: Arc::clone(context), wanted, is_gone: AtomicBool::new(false) }
+        let parcel = wanted.seat.as_ref().map(|_| Parcel::new(context, wanted.reporter.clone()));
+        Self { context: Arc::clone(context), wanted, parcel, is_gone: AtomicBool::new(false) }
+    }
+
+    /// What the caller has of it.
+    pub(super) fn requested(&self, answered: oneshot::Receiver<Answered>) -> Requested {
+        Requested { answered, parcel: self.parcel.clone() }
     }
 
     /// Resolves when nobody waits for the result any more. The task that sets `is_gone` polls this
@@ -76,8 +117,9 @@ pub(crate) fn begin(context: &Arc<Context>, wanted: Request) -> Result<Begun, Er
         }
     };
     context.background()?;
-    let (caller, requested) = oneshot::channel();
+    let (caller, answered) = oneshot::channel();
     let asking = Asking::new(context, wanted);
+    let requested = asking.requested(answered);
     let in_flight = InFlightCleanup::new(&context.in_flight);
     // Boxed: otherwise it is copied for each layer around it.
     context.spawn(Box::pin(ask(asking, first, caller, in_flight)));
@@ -119,7 +161,7 @@ async fn run(asking: &Asking, first: First) -> Answered {
                 // Boxed, because it is rare and large.
                 First::Owned(seat) => return Box::pin(owned::drive(asking, &seat)).await,
             };
-            Ok(hold.map(|hold| Delivery::new(hold, context)))
+            Ok(hold.map(|hold| Delivery::new(hold.into(), context)))
         })
         .await;
     if context.is_closed() && matches!(result, Ok(None)) {

@@ -255,8 +255,10 @@ impl<'a> Driver<'a> {
             Work::Connection { until_ns } => Doing::Connection(Moment::at_nanos(until_ns)),
             Work::Subscribe => Doing::Subscribe,
             Work::Confirm { token, ttl_ms } => {
-                let owner = self.course.machine.acquisition().owner().clone();
-                Doing::Confirm(Op::Renew { kind: wanted.kind, owner, token, ttl_ms })
+                let (acquisition, kind) = (self.course.machine.acquisition(), wanted.kind);
+                let (owner, request) = (acquisition.owner().clone(), acquisition.request());
+                let renew = Op::Renew { kind, owner, token, ttl_ms };
+                Doing::Confirm(renew.of_hold(kind, request, context.late_ms(&wanted.name)))
             }
         }
     }
@@ -314,7 +316,9 @@ impl<'a> Driver<'a> {
                     // heartbeat repeats that release.
                     release::pay_debts(&self.asking.context, &wanted.name, 1);
                 }
-                if matches!(reply.answer.body, Body::Granted { .. }) && !is_known {
+                let is_grant =
+                    matches!(reply.answer.body, Body::Granted { .. } | Body::GrantedBefore(_));
+                if is_grant && !is_known {
                     observe::granted(wanted.what(), Way::Request);
                 }
                 let sent = reply.sent.nanos();

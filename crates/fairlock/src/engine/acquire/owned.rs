@@ -7,6 +7,7 @@ use super::{Delivery, errors};
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::reenter;
 use crate::observe;
+use crate::state::hold::Part;
 use crate::state::seat::Seat;
 use fairlock_core::Share;
 use fairlock_core::client::acquiring::{Acquiring, Entry, Owned, OwnedEnd, OwnedStep};
@@ -45,10 +46,17 @@ pub(super) async fn drive(asking: &Asking, seat: &Arc<Seat>) -> Result<Option<De
     let mut machine = Acquiring::new(wanted.wanted(context), owner, request);
     let step = machine.start(wanted.at(context));
     let hold = Driver::new(asking, Course::new(machine, step)).run().await?;
-    if let Some(hold) = &hold {
-        seat.set_hold(hold);
-    }
-    Ok(hold.map(|hold| Delivery::new(hold, context)))
+    let Some(hold) = hold else { return Ok(None) };
+    let parcel = asking.parcel.as_ref();
+    let delivered = parcel.and_then(|parcel| parcel.fill(|| (Some(Arc::clone(&hold).into()), ())));
+    Ok(match delivered {
+        Some((delivery, ())) => {
+            seat.set_hold(&hold);
+            delivery
+        }
+        // The caller has gone: no other request may count on this hold.
+        None => Some(Delivery::new(hold.into(), context)),
+    })
 }
 
 async fn find_way<'a>(asking: &'a Asking, seat: &'a Arc<Seat>) -> Result<Way<'a>, Error> {
@@ -141,22 +149,32 @@ async fn enter_hold(asking: &Asking, seat: &Seat) -> Result<Option<Delivery>, Er
         );
         return Err(Error::misuse(message).on(&hold.name).by(hold.owner()));
     }
-    let entered = match hold.enter_for(wanted.share) {
-        Ok(entered) => entered,
+    let enter = || {
+        let change = hold.enter_for(wanted.share);
+        let reading = hold.is_reading(wanted.share);
+        let part = matches!(change, Ok(Some(_))).then(|| Part { hold: Arc::clone(&hold), reading });
+        (part, change)
+    };
+    let Some((entered, change)) = asking.parcel.as_ref().and_then(|parcel| parcel.fill(enter))
+    else {
+        // The caller has gone, which ends this.
+        return std::future::pending().await;
+    };
+    // From here on, dropping `entered` takes the re-entry back.
+    let change = match change {
+        Ok(change) => change,
         Err(_) if hold.has_ended() || hold.is_being_left() => return Ok(None),
         Err(has) => return Err(other_share(has).on(&hold.name).by(hold.owner())),
     };
-    let Some(change) = entered else {
+    let Some(change) = change else {
         return if hold.has_ended() || hold.is_being_left() {
             Ok(None)
         } else {
             Err(reenter::too_deep(&hold))
         };
     };
-    // From here on, dropping `entered` takes the re-entry back.
-    let entered = Delivery::new(Arc::clone(&hold), context);
     match reenter::enter(context, &hold, change).await {
-        Ok(()) => Ok(Some(entered)),
+        Ok(()) => Ok(entered),
         // The loss was noticed only now; treat it as if it had been known before.
         Err(error) if error.kind() == ErrorKind::Lost => Ok(None),
         Err(error) => Err(error.by(hold.owner())),
@@ -185,4 +203,65 @@ fn other_share(has: Share) -> Error {
              begin by writing"
         }
     })
+}
+
+#[cfg(all(feature = "redis", feature = "_testkit"))]
+#[cfg(test)]
+mod tests {
+    use crate::{Client, Error, Guard, Release};
+    use fairlock_testkit::server::{Generation, Server};
+    use std::sync::mpsc;
+    use std::task::Poll;
+    use std::time::Duration;
+
+    /// Drops a request while its re-entry is under way, and the client's thread is busy.
+    async fn drop_entering(
+        client: &Client,
+        server: &Server,
+        guard: &Guard,
+        request: impl Future<Output = Result<Guard, Error>>,
+    ) {
+        let mut raw = server.client();
+        raw.call(&["CLIENT", "PAUSE", "20000", "WRITE"]);
+        let mut request = Box::pin(request);
+        let polled = std::future::poll_fn(|cx| Poll::Ready(request.as_mut().poll(cx)));
+        assert!(polled.await.is_pending(), "the server is paused");
+        fairlock_testkit::wait::patiently("it enters", || guard.hold_count() == 2);
+        let (began, is_busy) = mpsc::channel();
+        let (frees, until) = mpsc::channel::<()>();
+        client.context().runtime.spawn(async move {
+            began.send(()).expect("a test");
+            let _ = until.recv_timeout(Duration::from_secs(20));
+        });
+        is_busy.recv().expect("begun");
+        drop(request);
+        assert_eq!(guard.hold_count(), 1, "at once");
+        drop(frees);
+        raw.call(&["CLIENT", "UNPAUSE"]);
+    }
+
+    /// D65: the only guard was "still held", because the client's thread had not yet noticed that the
+    /// other request was dropped.
+    #[tokio::test]
+    async fn a_reentry_that_is_dropped_is_counted_back_at_once() {
+        let Some(server) = Server::start(Generation::Redis70) else { return };
+        let client = Client::connect(&server.url()).await.expect("a server");
+        let owner = client.owner();
+        let rw = client.rw_lock("catalogue").owned_by(&owner);
+        let pool = client.semaphore("pool", 3).owned_by(&owner);
+        let fair = client.fair_lock("job").owned_by(&owner);
+        for round in 0..4 {
+            let request = || async {
+                Ok(match round {
+                    0 => fair.lock().await?,
+                    1 => rw.read().await?.into_guard(),
+                    2 => rw.write().await?.into_guard(),
+                    _ => pool.acquire_many(2).await?.into_guard(),
+                })
+            };
+            let guard = request().await.expect("free");
+            drop_entering(&client, &server, &guard, request()).await;
+            assert_eq!(guard.release().await.expect("answered"), Release::Released);
+        }
+    }
 }

@@ -105,6 +105,7 @@ impl Request {
 
     /// As [`hold`](Self::hold), for the caller, and watched from now on.
     pub(super) fn held(&self, context: &Context, held: Held) -> Arc<Hold> {
+        context.note_lease(held.hold.lease());
         let (standing, whole) = (held.hold.standing(), held.whole);
         let hold = Arc::new(self.hold(context, held));
         observe::held(&hold.told(), context.config.log_names, &self.asked);

@@ -45,11 +45,11 @@ pub(crate) fn begin_together(
         answers.push(answer);
         let step = machine.start(wanted.at(context));
         let course = Course::new(machine, step).answered_by(first);
-        let (caller, requested) = oneshot::channel();
+        let (caller, answered) = oneshot::channel();
         let in_flight = InFlightCleanup::new(&context.in_flight);
         let asking = Asking::new(context, wanted);
+        requests.push(asking.requested(answered));
         under_way.push(Box::pin(ask(asking, First::Asks(course), caller, in_flight)));
-        requests.push(requested);
     }
     let owned = Arc::clone(context);
     let (tell, busy) = oneshot::channel();

@@ -60,7 +60,7 @@ impl Inner {
                 self.follow(file, name, effects);
             }
             (Op::Inspect { .. } | Op::Place { .. } | Op::Leader | Op::Announce(_), _)
-            | (Op::Renew { .. }, Body::Renewed) => {}
+            | (_, Body::Renewed) => {}
             _ => {
                 let waited = lock(&self.waits).contains_key(name);
                 if waited {
@@ -163,7 +163,7 @@ impl Inner {
             _ => lock.token.and_then(Token::new),
         };
         let is_left = |client| {
-            token.is_some_and(|token| liveness::is_left(&self.folder, client, name, token))
+            token.is_some_and(|token| liveness::is_left(&self.folder, client, name, token, None))
         };
         holder(lock).filter(|client| !is_left(*client))
     }

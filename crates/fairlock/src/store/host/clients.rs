@@ -5,9 +5,12 @@ use crate::settings::client_info::ClientInfo;
 use crate::settings::text::is_printable;
 use crate::store::StoreError;
 use fairlock_core::ClientId;
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
+
+/// What the keys of leases in the table `fairlock` begin with; a client's id follows.
+const LEASE: &str = "lease:";
 
 impl HostFile {
     /// Announces a client, or announces it again.
@@ -33,8 +36,30 @@ impl HostFile {
                 info.label,
                 info.version
             ]);
-            written.map(drop).map_err(|error| file.failed(&error))
+            written.map_err(|error| file.failed(&error))?;
+            file.put_lease(client, info.lease)
         })
+    }
+
+    /// From now on, the client says no lease.
+    ///
+    /// # Errors
+    /// As [`HostFile::apply`].
+    pub(crate) fn drop_lease(&mut self, client: ClientId) -> Result<(), StoreError> {
+        self.transaction(|file| file.put_lease(client, None))
+    }
+
+    /// The lease is a row of the table `fairlock`, so that former versions can use the file. A row
+    /// that a former version's clean-up leaves behind is removed after the next boot.
+    fn put_lease(&self, client: ClientId, lease: Option<Duration>) -> Result<(), StoreError> {
+        let key = lease_key(client);
+        let written = match lease.and_then(|lease| i64::try_from(lease.as_millis()).ok()) {
+            Some(ms) => self
+                .prepared("INSERT OR REPLACE INTO fairlock (key, value) VALUES (?1, ?2)")?
+                .execute(params![key, ms]),
+            None => self.prepared("DELETE FROM fairlock WHERE key = ?1")?.execute([key]),
+        };
+        written.map(drop).map_err(|error| self.failed(&error))
     }
 
     /// What these clients announced. Clients without a legible announcement are left out.
@@ -49,10 +74,11 @@ impl HostFile {
         let mut known = BTreeMap::new();
         for id in ids {
             let found = self.read(|file| {
-                let sql =
-                    "SELECT since_ms, pid, host, user, label, version FROM client WHERE id = ?1";
+                let sql = "SELECT since_ms, pid, host, user, label, version, fairlock.value
+                     FROM client LEFT JOIN fairlock ON key = ?2 WHERE id = ?1";
                 let mut statement = file.db.prepare_cached(sql)?;
-                statement.query_row([id.to_string()], |row| said(row, now_ms)).optional()
+                let key = [id.to_string(), lease_key(*id)];
+                statement.query_row(key, |row| said(row, now_ms)).optional()
             })?;
             if let Some(info) = found.flatten() {
                 known.insert(*id, info);
@@ -89,9 +115,20 @@ impl HostFile {
         self.transaction(|file| {
             let gone =
                 file.prepared("DELETE FROM client WHERE id = ?1")?.execute([client.to_string()]);
-            gone.map(drop).map_err(|error| file.failed(&error))
+            gone.map_err(|error| file.failed(&error))?;
+            file.put_lease(client, None)
         })
     }
+}
+
+/// Forgets the leases of all clients.
+pub(super) fn forget_leases(db: &Connection) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM fairlock WHERE substr(key, 1, 6) = ?1";
+    db.execute(sql, [LEASE]).map(drop)
+}
+
+fn lease_key(client: ClientId) -> String {
+    format!("{LEASE}{client}")
 }
 
 /// The contents of a row, if all of it is printable.
@@ -107,6 +144,11 @@ fn said(row: &Row<'_>, now_ms: u64) -> rusqlite::Result<Option<ClientInfo>> {
         user: row.get(3)?,
         label: row.get(4)?,
         version: row.get(5)?,
+        lease: row
+            .get::<_, Option<i64>>(6)?
+            .and_then(|ms| u64::try_from(ms).ok())
+            .filter(|ms| *ms > 0)
+            .map(Duration::from_millis),
     };
     let texts = [&info.host, &info.user, &info.label];
     let legible = texts.into_iter().flatten().chain([&info.version]).all(|text| is_printable(text));

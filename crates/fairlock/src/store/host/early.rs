@@ -22,7 +22,7 @@ pub(super) struct Before {
 impl Before {
     /// The lock before `op`.
     pub(super) fn of(lock: &LockState, op: &Op) -> Self {
-        let renews = match op {
+        let renews = match op.bare() {
             Op::Renew { owner, .. } if lock.shares().is_some() => Some(owner.clone()),
             _ => None,
         };

@@ -1,6 +1,7 @@
 //! SQLite's errors as ours: what happened, to which file, and what to do.
 
 use super::place;
+use crate::base::clock::rounded;
 use crate::base::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use fairlock_core::{CoreError, LockName};
@@ -22,6 +23,7 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
 
 /// Somebody kept the file locked for the whole of `waited`.
 pub(super) fn busy(path: &Path, waited: Duration) -> StoreError {
+    let waited = rounded(waited);
     let message = format!(
         "{}: another process has had the file locked for {waited:?}; is one of its users stopped?",
         path.display()

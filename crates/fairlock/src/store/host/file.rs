@@ -111,7 +111,7 @@ pub(crate) struct Names {
 }
 
 impl HostFile {
-    /// Opens the file; creates it (and its folder) if it is missing.
+    /// Opens the file; creates it if it is missing.
     ///
     /// # Errors
     /// The location cannot be trusted, the file is not a store of ours, or somebody keeps it

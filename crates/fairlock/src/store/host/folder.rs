@@ -195,6 +195,30 @@ impl Folder {
         fs::openat(&*self.fd(), file, flags, self.mode).map(drop)
     }
 
+    /// Appends to a file, which is created if it is missing.
+    pub(super) fn append(&self, file: &str, bytes: &[u8]) -> rustix::io::Result<()> {
+        let flags =
+            OFlags::CREATE | OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = fs::openat(&*self.fd(), file, flags, self.mode)?;
+        match rustix::io::write(&fd, bytes)? {
+            all if all == bytes.len() => Ok(()),
+            _ => Err(Errno::NOSPC),
+        }
+    }
+
+    /// The content of a file.
+    pub(super) fn read(&self, file: &str) -> rustix::io::Result<Vec<u8>> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = fs::openat(&*self.fd(), file, flags, Mode::empty())?;
+        let (mut all, mut some) = (Vec::new(), [0; 4_096]);
+        loop {
+            match rustix::io::read(&fd, &mut some)? {
+                0 => return Ok(all),
+                count => all.extend_from_slice(&some[..count]),
+            }
+        }
+    }
+
     /// Creates an empty file in a folder in it, which is created if it is missing.
     pub(super) fn touch_in(&self, folder: &str, file: &str) -> rustix::io::Result<()> {
         let mut tries = 0;
@@ -250,7 +274,16 @@ impl Folder {
 /// Opens the folder; creates it if it is missing.
 fn open_checked(at: &Path, options: &OpenOptions) -> Result<(OwnedFd, Option<Gid>), Error> {
     let failed = |error: io::Error| place::io_error(at, &error);
-    let (fd, group) = open_at(at, options).map_err(failed)?;
+    // Nobody has named this folder. Kernel file systems (`/proc`) take no new one.
+    let unmade = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => place::misuse(
+            at,
+            "this folder, in which the store's clients find each other, cannot be made here: name a file \
+             on a local disk",
+        ),
+        _ => failed(error),
+    };
+    let (fd, group) = open_at(at, options).map_err(unmade)?;
     // Checks what was opened, not what has the name now.
     let found = std::fs::File::from(fd.try_clone().map_err(failed)?);
     place::check_beside(at, &found.metadata().map_err(failed)?, options)?;

@@ -106,7 +106,7 @@ impl Inner {
                 continue;
             };
             if watched.contains(&client)
-                || liveness::is_left(&self.folder, client, name, hold.token)
+                || liveness::is_left(&self.folder, client, name, hold.token, Some(hold.request))
             {
                 continue;
             }

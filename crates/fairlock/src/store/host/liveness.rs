@@ -16,7 +16,7 @@
 //! those. Older programs do not look for `left`: to them the client is unknown.
 
 use super::folder::{self, ALIVE, BELL, DEAD, Folder, LEFT};
-use fairlock_core::{ClientId, LockName, OwnerId, Token, World};
+use fairlock_core::{ClientId, LockName, OwnerId, RequestId, Token, World};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use std::cell::RefCell;
@@ -62,9 +62,22 @@ fn disown(folder: &Folder, client: ClientId) {
 }
 
 /// From now on the death of `client` does not end this hold, which lasts as long as its lease.
-pub(super) fn leave(folder: &Folder, client: ClientId, name: &LockName, token: Token) {
+///
+/// The file of a share's hold lists the requests whose holds are left, because holds with one token have one file. An
+/// empty file keeps all of them: programs that do not know of requests write, and take, each file as such.
+pub(super) fn leave(
+    folder: &Folder,
+    client: ClientId,
+    name: &LockName,
+    token: Token,
+    request: Option<RequestId>,
+) {
+    let file = folder::kept(client, name, token);
     // In this order: a client that finds this one dead meanwhile must know of the hold.
-    let kept = folder.touch(&folder::kept(client, name, token));
+    let kept = match request {
+        Some(request) => folder.append(&file, &request.to_text()),
+        None => folder.touch(&file),
+    };
     if kept.is_err() {
         return disown(folder, client);
     }
@@ -78,8 +91,20 @@ pub(super) fn forget_left(folder: &Folder, client: ClientId, name: &LockName, to
 }
 
 /// Whether this hold lasts as long as its lease, even if `client` is dead.
-pub(super) fn is_left(folder: &Folder, client: ClientId, name: &LockName, token: Token) -> bool {
-    folder.has(&folder::kept(client, name, token))
+pub(super) fn is_left(
+    folder: &Folder,
+    client: ClientId,
+    name: &LockName,
+    token: Token,
+    request: Option<RequestId>,
+) -> bool {
+    let file = folder::kept(client, name, token);
+    let Some(request) = request.map(RequestId::to_text) else { return folder.has(&file) };
+    match folder.read(&file) {
+        Ok(left) => left.is_empty() || left.chunks(request.len()).any(|one| one == request),
+        // A file that cannot be read keeps every hold.
+        Err(error) => error != Errno::NOENT,
+    }
 }
 
 /// The client ends properly. With `is_provable`, its death can be proven as if it was killed, once
@@ -164,7 +189,7 @@ impl World for Kernel<'_> {
         true
     }
 
-    fn is_left(&self, client: ClientId, token: Token) -> bool {
-        is_left(self.folder, client, self.name, token)
+    fn is_left(&self, client: ClientId, token: Token, request: Option<RequestId>) -> bool {
+        is_left(self.folder, client, self.name, token, request)
     }
 }

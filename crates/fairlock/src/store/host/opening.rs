@@ -8,7 +8,7 @@ use super::patience::{OTHERS_PAUSE, for_others, patiently};
 use super::schema::{self, Found, Schema};
 use super::users::{self, User};
 use super::views::Views;
-use super::{codec, fault, folder, forks, parts, place};
+use super::{clients, codec, fault, folder, forks, parts, place};
 use crate::base::clock::{Moment, lock};
 use crate::base::error::{Error, ErrorKind};
 use crate::store::StoreError;
@@ -355,6 +355,7 @@ fn begin_boot(db: &Connection, boot: &Boot, wall: Duration) -> rusqlite::Result<
     free_all(db, now_us)?;
     parts::clear(db)?;
     db.execute("DELETE FROM client", [])?;
+    clients::forget_leases(db)?;
     set_value(db, "floor_us", now_us.cast_signed())?;
     set_value(db, "boot", said_of_boot(&boot.id, now_us.saturating_sub(boot.since_us())))
 }

@@ -7,20 +7,18 @@ use super::file::OpenOptions;
 use super::mounts;
 use crate::base::error::{Error, ErrorKind};
 use rustix::fs::{Access, AtFlags, CWD, Stat, accessat};
-use std::fs::{self, DirBuilder, File, Metadata, Permissions};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{
-    DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown,
-};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// The endings of the files that lie beside the store's file and are found by its name.
 const BESIDE: [&str; 4] = ["-wal", "-shm", "-boot", "-users"];
 
 /// Where the file is, or will be, with the folder's symbolic links resolved: SQLite finds the files
-/// beside it by name, so all processes must use the same name. Without [`OpenOptions::create`]
-/// nothing is created.
+/// beside it by name, so all processes must use the same name. The folder must exist. Without
+/// [`OpenOptions::create`] so must the file.
 pub(super) fn prepare(path: &Path, options: &OpenOptions) -> Result<PathBuf, Error> {
     let (folder, name) = match (path.parent(), path.file_name()) {
         (Some(folder), Some(name)) if path.is_absolute() => (folder, name),
@@ -28,10 +26,12 @@ pub(super) fn prepare(path: &Path, options: &OpenOptions) -> Result<PathBuf, Err
             return Err(misuse(path, "the path of the host store must be absolute, and of a file"));
         }
     };
-    if options.create {
-        make_folder(folder, options)?;
-    } else if is_missing(path) || is_missing(folder) {
+    if !options.create && (is_missing(path) || is_missing(folder)) {
         return Err(no_store(path));
+    }
+    // A misspelt path must not become a store of its own, where a lock excludes nobody.
+    if fs::metadata(folder).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        return Err(no_folder(folder, options));
     }
     let folder = fs::canonicalize(folder).map_err(|error| io_error(folder, &error))?;
     check_folder(&folder, options)?;
@@ -96,17 +96,6 @@ pub(super) fn beside(path: &Path, ending: &str, options: &OpenOptions) -> Result
         }
         Err(error) => Err(io_error(&path, &error)),
     }
-}
-
-fn make_folder(folder: &Path, options: &OpenOptions) -> Result<(), Error> {
-    if fs::metadata(folder).is_ok() {
-        return Ok(());
-    }
-    let mode = if options.shared_with_group { 0o2770 } else { 0o700 };
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    // The process's umask must not decide.
-    made.and_then(|()| fs::set_permissions(folder, Permissions::from_mode(mode)))
-        .map_err(|error| io_error(folder, &error))
 }
 
 /// Creates the file if it is missing.
@@ -358,6 +347,19 @@ pub(super) fn io_error(path: &Path, error: &io::Error) -> Error {
 /// No space for `path`.
 pub(super) fn full(path: &Path) -> String {
     format!("{}: the disk is full; locks cannot change until there is space", path.display())
+}
+
+#[cold]
+fn no_folder(folder: &Path, options: &OpenOptions) -> Error {
+    let mode = if options.shared_with_group { "2770" } else { "700" };
+    let at = folder.display();
+    misuse(
+        folder,
+        &format!(
+            "there is no such directory, so the store's file was not made; correct the path, or make it: \
+             `mkdir -p -m {mode} {at}`"
+        ),
+    )
 }
 
 #[cold]

@@ -18,7 +18,7 @@ use super::heads::{self, LineBefore};
 use super::liveness::{self, Kernel, Liveness};
 use super::wake_up::{self, Message, WakeUp};
 use super::watch::Watches;
-use crate::base::clock::{Moment, lock};
+use crate::base::clock::{Moment, lock, rounded};
 use crate::base::error::{Error, ErrorKind};
 use crate::observe;
 use crate::settings::client_info::ClientInfo;
@@ -27,7 +27,7 @@ use crate::store::entry::LockEntry;
 use crate::store::{Boxed, Cursor, Event, Events, Page, Reply, Store, StoreError, Taken, Topic};
 use fairlock_core::{
     Answer, Body, Channel, ClientId, Effect, Kind, LatchOp, LockName, LockState, Mode, Op, OwnerId,
-    Payload, REGISTRY_TTL_MS, Rules, Token, has_queue,
+    Payload, REGISTRY_TTL_MS, RequestId, Rules, Token, has_queue,
 };
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
@@ -185,7 +185,8 @@ impl HostStore {
                     Err(StoreError::unavailable(message, true))
                 }
                 Err(_) => {
-                    let message = format!("the file has not answered for {:?}", inner.limit);
+                    let message =
+                        format!("the file has not answered for {:?}", rounded(inner.limit));
                     Err(StoreError::unavailable(message, true))
                 }
             }
@@ -320,7 +321,7 @@ impl Inner {
             if before.ends_early(now) {
                 // Nobody else would look when it ends.
                 moved = now.line().next().and_then(OwnerId::client).or(moved);
-                if matches!(op, Op::Renew { kind, .. } if !has_queue(*kind)) {
+                if matches!(op.bare(), Op::Renew { kind, .. } if !has_queue(*kind)) {
                     effects.push(Effect { channel: Channel::Base, payload: Payload::Zero });
                 }
             }
@@ -497,8 +498,8 @@ impl Inner {
 
     /// From now on this hold lasts as long as its lease, even if this client ends. Forgets
     /// earlier ones that are over.
-    fn leave(&self, name: &LockName, token: Token) {
-        liveness::leave(&self.folder, self.client, name, token);
+    fn leave(&self, name: &LockName, token: Token, request: Option<RequestId>) {
+        liveness::leave(&self.folder, self.client, name, token, request);
         let mut left = lock(&self.left);
         // If the file is busy, they are checked another time.
         if let Ok(file) = self.file.try_lock() {
@@ -575,14 +576,14 @@ fn no_fifo(path: &Path, error: &std::io::Error) -> Error {
 
 impl Store for HostStore {
     fn call<'a>(&'a self, name: &'a LockName, op: &'a Op) -> Boxed<'a, Result<Reply, StoreError>> {
-        let op = op.bare();
+        let op = op.without_kind();
         if let Some(done) = self.0.at_once(name, op) {
             return Box::pin(async move { done });
         }
         let (name, op, sent) = (name.clone(), op.clone(), Moment::now());
         self.patiently(move |inner| {
             let done = inner.file().and_then(|mut file| inner.carry_out(&mut file, &name, &op));
-            if done.is_err() && matches!(op, Op::Release { .. } | Op::Leave { .. }) {
+            if done.is_err() && matches!(op.bare(), Op::Release { .. } | Op::Leave { .. }) {
                 inner.unfinished.store(true, Ordering::Relaxed);
             }
             Ok(inner.deliver(&name, sent, done?))
@@ -590,7 +591,7 @@ impl Store for HostStore {
     }
 
     fn call_now(&self, name: &LockName, op: &Op) -> Option<Result<Reply, StoreError>> {
-        self.0.at_once(name, op.bare())
+        self.0.at_once(name, op.without_kind())
     }
 
     fn call_together<'a>(
@@ -660,8 +661,14 @@ impl Store for HostStore {
         self.patiently(move |inner| inner.list(&mut *inner.file()?, &at, keys))
     }
 
-    fn left_behind(&self, name: &LockName, token: Token) {
-        self.0.leave(name, token);
+    fn lease_differs(&self, client: ClientId) {
+        let inner = Arc::clone(&self.0);
+        // Without a thread, or the file, others may call a renewal overdue that nobody owes.
+        let _ = self.0.hand.run(move || _ = lock(&inner.file).drop_lease(client));
+    }
+
+    fn left_behind(&self, name: &LockName, token: Token, request: Option<RequestId>) {
+        self.0.leave(name, token, request);
     }
 
     #[cfg(feature = "yardstick")]

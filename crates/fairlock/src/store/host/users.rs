@@ -24,7 +24,7 @@ use super::patience::{OTHERS_PAUSE, for_others};
 use super::schema::Schema;
 use super::views::{Apart, Ids, Views};
 use super::{fault, place};
-use crate::base::clock::Moment;
+use crate::base::clock::{Moment, rounded};
 use crate::base::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use rusqlite::Connection;
@@ -194,6 +194,7 @@ impl User {
 fn gate(path: &Path, folder: &Folder, busy: Duration) -> Result<Gate, StoreError> {
     folder.gate(busy).map_err(|error| {
         if error == Errno::WOULDBLOCK {
+            let busy = rounded(busy);
             let message = format!(
                 "{}: another process has been opening the file for {busy:?}; is it stopped?",
                 path.display()

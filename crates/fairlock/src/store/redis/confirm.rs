@@ -195,7 +195,7 @@ impl Worker {
         for item in batch {
             pipe.add_command(script::call(by, &self.rules, item.publishing, &item.name, &item.op));
         }
-        let is_release = |item: &&Item| !matches!(item.op, Op::Renew { .. });
+        let is_release = |item: &&Item| !matches!(item.op.bare(), Op::Renew { .. });
         let untried = batch.first().filter(|_| !self.may_touch);
         let key = batch
             .iter()

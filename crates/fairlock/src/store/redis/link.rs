@@ -14,7 +14,6 @@ use crate::base::error::{Error, ErrorKind};
 use crate::settings::config::Config;
 use crate::store::{Event, Events, Scope, StoreError};
 use fairlock_core::{CoreError, Kind, LockName, Op};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -40,10 +39,17 @@ pub(crate) struct Link {
     last_answer: Mutex<Moment>,
     /// A call saw the connection fail.
     broken: Notify,
-    /// How long the next attempt to connect may take at most, in milliseconds: somebody depends on it.
-    hurry_ms: AtomicU64,
+    hurry: Mutex<Option<Hurry>>,
     hurried: Notify,
     attempt: Attempt,
+}
+
+/// Somebody depends on the next connection: an attempt to make it takes at most `longest`. It lapses, as the
+/// next attempt to reach a server that is far away must not fail because of a hold that is over.
+#[derive(Clone, Copy)]
+struct Hurry {
+    longest: Duration,
+    until: Moment,
 }
 
 /// The name of the connections in `CLIENT LIST`.
@@ -88,7 +94,7 @@ impl Link {
             made: Notify::new(),
             last_answer: Mutex::new(Moment::now()),
             broken: Notify::new(),
-            hurry_ms: AtomicU64::new(u64::MAX),
+            hurry: Mutex::default(),
             hurried: Notify::new(),
             attempt: Attempt::default(),
         })
@@ -159,10 +165,15 @@ impl Link {
     }
 
     /// Gives up a connection that has been silent since `since`, and lets no attempt to connect take
-    /// longer than `longest`, until one has succeeded.
+    /// longer than `longest` for the time of two attempts, or until one has succeeded.
     pub(crate) fn hurry(&self, since: Moment, longest: Duration) {
-        let longest_ms = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
-        self.hurry_ms.fetch_min(longest_ms, Ordering::Relaxed);
+        let now = Moment::now();
+        {
+            let mut hurry = lock(&self.hurry);
+            if hurry.is_none_or(|other| other.until <= now || longest <= other.longest) {
+                *hurry = Some(Hurry { longest, until: now + 2 * longest });
+            }
+        }
         self.hurried.notify_one();
         if self.current.borrow().is_some() && *lock(&self.last_answer) < since {
             self.broken.notify_one();
@@ -171,7 +182,10 @@ impl Link {
 
     /// `time`, or less if somebody is in a hurry.
     fn at_most(&self, time: Duration) -> Duration {
-        time.min(Duration::from_millis(self.hurry_ms.load(Ordering::Relaxed)))
+        match *lock(&self.hurry) {
+            Some(hurry) if Moment::now() < hurry.until => time.min(hurry.longest),
+            _ => time,
+        }
     }
 
     /// Resolves when an attempt to connect that begins now has taken too long.
@@ -200,7 +214,7 @@ impl Link {
             match self.connect(&mut moves).await {
                 Ok(conn) => {
                     self.note_answer();
-                    self.hurry_ms.store(u64::MAX, Ordering::Relaxed);
+                    *lock(&self.hurry) = None;
                     // What calls on the last connection reported says nothing about this one.
                     let _ = tokio::time::timeout(Duration::ZERO, self.broken.notified()).await;
                     self.current.send_replace(Some(conn.clone()));
@@ -302,10 +316,10 @@ impl Link {
     }
 }
 
-/// Keeps the client's record from expiring, forever, with one call per period.
+/// Keeps the client's record from expiring, forever, with one call per period and change.
 pub(crate) async fn keep_record(link: Arc<Link>, record: Arc<Record>, period: Duration) {
     loop {
-        tokio::time::sleep(period).await;
+        let _ = tokio::time::timeout(period, record.changed()).await;
         let Some(mut conn) = link.connection() else { continue };
         if let Err(error) = announce(&mut conn, &record).await {
             link.note_failure(&error);
@@ -383,6 +397,8 @@ pub(crate) async fn name_not_a_lock(
         _ if found.contains("`mode`") => mode(conn, name).await,
         _ => None,
     };
+    // Who named that kind is told what is wrong with it.
+    let used_for = used_for.filter(|kind| op.kind() != Some(*kind));
     let message = match used_for {
         Some(kind) => CoreError::InUse(kind).to_string(),
         // Something else by now, or a mode of another program, or nobody may look.

@@ -19,6 +19,10 @@ mod differential;
 mod exchange;
 #[cfg(feature = "_testkit")]
 #[cfg(test)]
+#[path = "../../../tests/inside/store/redis/flood.rs"]
+mod flood;
+#[cfg(feature = "_testkit")]
+#[cfg(test)]
 #[path = "../../../tests/inside/store/redis/fuzz.rs"]
 mod fuzz;
 mod handshake;
@@ -460,6 +464,12 @@ impl Store for RedisStore {
     #[cfg(feature = "yardstick")]
     fn erase<'a>(&'a self, names: &'a [LockName]) -> Boxed<'a, Result<(), StoreError>> {
         Box::pin(async move { raw::erase(self.groups(names)?).await })
+    }
+
+    fn lease_differs(&self, _: ClientId) {
+        if let Some(record) = &self.record {
+            record.drop_lease();
+        }
     }
 
     fn farewell(&self) -> Boxed<'_, ()> {

@@ -55,7 +55,9 @@ impl Place {
             Address::Cluster(_) => {
                 return Err(Error::misuse("a Cluster is no one server"));
             }
-            Address::Memory => return Err(Error::misuse("`memory:` is no server")),
+            Address::Memory | Address::SharedMemory(_) => {
+                return Err(Error::misuse("`memory:` is no server"));
+            }
             Address::Sqlite { .. } => return Err(Error::misuse("`sqlite:` is no server")),
         };
         Ok(Arc::new(place))

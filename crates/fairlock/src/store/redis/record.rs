@@ -12,8 +12,9 @@ use crate::settings::client_info::ClientInfo;
 use crate::settings::text::{VALUE_BYTES_MAX, is_printable};
 use fairlock_core::{ClientId, TOKEN_LIMIT};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
+use tokio::sync::Notify;
 
 /// The TTL of a record: two refreshes may fail, the third comes in time.
 const TTL: Duration = Duration::from_secs(90);
@@ -24,7 +25,7 @@ pub(crate) const REFRESH: Duration = Duration::from_secs(30);
 const CLIENT: &str = include_str!("lua/client.lua");
 const RECORD: &str = include_str!("lua/record.lua");
 
-const FIELDS: [&str; 6] = ["host", "pid", "user", "label", "version", "since"];
+const FIELDS: [&str; 7] = ["host", "pid", "user", "label", "version", "since", "lease"];
 
 /// The record of this client.
 pub(crate) struct Record {
@@ -33,6 +34,10 @@ pub(crate) struct Record {
     began: Moment,
     /// `began` by the server's clock, in ms since 1970, once that is known.
     since_ms: OnceLock<u64>,
+    /// The lease of all holds, in ms; 0 once there was another.
+    lease_ms: AtomicU64,
+    /// Notified when the record must be written again.
+    changed: Notify,
     /// The server does not allow the write; trying again on the same connection would only fill its
     /// log.
     denied: AtomicBool,
@@ -42,7 +47,7 @@ pub(crate) struct Record {
 
 impl Record {
     pub(crate) fn new(client: ClientId, info: ClientInfo) -> Self {
-        let ClientInfo { host, pid, user, label, version, since: _ } = info;
+        let ClientInfo { host, pid, user, label, version, since: _, lease } = info;
         let values = [
             ("host", host),
             ("pid", Some(pid.to_string())),
@@ -56,6 +61,8 @@ impl Record {
             values: known.collect(),
             began: Moment::now(),
             since_ms: OnceLock::new(),
+            lease_ms: AtomicU64::new(lease.map_or(0, |lease| lease.as_millis() as u64)),
+            changed: Notify::new(),
             denied: AtomicBool::new(false),
             gone: AtomicBool::new(false),
         }
@@ -63,6 +70,18 @@ impl Record {
 
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
+    }
+
+    /// From now on, the client does not say which lease its holds have.
+    pub(crate) fn drop_lease(&self) {
+        if self.lease_ms.swap(0, Ordering::Relaxed) != 0 {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Resolves when the record must be written again before its next refresh.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     /// There is a new connection, on which the server may allow the write. Returns whether its
@@ -91,7 +110,7 @@ impl Record {
         let since_ms = self.since_ms.get()?;
         let mut cmd = wire::cmd("EVAL");
         cmd.arg(RECORD).arg(1_u8).arg(&self.key).arg(TTL.as_millis() as u64);
-        cmd.arg("since").arg(since_ms);
+        cmd.arg("since").arg(since_ms).arg("lease").arg(self.lease_ms.load(Ordering::Relaxed));
         for (field, value) in &self.values {
             cmd.arg(*field).arg(value);
         }
@@ -130,9 +149,14 @@ pub(crate) fn read(clients: &[ClientId]) -> Pipeline {
 /// Strict: a value that no client of ours would have written makes the whole record unknown.
 pub(crate) fn decode(reply: Value) -> Option<ClientInfo> {
     let Value::Array(values) = reply else { return None };
-    let [host, pid, user, label, version, since] = <[Value; 6]>::try_from(values).ok()?;
+    let [host, pid, user, label, version, since, lease] = <[Value; 7]>::try_from(values).ok()?;
     let pid = text(pid)??;
     let since_ms = number(&text(since)??).filter(|ms| *ms < TOKEN_LIMIT)?;
+    // Former versions write none.
+    let lease_ms = match text(lease)? {
+        Some(lease) => number(&lease).filter(|ms| *ms < TOKEN_LIMIT)?,
+        None => 0,
+    };
     Some(ClientInfo {
         host: text(host)?,
         pid: u32::try_from(number(&pid)?).ok()?,
@@ -140,6 +164,7 @@ pub(crate) fn decode(reply: Value) -> Option<ClientInfo> {
         label: text(label)?,
         version: text(version)??,
         since: UNIX_EPOCH + Duration::from_millis(since_ms),
+        lease: (lease_ms > 0).then(|| Duration::from_millis(lease_ms)),
     })
 }
 
@@ -171,7 +196,7 @@ mod tests {
     }
 
     fn good() -> Vec<Value> {
-        ["web-1", "42", "ann", "nightly", "0.1.0", "2000000000000"].map(bulk).to_vec()
+        ["web-1", "42", "ann", "nightly", "0.1.0", "2000000000000", "30000"].map(bulk).to_vec()
     }
 
     #[test]
@@ -179,6 +204,7 @@ mod tests {
         let info = decode(Value::Array(good())).unwrap();
         assert_eq!((info.host.as_deref(), info.pid), (Some("web-1"), 42));
         assert_eq!(info.since, UNIX_EPOCH + Duration::from_secs(2_000_000_000));
+        assert_eq!(info.lease, Some(Duration::from_secs(30)));
         for (at, field) in FIELDS.iter().enumerate() {
             let with = |value| {
                 let mut values = good();
@@ -189,16 +215,16 @@ mod tests {
             for value in odd.into_iter().chain([Value::Int(1), Value::BulkString(vec![0xff])]) {
                 assert_eq!(with(value.clone()), None, "{field} {value:?}");
             }
-            let may_lack = matches!(*field, "host" | "user" | "label");
+            let may_lack = matches!(*field, "host" | "user" | "label" | "lease");
             assert_eq!(with(Value::Nil).is_some(), may_lack, "{field}");
-            if matches!(*field, "pid" | "since") {
+            if matches!(*field, "pid" | "since" | "lease") {
                 for text in ["-1", "+1", "1.5", "1e3", "99999999999999999999", "9007199254740992"] {
                     assert_eq!(with(bulk(text)), None, "{field} {text}");
                 }
             }
         }
         assert_eq!(decode(Value::Nil), None);
-        assert_eq!(decode(Value::Array(good()[..5].to_vec())), None);
+        assert_eq!(decode(Value::Array(good()[..6].to_vec())), None);
         assert_eq!(decode(Value::Array([good(), good()].concat())), None);
     }
 

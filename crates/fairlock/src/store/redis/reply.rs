@@ -32,7 +32,16 @@ fn decode(value: Value) -> Option<Answer> {
     let now_ms = r.count()?;
     let (more, removed, other_limit) = r.more()?;
     let body = match r.words.next()? {
-        b"granted" => Body::Granted { token: r.token()?, ttl_ms: r.count()? },
+        b"granted" => {
+            let (token, ttl_ms) = (r.token()?, r.count()?);
+            match r.words.next() {
+                None => Body::Granted { token, ttl_ms },
+                Some(request) => {
+                    let request = RequestId::parse(request).ok()?;
+                    Body::GrantedBefore(Grant { request, token, ttl_ms })
+                }
+            }
+        }
         b"queued" => {
             let (order, retry_ms, foreign) = (r.count()?, r.maybe_count()?, r.flag()?);
             Body::Queued { order, retry_ms, foreign, length: r.count()? }
@@ -366,23 +375,48 @@ pub(crate) fn inbox_message(
     clock: impl FnOnce() -> Option<Arc<ServerClock>>,
     events: &Events,
 ) {
-    if let Some((grant, at_ms)) = grant_message(payload) {
-        return events(Event::Granted { grant, at_ms, arrived, clock: clock() });
-    }
-    if let Some((grants, at_ms)) = cohort_message(payload) {
-        let clock = clock();
-        for grant in grants {
-            events(Event::Granted { grant, at_ms, arrived, clock: clock.clone() });
+    match InboxMessage::parse(payload) {
+        Some(InboxMessage::Grant(grant, at_ms)) => {
+            events(Event::Granted { grant, at_ms, arrived, clock: clock() });
         }
-        return;
+        Some(InboxMessage::Cohort(grants, at_ms)) => {
+            let clock = clock();
+            for grant in grants {
+                events(Event::Granted { grant, at_ms, arrived, clock: clock.clone() });
+            }
+        }
+        Some(InboxMessage::Guests(request)) => events(Event::LeftToGuests { request }),
+        Some(InboxMessage::Forced(owner, token)) => events(Event::Forced { owner, token }),
+        None => events(Event::Invalid),
     }
-    if let Some(request) = guests_message(payload) {
-        return events(Event::LeftToGuests { request });
+}
+
+/// A message in an inbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum InboxMessage {
+    /// See [`grant_message`].
+    Grant(Grant, u64),
+    /// See [`cohort_message`].
+    Cohort(Vec<Grant>, u64),
+    /// See [`guests_message`].
+    Guests(RequestId),
+    /// See [`forced_message`].
+    Forced(OwnerId, Token),
+}
+
+impl InboxMessage {
+    pub(crate) fn parse(payload: &[u8]) -> Option<Self> {
+        if let Some((grant, at_ms)) = grant_message(payload) {
+            return Some(Self::Grant(grant, at_ms));
+        }
+        if let Some((grants, at_ms)) = cohort_message(payload) {
+            return Some(Self::Cohort(grants, at_ms));
+        }
+        if let Some(request) = guests_message(payload) {
+            return Some(Self::Guests(request));
+        }
+        forced_message(payload).map(|(owner, token)| Self::Forced(owner, token))
     }
-    events(match forced_message(payload) {
-        Some((owner, token)) => Event::Forced { owner, token },
-        None => Event::Invalid,
-    });
 }
 
 #[cfg(test)]

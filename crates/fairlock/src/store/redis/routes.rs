@@ -338,7 +338,6 @@ impl Routes {
         self.lane(name) != 0
     }
 
-    /// The connection that serves the lock.
     pub(crate) fn hurry(&self, name: &LockName, since: Moment, longest: Duration) {
         let node = slot_or_refusal(name).and_then(|slot| self.cluster.node_of(slot));
         if let Ok(node) = node {
@@ -346,6 +345,7 @@ impl Routes {
         }
     }
 
+    /// The connection that serves the lock.
     pub(crate) fn lane(&self, name: &LockName) -> u64 {
         slot_or_refusal(name).map_or(0, |slot| self.cluster.served(slot))
     }
@@ -501,9 +501,12 @@ impl Routes {
                 written_by = by;
                 self.write_record(&record, slot).await;
             }
-            if tokio::time::timeout(record::REFRESH, changed.changed()).await.is_err() {
+            tokio::select! {
+                biased;
+                _ = changed.changed() => {}
                 // It is time to write it again.
-                written_by = 0;
+                () = record.changed() => written_by = 0,
+                () = tokio::time::sleep(record::REFRESH) => written_by = 0,
             }
         }
     }

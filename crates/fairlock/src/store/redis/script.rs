@@ -3,7 +3,8 @@
 use super::keys::{Keys, Publishing};
 use super::wire::{Cmd, Decimal};
 use fairlock_core::{
-    Acquire, LatchOp, LockName, Mode, Op, OwnerId, RequestId, Rules, Share, client_text, has_queue,
+    Acquire, LatchOp, LockName, Mode, Op, OwnerId, RequestId, Rules, Share, Token, client_text,
+    has_queue,
 };
 use std::sync::LazyLock;
 
@@ -443,20 +444,22 @@ fn own_arguments(cmd: &mut Cmd, rules: &Rules, op: &Op) {
                 .arg(a.ttl_ms)
                 .arg(&a.value[..]);
         }
-        Op::Downgrade { owner, token, change } => {
-            add_owner(cmd, owner).arg(token.get()).arg(*change);
-        }
+        Op::Downgrade { owner, token } => add_hold(cmd, owner, *token, op),
         Op::Reenter { owner, token, count, change } => {
-            add_owner(cmd, owner).arg(token.get()).arg(*count).arg(*change);
+            add_hold(cmd, owner, *token, op);
+            cmd.arg(*count).arg(*change);
+            add_not_after(cmd, op);
         }
         Op::Release { owner, token, keep, change, .. } => {
-            add_owner(cmd, owner).arg(token.get());
+            add_hold(cmd, owner, *token, op);
             if *keep > 0 {
                 cmd.arg(*keep).arg(*change);
             }
         }
         Op::Renew { owner, token, ttl_ms, .. } => {
-            add_owner(cmd, owner).arg(token.get()).arg(*ttl_ms);
+            add_hold(cmd, owner, *token, op);
+            cmd.arg(*ttl_ms);
+            add_not_after(cmd, op);
         }
         Op::Leave { owner, request, bury, shared_owner, .. } => {
             add_owner(cmd, owner)
@@ -478,6 +481,23 @@ fn own_arguments(cmd: &mut Cmd, rules: &Rules, op: &Op) {
         }
         Op::Latch(latch) => add_latch(cmd, rules, latch),
         _ => {}
+    }
+}
+
+/// Owner and token of the hold that `op` is about, and the request of a share's. An operation on shares without a
+/// request names no hold.
+fn add_hold(cmd: &mut Cmd, owner: &OwnerId, token: Token, op: &Op) {
+    add_owner(cmd, owner).arg(token.get());
+    match op.hold() {
+        Some(hold) => _ = cmd.arg(&hold.request.to_text()[..]),
+        None if op.is_shared() => _ = cmd.arg("-"),
+        None => {}
+    }
+}
+
+fn add_not_after(cmd: &mut Cmd, op: &Op) {
+    if op.is_shared() {
+        cmd.arg(op.hold().map_or(0, |hold| hold.not_after_ms));
     }
 }
 

@@ -52,7 +52,7 @@ fn app() -> App {
             held_for: None,
             count: 2,
             permits: None,
-            left: java.left,
+            lasts: ", runs out in 29s unless renewed".to_owned(),
         });
         java.cell = JAVA.to_owned();
         let free = facts("old\u{1b}[2J", "", 9);

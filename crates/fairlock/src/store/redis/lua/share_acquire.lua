@@ -4,7 +4,7 @@
 --       6 T = try, W = wait; after it s = reachable without a look at its inbox, o = owner shared by several
 --         requests, and the order number of an entry that returns
 --       7 share: r, w, or permits/limit
--- Reply granted, token, ttl ms | queued, order, retry ms or none, foreign 0/1, line's length on entry
+-- Reply granted, token, ttl ms, and an earlier request if that has it | queued, order, retry ms or none, foreign 0/1, line's length on entry
 --     | busy, ttl ms or none | self, count | late | buried
 local returning = tonumber(string.match(how, '%d+')) or 0
 shared = string.find(how, 'o', 1, true) ~= nil
@@ -35,7 +35,7 @@ end
 
 if not hold and not trying and not got then
   local record = request .. ' ' .. lease .. (string.find(how, 's', 1, true) and ' 1 ' or ' 0 ') .. share
-  number = waiting > 0 and tonumber(call('ZSCORE', order, owner) or nil)
+  number = waiting > 0 and whole(call('ZSCORE', order, owner))
   if number and read_record(notes[6]) then
     call('HSET', state, owner, record)
   else

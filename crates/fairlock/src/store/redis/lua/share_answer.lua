@@ -8,8 +8,9 @@ if hold and shared and hold.request ~= request then
   body = 'self'
   words = ' ' .. hold.count
 elseif hold then
+  -- An owner's acquisition may have returned to its place; its hold is named by the request that got it.
   body = 'granted'
-  words = ' ' .. hold.token .. ' ' .. hold.ends - now
+  words = ' ' .. hold.token .. ' ' .. hold.ends - now .. (hold.request ~= request and ' ' .. hold.request or '')
 elseif got and trying and shared and got[1] ~= request then
   -- It had been waiting.
   body = 'self'

@@ -1,18 +1,16 @@
 -- A writer reads from now on, and those come in who wait to read next. Its token becomes that of all who read with it.
 -- KEYS 1..7
--- ARGV  2 owner   3 token   4 number of this change
--- Reply held, count | stale | nothold, {holder} if one has all of it
-local owner, token, change = ARGV[2], ARGV[3], ARGV[4]
+-- ARGV  2 owner   3 token   4 request, 32 hex
+-- Reply held, count | nothold, {holder} if one has all of it
+local owner, token = ARGV[2], ARGV[3]
 call('EXISTS', timeout_of(owner)) -- a right that is missing is found before anything is written
 begin()
-local hold, holder, body = hold_of(owner, token), nil, nil
+local hold, holder, body = hold_of(owner, token, ARGV[4]), nil, nil
 if not hold then
   holder, body = whole_holder(), 'nothold'
-elseif change - hold.change < 0 then
-  body = 'stale'
 else
   touch_state()
-  hold.change = change
+  -- In whatever order changes of the count arrive: a reader does not become a writer again.
   if hold.share == 'w' then
     call('HDEL', lock, owner .. ':write')
     call('HSET', lock, 'mode', 'read', owner, '1')

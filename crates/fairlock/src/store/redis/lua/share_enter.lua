@@ -4,7 +4,8 @@
 -- ARGV as in share_acquire.lua
 -- Reply as in share_acquire.lua
 local ends = there > 0 and sub(how, 1, 1) == 'W' and call('ZRANGE', leases, '0', '0', 'WITHSCORES')
-if ends and ends[2] and ends[2] - now >= 0 and call('EXISTS', KEYS[8], KEYS[9], KEYS[10]) == 0 then
+if ends and ends[2] and ends[2] - now >= 0 and string.find(ends[2], '^%d+$') and #ends[2] <= 15
+  and call('EXISTS', KEYS[8], KEYS[9], KEYS[10]) == 0 then
   local client, head = sub(owner, 1, 36), call('ZRANGE', order, '0', '0')[1]
   local known = call('HMGET', lock, 'mode', owner, owner .. ':write', rw and ends[1] .. ':write' or ends[1])
   local counts = call('HMGET', holds, owner, 'used', 'limit:' .. (limit or ''))
@@ -25,7 +26,10 @@ if ends and ends[2] and ends[2] - now >= 0 and call('EXISTS', KEYS[8], KEYS[9], 
     closed = first_n and #first_n <= 10 and #first_limit <= 10 and counts[2] + first_n - first_limit > 0
       and (length == 1 or presence and sure ~= '1'
         and call('PUBSUB', 'NUMSUB', inbox_prefix .. sub(head, 1, 36))[2] > 0)
-    if closed and call('ZCARD', leases) - (tonumber(counts[3] or nil) or 0) ~= 0 then more = '256' end
+    -- Each field has its lease: all of them are ours.
+    local leased = closed and call('ZCARD', leases)
+    closed = closed and call('HLEN', lock) - 1 == leased
+    if closed and leased - (tonumber(counts[3] or nil) or 0) ~= 0 then more = '256' end
   end
   local beat = closed and tonumber(call('ZSCORE', beats, client) or nil)
   local fresh = beat and beat <= now and now - beat < HB / 2

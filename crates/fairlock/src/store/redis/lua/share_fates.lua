@@ -11,7 +11,7 @@ if ARGV[3] then
     if numbers[i] and read_record(wishes[i]) then
       fate = '1'
     elseif mode then
-      local till = tonumber(call('ZSCORE', leases, waiter) or nil)
+      local till = end_of(call('ZSCORE', leases, waiter))
       local got = till and till >= now and read_hold(call('HGET', holds, waiter))
       if got and call('HEXISTS', lock, got.share == 'w' and waiter .. ':write' or waiter) == 1 then
         fate = got.request .. ' ' .. got.token .. ' ' .. till - now

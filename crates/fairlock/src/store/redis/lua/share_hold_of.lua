@@ -1,12 +1,13 @@
 -- The hold that an operation of its holder names.
 -- KEYS as in share_keys.lua
--- ARGV 2 owner   3 token
+-- ARGV 2 owner   3 token   4 request, 32 hex
 -- Reply as in head.lua
--- By its record; where that was lost, the field alone names it.
-local function hold_of(owner, token)
+-- By its record. Where that was lost, the field alone tells of the hold, which takes the request of a renewal or
+-- re-entry that is not late. Others change nothing then, and the lease ends the hold.
+local function hold_of(owner, token, request, not_after)
   local hold = held_share()
-  if hold then return hold.token == token and hold or nil end
-  if not mode or mine[1] then return nil end
+  if hold then return hold.token == token and hold.request == request and hold or nil end
+  if not mode or mine[1] or not not_after or now_ms - not_after > 0 then return nil end
   local count = whole(known[2] or known[3])
   -- As it is now: its lease may have ended in this call.
   if not count or count == 0 or call('HEXISTS', lock, known[2] and owner or owner .. ':write') == 0 then return nil end
@@ -19,7 +20,7 @@ local function hold_of(owner, token)
     count = 1
   end
   count = string.format('%.0f', count)
-  hold = { request = string.rep('0', 32), token = token, change = '0', count = count, share = share }
+  hold = { request = request, token = token, change = '0', count = count, share = share, adopted = true }
   hold.ends = now + max(MENDED_HOLD, call('PTTL', lock))
   write_hold(owner, hold)
   leased = leased + call('ZADD', leases, hold.ends, owner)

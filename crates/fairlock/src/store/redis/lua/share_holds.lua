@@ -82,17 +82,6 @@ local function used_in(all)
   return sum
 end
 
--- Fields that are no hold of Redisson's are somebody's data: looked at before anything of ours is beside them.
-if rw and mode and leased == 0 and fields <= MENDED_MAX then
-  local all = call('HGETALL', lock)
-  for at = 1, #all, 2 do
-    local field = all[at]
-    if field ~= 'mode' and not string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d') then
-      return redis.error_reply('FAIRLOCK_KIND a hash with a field `mode` and others that are no holders, not a lock')
-    end
-  end
-end
-
 -- Permits in use. Where that is not known any more, the lock itself tells.
 local used = mode and whole(mine[2]) or 0
 if not rw and mode and not whole(mine[2]) then used = used_in(call('HGETALL', lock)) end
@@ -151,9 +140,9 @@ local function end_shares(owners, in_lock)
       call('HSET', holds, unpack(counts))
     end
     call('HDEL', holds, unpack(gone))
-    first_end = tonumber(call('ZRANGE', leases, '0', '0', 'WITHSCORES')[2])
+    first_end = end_of(call('ZRANGE', leases, '0', '0', 'WITHSCORES')[2])
     local last = call('ZREVRANGE', leases, '0', '0', 'WITHSCORES')
-    last_owner, last_end = last[1], tonumber(last[2])
+    last_owner, last_end = last[1], end_of(last[2])
   end
   if #timeouts > 0 then call('DEL', unpack(timeouts)) end
   if is_last then mode, fields = false, 0 end
@@ -178,8 +167,7 @@ end
 -- What every operation that writes begins with. While somebody waits, leases end when the line is served.
 local function begin()
   more = 0
-  if mode and rw and last_owner
-    and call('HEXISTS', lock, mode == 'write' and last_owner .. ':write' or last_owner) == 0 or not mode then
+  if not mode or rw and last_owner and not last_held then
     forget_holds()
   elseif waiting == 0 and first_end and first_end < now then
     end_leases()
@@ -193,7 +181,7 @@ end
 
 -- The end of my lease, if I have one that my record or the lock knows of.
 local function own_end()
-  return leased > 0 and (mine[1] or known[2] or known[3]) and tonumber(call('ZSCORE', leases, me) or nil)
+  return leased > 0 and (mine[1] or known[2] or known[3]) and end_of(call('ZSCORE', leases, me))
 end
 
 -- The hold of who asks, unless its lease is over: its record, with the end of the lease.

@@ -21,8 +21,7 @@ local function note_limit(share)
 end
 
 -- Those of another lock of this name do not hold this one.
-if not mode or rw and last_owner
-  and call('HEXISTS', lock, mode == 'write' and last_owner .. ':write' or last_owner) == 0 then
+if not mode or rw and last_owner and not last_held then
   leased = 0
 end
 local holding, listed_holders = max(0, fields - 1), 0
@@ -47,7 +46,7 @@ if leased > 0 then
     if hold then
       note_limit(hold.share)
       words[#words + 1] = hold.count .. ' ' .. hold.share .. ' ' .. hold.token .. ' '
-        .. tonumber(found[2 * at]) - now
+        .. end_of(found[2 * at]) - now
       reply[#reply + 1] = owner
     end
   end

@@ -5,15 +5,7 @@
 -- The lock is the truth. What it says of ours gets a lease, so that it ends; what it does not know of goes. And Java
 -- may have shortened its life, or an operator taken it for endless.
 local function mend()
-  if not mode then return end
-  if fields == 1 then
-    -- Somebody took the last field away, or a script was stopped: nobody has it.
-    call('DEL', lock)
-    mode, fields = false, 0
-    forget_holds()
-    return
-  end
-  if fields - 1 == leased or max(fields - 1, leased) > MENDED_MAX then return end
+  if not mode or fields - 1 == leased or max(fields - 1, leased) > MENDED_MAX then return end
   changed, kept = true, nil
   local all = call('HGETALL', lock)
   if not rw then
@@ -36,7 +28,7 @@ local function mend()
   for at = 1, #found, 2 do
     if not there[found[at]] then lost[#lost + 1] = found[at] end
   end
-  first_end, last_end, last_owner = tonumber(found[2]), tonumber(found[#found]), found[#found - 1]
+  first_end, last_end, last_owner = end_of(found[2]), end_of(found[#found]), found[#found - 1]
   if lost[1] then end_shares(lost) end
   -- Somebody took the lock's end away. Java's readers say themselves how long they live.
   if mode == 'read' and call('PTTL', lock) == -1 then keep_for_readers_of_java() end

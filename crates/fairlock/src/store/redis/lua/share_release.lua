@@ -1,10 +1,10 @@
 -- Let go of a share, of everything or down to a count, and serve the line.
 -- KEYS 1..7
--- ARGV  2 owner   3 token   4 holds to keep and 5 number of this change, unless all go
+-- ARGV  2 owner   3 token   4 request, 32 hex   5 holds to keep and 6 number of this change, unless all go
 -- Reply released | held, count | stale | nothold, {holder} if one has all of it
-local owner, keep, change = ARGV[2], ARGV[4], ARGV[5]
+local owner, keep, change = ARGV[2], ARGV[5], ARGV[6]
 begin()
-local hold, holder, body = hold_of(owner, ARGV[3]), nil, 'released'
+local hold, holder, body = hold_of(owner, ARGV[3], ARGV[4]), nil, 'released'
 if not hold then
   holder, body = whole_holder(), 'nothold'
 elseif not keep then

@@ -3,12 +3,12 @@
 -- KEYS as in share_release.lua
 -- ARGV as in share_release.lua
 -- Reply as in share_release.lua
-local owner, text = ARGV[2], not ARGV[4] and call('HGET', holds, ARGV[2])
-local has, share = string.match(text or '', '^%x+ (%d+) %d+ %d+ (%S+)$')
+local owner, text = ARGV[2], not ARGV[5] and call('HGET', holds, ARGV[2])
+local of, has, share = string.match(text or '', '^(%x+) (%d+) %d+ %d+ (%S+)$')
 -- sole: the caller's is the only hold. beside: the other one that ends last, and by when. former_end: the same with
 -- the caller's.
 local sole, beside, beside_end, former_end, waits, field, n, limit = false, nil, nil, nil, 0, owner, nil, nil
-if has == ARGV[3] and last_token and last_token - has >= 0 then
+if has == ARGV[3] and of == ARGV[4] and last_token and last_token - has >= 0 then
   n, limit = string.match(share, '^([1-9]%d*)/([1-9]%d*)$')
   if share == 'w' then field = owner .. ':write' end
   local two = call('ZRANGE', leases, '0', '1', 'WITHSCORES')
@@ -18,10 +18,14 @@ if has == ARGV[3] and last_token and last_token - has >= 0 then
       sole = two[1] == owner and call('HLEN', lock) == 2 and call('HEXISTS', lock, field) == 1
     elseif share ~= 'w' then
       local mine = two[1] == owner and two[2] or two[3] == owner and two[4] or call('ZSCORE', leases, owner)
-      local last = call('ZREVRANGE', leases, '0', '1', 'WITHSCORES')
-      beside, beside_end = last[1], last[2]
-      if beside == owner then beside, beside_end = last[3], last[4] end
-      local known = mine and call('HMGET', lock, 'mode', owner, beside)
+      -- The leases with the numbers of the last two fields are the last ones, if each field has its lease: then all of
+      -- them are ours.
+      local fields = call('HLEN', lock)
+      local last = fields > 2 and call('ZRANGE', leases, fields - 3, fields - 1, 'WITHSCORES') or {}
+      beside, beside_end = last[3], last[4]
+      if beside == owner then beside, beside_end = last[1], last[2] end
+      local known = mine and beside and not last[5] and string.find(last[4], '^%d+$') and #last[4] <= 15
+        and string.find(beside_end, '^%d+$') and string.find(mine, '^%d+$') and call('HMGET', lock, 'mode', owner, beside)
       -- When whoever reads longest leaves, the lock ends sooner, unless Java keeps it longer.
       if not known or not known[2] or not known[3] or n and known[2] ~= n or rw and mine - beside_end >= 0
         or known[1] ~= (rw and 'read' or 'permits') then

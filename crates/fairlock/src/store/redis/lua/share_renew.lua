@@ -1,19 +1,20 @@
 -- A share is held for ttl ms from now.
 -- KEYS 1..7
--- ARGV  2 owner   3 token   4 ttl ms
+-- ARGV  2 owner   3 token   4 request, 32 hex   5 ttl ms   6 not after, epoch ms
 -- Reply renewed | nothold, {holder} if one has all of it
 local owner, token = ARGV[2], ARGV[3]
 begin()
-local hold, holder, body = hold_of(owner, token), nil, 'renewed'
+local hold, holder, body = hold_of(owner, token, ARGV[4], ARGV[6]), nil, 'renewed'
 serving = not hold
 if not hold then
   holder, body = nil, 'nothold'
 else
   touch_state()
-  hold.ends = now + ARGV[4]
+  -- What a lost record said of its end is not known.
+  hold.ends = hold.adopted and max(hold.ends, now + ARGV[5]) or now + ARGV[5]
   call('ZADD', leases, hold.ends, owner)
   local last = call('ZREVRANGE', leases, '0', '0', 'WITHSCORES')
-  last_owner, last_end = last[1], tonumber(last[2])
+  last_owner, last_end = last[1], end_of(last[2])
   if hold.share == 'r' then keep_for_java(owner, hold.ends) end
   changed = true
   raise_token(token)

@@ -29,9 +29,7 @@ if not last_end then
   call('PEXPIREAT', leases, kept)
   call('PEXPIREAT', holds, kept)
 else
-  -- Beside Java the life of the lock may be longer already; or shorter, because a reader of Java's cuts it.
-  local last = max(ends, last_end)
-  if rw and call('PTTL', lock) < last - now or not rw and ends > last_end then call('PEXPIREAT', lock, last) end
+  if ends > last_end then call('PEXPIREAT', lock, till) end
   if ends > last_end and kept ~= kept_until(last_end) then
     kept = kept .. ''
     call('PEXPIREAT', leases, kept)

@@ -5,8 +5,8 @@ use super::super::HostFile;
 use super::fixture::*;
 use crate::ErrorKind;
 use fairlock_core::{
-    Acquire, Body, ClientId, CoreError, Kind, LockState, Mode, Op, OwnerId, Rules, Share,
-    ShareAcquire, Token, World,
+    Acquire, Body, ClientId, CoreError, Kind, LockState, Mode, Op, OwnerId, RequestId, Rules,
+    Share, ShareAcquire, Token, World,
 };
 use fairlock_testkit::fuzz::cases;
 use std::collections::BTreeSet;
@@ -144,7 +144,8 @@ fn steps(kind: Kind, core: &LockState) -> Vec<Op> {
     let mut all = vec![Op::Nudge, Op::Force { kind }];
     if let Some((owner, hold)) = core.shares().and_then(|it| it.holds().first_key_value()) {
         let (owner, token) = (owner.clone(), hold.token);
-        all.push(Op::Release { kind, owner, token, keep: 0, change: 1 });
+        let release = Op::Release { kind, owner, token, keep: 0, change: 1 };
+        all.push(release.of_hold(kind, hold.request, 0));
     }
     let Some(head) = core.line().next().cloned() else { return all };
     let waiter = core.snapshot().waiters[&head].clone();
@@ -222,7 +223,7 @@ fn random_histories() {
     let mut granted = 0;
     cases("histories of shares in the file", 150, |rng| {
         let mut pair = Pair::new();
-        let mut known: Vec<(OwnerId, Token)> = Vec::new();
+        let mut known: Vec<(OwnerId, Token, RequestId)> = Vec::new();
         let mut kind = Kind::ReadWrite;
         for _ in 0..80 {
             if rng.chance(3) {
@@ -243,16 +244,20 @@ fn random_histories() {
                 Kind::Semaphore => Share::Permits { n: one, limit },
                 _ => rng.pick(&[Share::Read, Share::Whole]),
             };
-            let (owner, token) = match known.is_empty() || rng.chance(10) {
-                true => (owner(number), Token::new(5).unwrap()),
+            let (owner, token, of) = match known.is_empty() || rng.chance(10) {
+                true => (owner(number), Token::new(5).unwrap(), request(number)),
                 false => rng.pick(&known),
             };
             let op = match rng.below(12) {
                 0..=2 => ask(kind, number, share, Mode::Wait),
                 3 => ask(kind, number, share, Mode::Try),
-                4 | 5 => Op::Release { kind, owner, token, keep: 0, change: 1 },
-                6 => Op::Renew { kind, owner, token, ttl_ms: rng.between(1, 60_000) },
-                7 => Op::Reenter { owner, token, count: 2, change: rng.below(4) },
+                4 | 5 => {
+                    Op::Release { kind, owner, token, keep: 0, change: 1 }.of_hold(kind, of, 0)
+                }
+                6 => Op::Renew { kind, owner, token, ttl_ms: rng.between(1, 60_000) }
+                    .of_hold(kind, of, 0),
+                7 => Op::Reenter { owner, token, count: 2, change: rng.below(4) }
+                    .of_hold(kind, of, 0),
                 8 => {
                     let (owner, request) = (super::fixture::owner(number), request(number));
                     Op::Leave { kind, owner, request, bury: rng.chance(30), shared_owner: false }
@@ -267,11 +272,11 @@ fn random_histories() {
                     Op::Force { kind },
                     acquire(number, Mode::Try),
                 ]),
-                _ => Op::Downgrade { owner, token, change: rng.below(4) },
+                _ => Op::Downgrade { owner, token }.of_hold(kind, of, 0),
             };
             pair.step(&op);
             let now = pair.core.shares().into_iter().flat_map(|it| it.holds());
-            known = now.map(|(owner, hold)| (owner.clone(), hold.token)).collect();
+            known = now.map(|(owner, hold)| (owner.clone(), hold.token, hold.request)).collect();
             granted += known.len();
         }
     });

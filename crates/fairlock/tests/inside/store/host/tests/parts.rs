@@ -17,7 +17,9 @@ fn read(file: &mut super::super::HostFile, lock: &str, number: u64) -> Token {
 }
 
 fn released(number: u64, token: Token) -> Op {
-    Op::Release { kind: Kind::ReadWrite, owner: owner(number), token, keep: 0, change: 0 }
+    let kind = Kind::ReadWrite;
+    let op = Op::Release { kind, owner: owner(number), token, keep: 0, change: 0 };
+    op.of_hold(kind, request(number), 0)
 }
 
 fn look() -> Op {
@@ -93,6 +95,7 @@ fn a_step_writes_the_row_of_its_owner_alone() {
     println!("measured: the row of a lock with a thousand readers has {} bytes", bytes.len());
     assert!(bytes.len() < 100, "{} bytes", bytes.len());
     let renewal = Op::Renew { kind: Kind::ReadWrite, owner: owner(7), token, ttl_ms: 60_000 };
+    let renewal = renewal.of_hold(Kind::ReadWrite, request(7), 0);
     for file in [&mut one, &mut two] {
         std::thread::sleep(std::time::Duration::from_millis(2));
         assert_eq!(body(file, "job", &renewal), Body::Renewed);

@@ -78,8 +78,10 @@ fn what_others_can_write_to_is_refused() {
     let fixture = Fixture::new();
     let folder = fixture.dir.path().join("folder");
     let path = folder.join("locks");
+    fs::create_dir(&folder).unwrap();
+    set_mode(&folder, 0o700);
     drop(open(&path).unwrap());
-    assert_eq!((mode(&folder), mode(&path)), (0o700, 0o600));
+    assert_eq!(mode(&path), 0o600);
     for (folder_mode, file_mode, word) in [
         (0o770, 0o600, "its group"),
         (0o777, 0o600, "everybody"),
@@ -108,11 +110,13 @@ fn the_umask_decides_nothing() {
         let fixture = Fixture::new();
         let folder = fixture.dir.path().join("new");
         let path = folder.join("locks");
+        fs::create_dir(&folder).unwrap();
+        set_mode(&folder, 0o700);
         let script = format!("umask {umask} && exec \"$0\" \"$@\"");
         let mut command = worker::command_under("sh", &["-c", &script], "block", &path);
         let mut worker = Worker::run(&mut command);
         assert_eq!(worker.says().as_deref(), Some("blocks"));
-        assert_eq!(mode(&folder), 0o700, "umask {umask}");
+        assert_eq!(mode(&folder.join("locks-clients")), 0o700, "umask {umask}");
         for file in ["locks", "locks-wal", "locks-shm", "locks-boot", "locks-users"] {
             assert_eq!(mode(&folder.join(file)), 0o600, "{file}, umask {umask}");
         }
@@ -195,8 +199,30 @@ fn a_read_only_place_is_refused() {
         let said = says("open");
         assert!(said.starts_with("Denied"), "{folder_mode:o} {file_mode:o}: {said}");
     }
-    // The same where the folder cannot be created.
-    let path = fixture.dir.path().join("new/locks");
-    let said = worker_as("open", &path, 64_001, 64_001).says().unwrap();
-    assert!(said.starts_with("Denied"), "{said}");
+}
+
+/// D52: a misspelt path made a folder and a store of its own, where a lock excludes nobody.
+#[test]
+fn a_missing_folder_is_refused_and_not_made() {
+    let fixture = Fixture::new();
+    let folder = fixture.dir.path().join("misspelt");
+    let advice = format!("mkdir -p -m 700 {}", folder.display());
+    refused(&folder.join("locks"), ErrorKind::Misuse, &advice);
+    let deep = folder.join("deep");
+    refused(&deep.join("locks"), ErrorKind::Misuse, &format!("mkdir -p -m 700 {}", deep.display()));
+    assert_eq!(fs::read_dir(fixture.dir.path()).unwrap().count(), 0);
+    // A link to nowhere is no folder.
+    symlink("nowhere", fixture.dir.path().join("link")).unwrap();
+    refused(
+        &fixture.dir.path().join("link/locks"),
+        ErrorKind::Misuse,
+        "there is no such directory",
+    );
+}
+
+/// The folder of the clients, which nobody has named, cannot be made there.
+#[test]
+fn a_file_system_of_the_kernel_is_refused() {
+    let Some(()) = as_root() else { return };
+    refused(Path::new("/proc/locks"), ErrorKind::Misuse, "name a file on a local disk");
 }

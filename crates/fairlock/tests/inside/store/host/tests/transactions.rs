@@ -309,6 +309,7 @@ fn clients_say_who_they_are_until_they_leave() {
     assert_eq!(known.len(), 1, "one announced nothing, one nothing legible: {known:?}");
     let seen = &known[&client(1)];
     assert_eq!((seen.pid, &seen.label, &seen.host), (info.pid, &info.label, &info.host));
+    assert_eq!((seen.lease, info.lease.is_some()), (info.lease, true));
     let age = SystemTime::now().duration_since(seen.since).unwrap();
     assert!(age.as_secs() < 60, "{age:?}");
     // Announced again, the client keeps its first start time.
@@ -316,6 +317,8 @@ fn clients_say_who_they_are_until_they_leave() {
     one.announce(client(1), &info).unwrap();
     let again = two.clients(&[client(1)]).unwrap()[&client(1)].since;
     assert!(again.duration_since(seen.since).unwrap_or_default().as_millis() < 15);
+    one.drop_lease(client(1)).unwrap();
+    assert_eq!(two.clients(&[client(1)]).unwrap()[&client(1)].lease, None);
     assert_eq!(two.announced(None, 10).unwrap(), [client(1), client(2)]);
     assert_eq!(two.announced(Some(client(1)), 10).unwrap(), [client(2)]);
     two.farewell(client(1)).unwrap();

@@ -43,6 +43,7 @@ fn takes(fixture: &Fixture, number: u64, share: Share) -> Token {
 
 fn releases(fixture: &Fixture, kind: Kind, number: u64, token: Token) {
     let op = Op::Release { kind, owner: owner(number), token, keep: 0, change: 0 };
+    let op = op.of_hold(kind, super::fixture::request(number), 0);
     assert_eq!(body(&mut fixture.open(), JOB, &op), Body::Released);
 }
 

@@ -293,11 +293,12 @@ fn spin(path: &Path, seed: u64) {
             _ => Share::Read,
         };
         let op = match (draw(10), held[at]) {
-            (0, Some(token)) if kind == Kind::ReadWrite => {
-                Op::Downgrade { owner: me.clone(), token, change: count }
+            (0, Some((token, of))) if kind == Kind::ReadWrite => {
+                Op::Downgrade { owner: me.clone(), token }.of_hold(kind, of, 0)
             }
-            (0..6, Some(token)) => {
-                Op::Release { kind, owner: me.clone(), token, keep: 0, change: count }
+            (0..6, Some((token, of))) => {
+                let owner = me.clone();
+                Op::Release { kind, owner, token, keep: 0, change: count }.of_hold(kind, of, 0)
             }
             (0..5, None) => {
                 let acquire = fairlock_core::Acquire {
@@ -316,7 +317,9 @@ fn spin(path: &Path, seed: u64) {
                     _ => Op::AcquireShare(Box::new(ShareAcquire { acquire, share })),
                 }
             }
-            (6, Some(token)) => Op::Renew { kind, owner: me.clone(), token, ttl_ms: 30 },
+            (6, Some((token, of))) => {
+                Op::Renew { kind, owner: me.clone(), token, ttl_ms: 30 }.of_hold(kind, of, 0)
+            }
             (7, _) => Op::Beat { client, waiters: vec![me.clone()] },
             (8, _) if draw(20) == 0 => Op::Force { kind },
             (9, _) if draw(20) == 0 => {
@@ -331,14 +334,15 @@ fn spin(path: &Path, seed: u64) {
             _ => Op::Nudge,
         };
         let (answer, effects) = file.apply(&lock, &op, &rules, &Everybody).unwrap();
-        if matches!(op, Op::Release { .. }) {
+        if matches!(op.bare(), Op::Release { .. }) {
             held[at] = None;
         }
         let granted = match answer.body {
-            Body::Granted { token, .. } => Some(token),
-            Body::Beaten { held: Some(grant), .. } => Some(grant.token),
+            Body::Granted { token, .. } => Some((token, request)),
+            Body::GrantedBefore(grant) => Some((grant.token, grant.request)),
+            Body::Beaten { held: Some(grant), .. } => Some((grant.token, grant.request)),
             Body::Fates { fates, .. } => fates.into_iter().find_map(|fate| match fate {
-                Fate::Granted(grant) => Some(grant.token),
+                Fate::Granted(grant) => Some((grant.token, grant.request)),
                 _ => None,
             }),
             _ => None,
@@ -354,7 +358,7 @@ fn spin(path: &Path, seed: u64) {
                 (Channel::Inbox(to), Payload::Grant { grant, .. }) => Some((grant.token, *to)),
                 _ => None,
             });
-        for (token, to) in passed_on.chain(granted.map(|token| (token, client))) {
+        for (token, to) in passed_on.chain(granted.map(|(token, _)| (token, client))) {
             match reads(token) {
                 true => say(&format!("{at} {token} {READERS}")),
                 false => say(&format!("{at} {token} {to}")),

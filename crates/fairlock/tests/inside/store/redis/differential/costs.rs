@@ -168,11 +168,13 @@ fn explicit(of: u64) -> Op {
 }
 
 fn release(kind: Kind, token: Token, keep: u32) -> Op {
-    Op::Release { kind, owner: owner(0), token, keep, change: 1 }
+    let op = Op::Release { kind, owner: owner(0), token, keep, change: 1 };
+    op.of_hold(kind, request(0, 0), u64::MAX)
 }
 
 fn renew(kind: Kind, token: Token) -> Op {
-    Op::Renew { kind, owner: owner(0), token, ttl_ms: 30_000 }
+    let op = Op::Renew { kind, owner: owner(0), token, ttl_ms: 30_000 };
+    op.of_hold(kind, request(0, 0), u64::MAX)
 }
 
 fn beat() -> Op {

@@ -7,6 +7,7 @@
 //! - `small_states`: every small broken queue, and whether it heals (F38);
 //! - `pressure`, `wrong_type`, `limits`: what only a real server refuses (F28, F37, F70, F73);
 //! - `foreign`: data of others under the names of a lock's keys (D1);
+//! - `shapes`: each key of each kind with one thing wrong, for every operation (D47, D61);
 //! - `garbage`: malformed content in our own keys and in the queue (D13);
 //! - `silences`: users with long pauses between their operations;
 //! - `lifetimes`: how long a token key lives (D17);
@@ -42,6 +43,7 @@ mod regression;
 mod resolve;
 mod rng;
 mod run;
+mod shapes;
 mod shares;
 mod shrink;
 mod silences;

@@ -244,6 +244,10 @@ fn op(script: &str, shared: Kind, own: &[Vec<u8>]) -> Op {
             _ => LatchOp::Look { waiting: own.first().map(|known| number(known)) },
         });
     }
+    // An operation on the hold of a share names its request behind its token.
+    let is_of_hold = script.starts_with("share_")
+        && matches!(what, "downgrade" | "reenter" | "release" | "renew");
+    let behind = if is_of_hold { 3 } else { 2 };
     let op = match what {
         "acquire" => {
             let acquire = Acquire {
@@ -267,21 +271,24 @@ fn op(script: &str, shared: Kind, own: &[Vec<u8>]) -> Op {
             value: own[4].clone(),
         })),
         "leader" => Op::Leader,
-        "downgrade" => Op::Downgrade { owner: owner(0), token: token(1), change: number(&own[2]) },
+        "downgrade" => Op::Downgrade { owner: owner(0), token: token(1) },
         "reenter" => Op::Reenter {
             owner: owner(0),
             token: token(1),
-            count: number(&own[2]) as u32,
-            change: number(&own[3]),
+            count: number(&own[behind]) as u32,
+            change: number(&own[behind + 1]),
         },
         "release" => Op::Release {
             kind,
             owner: owner(0),
             token: token(1),
-            keep: own.get(2).map_or(0, |keep| number(keep) as u32),
-            change: own.get(3).map_or(0, |change| number(change)),
+            keep: own.get(behind).map_or(0, |keep| number(keep) as u32),
+            change: own.get(behind + 1).map_or(0, |change| number(change)),
         },
-        "renew" => Op::Renew { kind, owner: owner(0), token: token(1), ttl_ms: number(&own[2]) },
+        "renew" => {
+            let ttl_ms = number(&own[behind]);
+            Op::Renew { kind, owner: owner(0), token: token(1), ttl_ms }
+        }
         "leave" => Op::Leave {
             kind,
             owner: owner(0),
@@ -299,6 +306,10 @@ fn op(script: &str, shared: Kind, own: &[Vec<u8>]) -> Op {
         "inspect" => Op::Inspect { kind, limit: number(&own[0]) as u32 },
         other => panic!("no script {other}"),
     };
+    if is_of_hold {
+        let not_after = own.last().filter(|_| matches!(what, "reenter" | "renew"));
+        return op.of_hold(kind, request(2), not_after.map_or(0, |at| number(at)));
+    }
     op.on(kind)
 }
 

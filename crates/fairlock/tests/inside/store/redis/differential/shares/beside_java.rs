@@ -71,14 +71,21 @@ impl Scene {
         }
     }
 
+    /// The operation on the hold that the only request of owner `n` got. It is not late.
+    pub(super) fn of_hold(&self, n: u64, op: Op) -> Op {
+        op.of_hold(self.kind, request(n, 1), self.fixture.now_us() / 1_000)
+    }
+
     pub(super) fn release(&mut self, n: u64, token: Token) -> Body {
         let (kind, owner) = (self.kind, owner(n));
-        self.send(&Op::Release { kind, owner, token, keep: 0, change: 1 }).expect("fine").body
+        let op = Op::Release { kind, owner, token, keep: 0, change: 1 };
+        self.send(&self.of_hold(n, op)).expect("fine").body
     }
 
     pub(super) fn renew(&mut self, n: u64, token: Token) -> Body {
         let (kind, owner) = (self.kind, owner(n));
-        self.send(&Op::Renew { kind, owner, token, ttl_ms: LEASE }).expect("fine").body
+        let op = Op::Renew { kind, owner, token, ttl_ms: LEASE };
+        self.send(&self.of_hold(n, op)).expect("fine").body
     }
 
     pub(super) fn beat(&mut self, n: u64) -> (Vec<Fate>, Option<u64>, bool) {

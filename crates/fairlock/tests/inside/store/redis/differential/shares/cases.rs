@@ -45,8 +45,9 @@ impl Scene {
         self.send(&Op::AcquireShare(Box::new(ask))).expect("fine").body
     }
 
-    fn downgrade(&mut self, n: u64, token: Token, change: u64) -> Body {
-        self.send(&Op::Downgrade { owner: owner(n), token, change }).expect("fine").body
+    fn downgrade(&mut self, n: u64, token: Token) -> Body {
+        let op = Op::Downgrade { owner: owner(n), token };
+        self.send(&self.of_hold(n, op)).expect("fine").body
     }
 
     /// The requests that were told of a grant since the last call.
@@ -119,14 +120,14 @@ fn b10_java_never_ends_the_lock_before_a_lease_of_ours() {
         assert_eq!(rw.renew(0, token), Body::Renewed);
         check(rw, LEASE_MS, "renewed");
         let (owner, change) = (owner(0), 1);
-        let again = Op::Reenter { owner, token, count: 2, change }.on(Kind::ReadWrite);
+        let again = rw.of_hold(0, Op::Reenter { owner, token, count: 2, change });
         assert_eq!(rw.send(&again).expect("fine").body, Body::StillHeld { count: 2 });
         assert_eq!(rw.renew(0, token), Body::Renewed);
         check(rw, LEASE_MS, "entered twice");
         rw.release(0, token);
         let token = rw.gets(0, Whole);
         rw.pass(1_000);
-        rw.downgrade(0, token, 1);
+        rw.downgrade(0, token);
         check(rw, LEASE_MS - 1_000, "downgraded");
         rw.release(0, token);
         // By a message: for as long as its client's last heartbeat is good.
@@ -231,7 +232,7 @@ fn b15_permits_in_use_are_counted_anew() {
     });
 }
 
-/// A lock in which only the mode is left is nobody's.
+/// A lock in which only the mode is left may be another program's: it is refused, and keeps nobody out once it has ended.
 #[test]
 fn b15_a_mode_without_anybody_keeps_nobody_out() {
     for (kind, mode) in
@@ -241,10 +242,12 @@ fn b15_a_mode_without_anybody_keeps_nobody_out() {
         let all = if kind == Kind::ReadWrite { Whole } else { permits(3, 3) };
         scene.number(&["HSET", "job", "mode", mode]);
         scene.number(&["PEXPIRE", "job", "60000"]);
-        let body = scene.ask(0, all, Mode::Wait);
-        if matches!(body, Body::Queued { .. }) {
-            assert!(matches!(&scene.beat(0).0[..], [Fate::Granted(_)]), "{kind:?} {mode}");
-        }
+        let acquire = scene.asks(0, LEASE, Mode::Wait);
+        let ask = Op::AcquireShare(Box::new(ShareAcquire { acquire, share: all }));
+        let refused = scene.send(&ask).expect_err("no lock");
+        assert!(refused.contains("nothing but a field `mode`"), "{refused}");
+        scene.pass(60_001);
+        scene.gets(0, all);
         assert_eq!(scene.used().0, 1, "{kind:?} {mode}");
     }
 }
@@ -269,6 +272,7 @@ fn b18_a_long_lease_outlives_a_java_reader_that_dies() {
         rw.pass(10_000);
         let ttl_ms = HOUR - 20_000;
         let renew = Op::Renew { kind: Kind::ReadWrite, owner: owner(0), token, ttl_ms };
+        let renew = rw.of_hold(0, renew);
         assert_eq!(rw.send(&renew).expect("fine").body, Body::Renewed);
         // Java's reader has died, and its timeout key with it.
         rw.pass(LEASE + 10_000);
@@ -285,18 +289,18 @@ fn b18_a_long_lease_outlives_a_java_reader_that_dies() {
 fn b19_late_copies_of_a_downgrade_change_nothing() {
     each(|rw| {
         let token = rw.gets(1, Whole);
-        assert_eq!(rw.downgrade(1, token, 1), Body::StillHeld { count: 1 });
-        assert_eq!(rw.downgrade(1, token, 1), Body::StillHeld { count: 1 });
+        assert_eq!(rw.downgrade(1, token), Body::StillHeld { count: 1 });
+        assert_eq!(rw.downgrade(1, token), Body::StillHeld { count: 1 });
         let (of, change) = (owner(1), 3);
-        let again = Op::Reenter { owner: of, token, count: 2, change }.on(Kind::ReadWrite);
+        let again = rw.of_hold(1, Op::Reenter { owner: of, token, count: 2, change });
         assert_eq!(rw.send(&again).expect("fine").body, Body::StillHeld { count: 2 });
-        assert_eq!(rw.downgrade(1, token, 2), Body::Stale, "it was overtaken");
+        assert_eq!(rw.downgrade(1, token), Body::StillHeld { count: 2 });
         rw.release(1, token);
         let other = rw.gets(2, Whole);
-        assert_eq!(rw.downgrade(1, token, 1), Body::NotHeld { holder: Some(owner(2)) });
+        assert_eq!(rw.downgrade(1, token), Body::NotHeld { holder: Some(owner(2)) });
         rw.release(2, other);
         let next = rw.gets(1, Whole);
-        assert_eq!(rw.downgrade(1, token, 1), Body::NotHeld { holder: Some(owner(1)) });
+        assert_eq!(rw.downgrade(1, token), Body::NotHeld { holder: Some(owner(1)) });
         assert_eq!(rw.raw(&["HGET", "job", "mode"]), "write");
         assert!(next > other && other > token);
     });

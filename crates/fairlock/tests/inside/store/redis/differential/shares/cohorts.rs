@@ -19,7 +19,8 @@ fn a_cohort_is_granted_by_128() {
     for n in 1..=300 {
         assert!(matches!(rw.ask(n, Read, Mode::Wait), Body::Queued { .. }), "{n}");
     }
-    let mut calls = vec![Op::Release { kind, owner: owner(0), token, keep: 0, change: 1 }];
+    let release = Op::Release { kind, owner: owner(0), token, keep: 0, change: 1 };
+    let mut calls = vec![rw.of_hold(0, release)];
     calls.extend([Op::Nudge.on(kind), Op::Nudge.on(kind)]);
     for (call, (granted, more)) in calls.iter().zip([(128, true), (128, true), (44, false)]) {
         rw.effects.clear();
@@ -90,6 +91,7 @@ fn long_lines_agree() {
                     let Some((owner, hold)) = run.dump().holds.into_iter().next() else { break };
                     let release =
                         Op::Release { kind, owner, token: hold.token, keep: 0, change: 1 };
+                    let release = release.of_hold(kind, hold.request, 0);
                     let mut more = play(&mut run, &release);
                     while more {
                         more = play(&mut run, &Op::Nudge.on(kind));

@@ -1,6 +1,6 @@
 //! What a trial by reading found in the scripts of shares, one test each, on a server. Each failed before the repair.
 
-use super::super::run::owner;
+use super::super::run::{owner, request};
 use super::beside_java::{LEASE, Scene};
 use super::cases::{each, first_of, of_each, permits};
 use Share::{Read, Whole};
@@ -245,7 +245,19 @@ fn nothing_is_written_of_a_lock_that_is_gone() {
         pool.gets(1, permits(1, 3));
         pool.number(&["HDEL", "job", &owner(1).to_string()]);
         pool.number(&["DEL", "fairlock_sem_holds:{job}"]);
-        pool.release(0, first);
+        assert_eq!(pool.release(0, first), Body::NotHeld { holder: None }, "its record is lost");
+        assert_eq!(pool.number(&["EXISTS", "fairlock_sem_holds:{job}"]), 0);
+        let renew = |not_after_ms| {
+            let kind = Kind::Semaphore;
+            let renew = Op::Renew { kind, owner: owner(0), token: first, ttl_ms: 1 };
+            renew.of_hold(kind, request(0, 1), not_after_ms)
+        };
+        let late = pool.send(&renew(1)).expect("fine").body;
+        assert_eq!(late, Body::NotHeld { holder: None }, "late");
+        assert_eq!(pool.send(&renew(u64::MAX >> 12)).expect("fine").body, Body::Renewed);
+        pool.pass(LEASE - 1);
+        assert_eq!(pool.renew(0, first), Body::Renewed, "the lease was not cut");
+        assert_eq!(pool.release(0, first), Body::Released);
         assert_eq!(pool.number(&["EXISTS", "job", "fairlock_sem_holds:{job}"]), 0);
     });
 }

@@ -120,7 +120,10 @@ fn first(kind: Kind, first: First, line: &[(Share, bool)]) -> Option<Op> {
             Op::Beat { client: client(0), waiters }.on(kind)
         }
         First::Nudge => Op::Nudge.on(kind),
-        First::Release => Op::Release { kind, owner: holder(), token: token(), keep: 0, change: 1 },
+        First::Release => {
+            let op = Op::Release { kind, owner: holder(), token: token(), keep: 0, change: 1 };
+            op.of_hold(kind, request(8, 8), 0)
+        }
         First::Try => {
             let acquire = Acquire {
                 kind,

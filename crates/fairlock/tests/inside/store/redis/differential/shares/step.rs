@@ -16,12 +16,14 @@ pub(super) enum Who {
     Holder(u64),
 }
 
-/// The token that an operation names.
+/// The hold that an operation names.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Named {
     Own,
     Earlier,
     Later,
+    /// Its token with another request of its owner: that of a former hold.
+    Former,
 }
 
 /// A key that somebody takes away.
@@ -66,7 +68,6 @@ pub(super) enum Step {
     Downgrade {
         who: Who,
         token: Named,
-        change: u64,
     },
     Renew {
         who: Who,
@@ -138,6 +139,7 @@ fn step(rng: &mut Rng, kind: Kind) -> Step {
     let named = |rng: &mut Rng| match rng.below(20) {
         0 => Named::Earlier,
         1 => Named::Later,
+        2..5 => Named::Former,
         _ => Named::Own,
     };
     match rng.below(100) {
@@ -173,9 +175,7 @@ fn step(rng: &mut Rng, kind: Kind) -> Step {
             count: 1 + rng.below(4) as u32,
             change: rng.below(4),
         },
-        67..71 if kind == Kind::ReadWrite => {
-            Step::Downgrade { who: who(rng), token: named(rng), change: rng.below(4) }
-        }
+        67..71 if kind == Kind::ReadWrite => Step::Downgrade { who: who(rng), token: named(rng) },
         71..77 => Step::Renew {
             who: who(rng),
             token: named(rng),
@@ -230,11 +230,25 @@ impl Run<'_> {
         let last = self.lock.snapshot().token.unwrap_or(1);
         let own = holds.map_or(last, |hold| hold.token.get());
         let number = match named {
-            Named::Own => own,
+            Named::Own | Named::Former => own,
             Named::Earlier => own - 1,
             Named::Later => last + 5,
         };
         Token::new(number).unwrap_or_else(|| Token::new(1).expect("1 is a token"))
+    }
+
+    /// The operation on the hold that it names.
+    fn of_hold(&self, op: Op, who: &OwnerId, named: Named) -> Op {
+        let holds = self.lock.shares().and_then(|shares| shares.holds().get(who));
+        let own = holds.map(|hold| hold.request);
+        let others = (0..OWNERS).flat_map(|n| (0..4).map(move |number| request(n, number)));
+        let former =
+            others.into_iter().find(|other| Some(*other) != own).expect("there are several");
+        let request = match named {
+            Named::Former => former,
+            _ => own.unwrap_or(former),
+        };
+        op.of_hold(self.kind, request, self.fixture.now_us() / 1_000)
     }
 
     pub(super) fn resolve(&self, step: &Step) -> Op {
@@ -267,27 +281,27 @@ impl Run<'_> {
                 Op::AcquireShare(Box::new(ShareAcquire { acquire, share: *share }))
             }
             Step::Release { who, token, keep, change } => {
-                let owner = self.who(*who);
-                Op::Release {
-                    kind,
-                    token: self.token(&owner, *token),
-                    owner,
-                    keep: *keep,
-                    change: *change,
-                }
+                let (owner, named) = (self.who(*who), *token);
+                let (token, keep, change) = (self.token(&owner, named), *keep, *change);
+                let op = Op::Release { kind, token, owner: owner.clone(), keep, change };
+                self.of_hold(op, &owner, named)
             }
             Step::Reenter { who, token, count, change } => {
-                let owner = self.who(*who);
-                let token = self.token(&owner, *token);
-                Op::Reenter { owner, token, count: *count, change: *change }.on(kind)
+                let (owner, named) = (self.who(*who), *token);
+                let (token, count, change) = (self.token(&owner, named), *count, *change);
+                let op = Op::Reenter { owner: owner.clone(), token, count, change };
+                self.of_hold(op, &owner, named)
             }
-            Step::Downgrade { who, token, change } => {
-                let owner = self.who(*who);
-                Op::Downgrade { token: self.token(&owner, *token), owner, change: *change }
+            Step::Downgrade { who, token } => {
+                let (owner, named) = (self.who(*who), *token);
+                let op = Op::Downgrade { token: self.token(&owner, named), owner: owner.clone() };
+                self.of_hold(op, &owner, named)
             }
             Step::Renew { who, token, ttl_ms } => {
-                let owner = self.who(*who);
-                Op::Renew { kind, token: self.token(&owner, *token), owner, ttl_ms: *ttl_ms }
+                let (owner, named) = (self.who(*who), *token);
+                let (token, ttl_ms) = (self.token(&owner, named), *ttl_ms);
+                let op = Op::Renew { kind, token, owner: owner.clone(), ttl_ms };
+                self.of_hold(op, &owner, named)
             }
             Step::Leave { who, request: number, bury } => {
                 let owner = self.who(*who);

@@ -543,7 +543,7 @@ fn mending() -> Vec<Case> {
         .ours("share_beat", &["<me.client>", "<me>"]),
         case(
             "mend-a-lock-without-holders",
-            "Only the mode is left of the lock: it goes, and the head gets it.",
+            "Only the mode is left of the lock: it may be another program's, so it is refused, and ends by itself.",
             |s| {
                 s.at(-9000);
                 s.holds("<ours1>", "r");

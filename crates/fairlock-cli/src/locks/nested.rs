@@ -1,20 +1,20 @@
-//! Runs inside runs: the environment says under whose locks a command works.
+//! Commands inside runs: the environment says under whose locks a command works.
 //!
 //! `FAIRLOCK_OWNER` names only the owner of the innermost lock; `FAIRLOCK_OWNERS` names all of them. So
 //! everything that a command has started is found when an outer lock is lost (`process/escaped.rs`), and
-//! a run does not wait for a lock that is only released after its own end.
+//! no command waits for a lock that is only released after its own end.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
-use fairlock::{Holder, OwnerId};
+use fairlock::{Client, Holder, Kind, LockStatus, OwnerId};
 use tokio::time;
 
-use super::args::Run;
+use super::handle::Handle;
+use super::look::{self, Name, Target};
 use crate::base::exit::Failure;
 use crate::base::message;
-use crate::locks::handle::Handle;
 use crate::process::escaped::{OWNER_VAR, OWNERS_VAR};
 
 /// Longest time for the check whether a run would wait for itself. If the store does not answer by then, the
@@ -23,10 +23,10 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The owners of the runs around this one.
 #[derive(Debug)]
-pub(super) struct Outer(Vec<OwnerId>);
+pub(crate) struct Outer(Vec<OwnerId>);
 
 impl Outer {
-    pub(super) fn of_environment() -> Self {
+    pub(crate) fn of_environment() -> Self {
         Self::parse(env::var_os(OWNERS_VAR).as_deref(), env::var_os(OWNER_VAR).as_deref())
     }
 
@@ -46,15 +46,42 @@ impl Outer {
     }
 
     /// The value for a command of ours, whose innermost owners are `owners`.
-    pub(super) fn with<'a>(&'a self, owners: impl IntoIterator<Item = &'a OwnerId>) -> OsString {
+    pub(crate) fn with<'a>(&'a self, owners: impl IntoIterator<Item = &'a OwnerId>) -> OsString {
         let all = self.0.iter().chain(owners).map(ToString::to_string);
         all.collect::<Vec<_>>().join(" ").into()
     }
 
     /// As [`refuse`](Self::refuse), for each of the locks.
-    pub(super) async fn refuse_each(&self, lock: &Handle, args: &Run) -> Result<(), Failure> {
-        for (lock, name) in lock.each().iter().zip(&args.names) {
-            self.refuse(lock, name, args.wait).await?;
+    pub(crate) async fn refuse_each(
+        &self,
+        lock: &Handle,
+        names: &[OsString],
+        wait: Option<Duration>,
+    ) -> Result<(), Failure> {
+        for (lock, name) in lock.each().iter().zip(names) {
+            self.refuse(lock, name, wait).await?;
+        }
+        Ok(())
+    }
+
+    /// Refuses to wait for the end of these, whatever kind of lock each of them is, if a holder waits for this very
+    /// process. A command that does not wait is not refused.
+    pub(crate) async fn refuse_waiting(
+        &self,
+        client: &Client,
+        names: &[Name],
+        kinds: &[Kind],
+        wait: Option<Duration>,
+    ) -> Result<(), Failure> {
+        if self.0.is_empty() || wait == Some(Duration::ZERO) {
+            return Ok(());
+        }
+        for name in names {
+            let target = Target { name: name.clone(), kind: kinds.first().copied() };
+            let look = look::look_as(client, target, kinds, usize::MAX);
+            if let Ok(Ok(seen)) = time::timeout(patience(wait), look).await {
+                self.refuse_held(name.as_os_str(), &seen.status, "would")?;
+            }
         }
         Ok(())
     }
@@ -73,31 +100,36 @@ impl Outer {
         if self.0.is_empty() {
             return Ok(());
         }
-        let patience = wait.map_or(LOOK_TIMEOUT, |wait| wait.min(LOOK_TIMEOUT));
-        // At least long enough for a healthy store.
-        let patience = patience.max(Duration::from_millis(500));
         // If something is wrong with the store or the name, the request itself will report it.
         // Of a lock that several may hold, any holder may be it.
         let listed = if lock.is_shared() { usize::MAX } else { 0 };
-        let Ok(Ok(status)) = time::timeout(patience, lock.inspect_first(listed)).await else {
+        let Ok(Ok(status)) = time::timeout(patience(wait), lock.inspect_first(listed)).await else {
             return Ok(());
         };
+        self.refuse_held(name, &status, if lock.is_shared() { "may" } else { "would" })
+    }
+
+    fn refuse_held(&self, name: &OsStr, status: &LockStatus, may: &str) -> Result<(), Failure> {
         // The hold of a run with --once-per outlives it; a client that has ended is not known any more.
         let is_over = |holder: &Holder| {
             status.is_done() || (holder.owner.is_once() && status.client(&holder.owner).is_none())
         };
         let mut around = status.holders.iter().filter(|holder| self.0.contains(&holder.owner));
-        let may = if lock.is_shared() { "may" } else { "would" };
         match around.find(|holder| !is_over(holder)) {
             None => Ok(()),
             Some(holder) => Err(Failure::usage(format!(
-                "{}: held by the `fairlock run` that this one was started under (owner {}), so it {may} wait for \
-                 itself for ever; run the inner command without a lock, or name another one",
+                "{}: held by the `fairlock run` or `fairlock elect` that this was started under (owner {}), so it {may} \
+                 wait for itself for ever; leave the inner one out, or name another lock",
                 message::printable(name),
                 holder.owner,
             ))),
         }
     }
+}
+
+/// How long the check may take: at least long enough for a healthy store.
+fn patience(wait: Option<Duration>) -> Duration {
+    wait.map_or(LOOK_TIMEOUT, |wait| wait.clamp(Duration::from_millis(500), LOOK_TIMEOUT))
 }
 
 #[cfg(test)]
