@@ -451,7 +451,8 @@ mod tests {
         let client = sandbox.client();
         sandbox.refuse_next(&client, ErrorKind::Unavailable);
         let mut terms = Vec::new();
-        let done = client.election("e").run_terms("me", |term| {
+        let election = client.election("e");
+        let done = election.run_terms("me", |term| {
             terms.push(term.token());
             let (number, sandbox) = (terms.len(), &sandbox);
             async move {

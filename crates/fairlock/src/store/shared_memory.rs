@@ -121,6 +121,10 @@ impl Store for SharedMemory {
         self.memory().clients(ids)
     }
 
+    fn lease_differs(&self, client: ClientId) {
+        self.memory().lease_differs(client);
+    }
+
     fn page(&self, at: Cursor, keys: u32) -> Boxed<'_, Result<Page, StoreError>> {
         self.memory().page(at, keys)
     }
@@ -151,7 +155,6 @@ mod tests {
         let first = guard.token();
         drop(guard);
         one.shutdown().await;
-        drop(one);
         let second = next.await.expect("no panic").expect("it was released");
         assert!(second.token() > first);
     }
@@ -164,7 +167,6 @@ mod tests {
         let lock = one.fair_lock("job").lease(Duration::from_millis(300));
         let left = lock.lock().await.expect("it is free").detach().await.expect("memory");
         one.shutdown().await;
-        drop(one);
         let soon = two.fair_lock("job").try_lock_for(Duration::from_secs(20)).await;
         assert!(soon.expect("memory").expect("the lease ended").token() > left.token());
     }
