@@ -171,7 +171,7 @@ impl Link {
         {
             let mut hurry = lock(&self.hurry);
             if hurry.is_none_or(|other| other.until <= now || longest <= other.longest) {
-                *hurry = Some(Hurry { longest, until: now + 2 * longest });
+                *hurry = Some(Hurry { longest, until: now.plus(2 * longest) });
             }
         }
         self.hurried.notify_one();
