@@ -26,9 +26,6 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same for a store that is silent already: its chance to be back in this moment.
 const SILENT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The same for a store that was not reached within the wait, which has had that chance.
-const SILENT_AT_THE_END: Duration = Duration::from_millis(250);
-
 /// How long an unreachable store is tried. The library does the same for a client that is connected.
 const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -344,12 +341,12 @@ pub(crate) async fn shutdown(client: Client) {
     let _ = time::timeout(limit, client.shutdown()).await;
 }
 
-/// As [`shutdown`], after `result`: a store that was silent until the wait was over is not waited for once more, also if its
-/// connection is still there.
+/// As [`shutdown`], after `result`. For a store that was silent until the wait was over, the second is enough that the
+/// library gives to what is under way when the main thread ends.
 pub(crate) async fn shutdown_after<T>(client: Client, result: &Result<T, Failure>) {
     let is_silent = result.as_ref().is_err_and(|failure| failure.code() == Code::UNAVAILABLE);
     if is_silent {
-        let _ = time::timeout(SILENT_AT_THE_END, client.shutdown()).await;
+        let _ = time::timeout(Duration::ZERO, client.shutdown()).await;
     } else {
         shutdown(client).await;
     }

@@ -1,6 +1,7 @@
 //! Many processes, started by a shell as any user would.
 
 use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -92,14 +93,17 @@ fn check_order(log: &Path, grants: usize) {
     println!("measured: {grants} grants, order of {waited} waiters seen, queue up to {longest}");
 }
 
-/// The host store in a folder of its own.
+/// The host store in a folder of its own, which is made here, as `fairlock` makes none that it was told of.
 pub(crate) fn host(dir: &TempDir) -> String {
-    format!("sqlite:{}/store/locks.db", dir.path().display())
+    let folder = dir.path().join("store");
+    fs::DirBuilder::new().mode(0o700).create(&folder).expect("it is new");
+    format!("sqlite:{}/locks.db", folder.display())
 }
 
 #[test]
 fn counters_on_this_host() {
-    increment(&host(&TempDir::new()), 20, 50);
+    let dir = TempDir::new();
+    increment(&host(&dir), 20, 50);
 }
 
 #[test]

@@ -596,7 +596,7 @@ impl Oracle {
 
 /// Whether the operation ends the hold, rather than finding that it has ended.
 fn gives_up(op: &Op, lock: &LockHistory) -> bool {
-    let by = match op {
+    let by = match op.bare() {
         Op::Force { .. } => return true,
         Op::Leave { owner, .. } | Op::Release { owner, .. } => owner,
         _ => return false,

@@ -171,7 +171,7 @@ impl Oracle {
 
 /// Whether the operation ends the hold of this owner, rather than finding that it has ended.
 fn gives_up(op: &Op, owner: &OwnerId) -> bool {
-    match op {
+    match op.bare() {
         Op::Force { .. } => true,
         Op::Leave { owner: by, .. } | Op::Release { owner: by, .. } => by == owner,
         _ => false,
