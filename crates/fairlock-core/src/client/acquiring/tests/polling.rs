@@ -164,3 +164,35 @@ fn a_waiter_without_a_queue_that_had_a_reply_ends_at_once() {
     play.rest(2_000).give(|it| it.gone(at(2_001))).leaves(2_001, false);
     assert_eq!(play.takes_back(), (only(BURIED), false));
 }
+
+const SILENT: Reason<Error> = Reason::Silent { last: None, in_doubt: true };
+
+/// A store that went silent while it was waited for: that was told as "somebody else has it".
+#[test]
+fn d51_a_waiter_whose_store_is_silent_when_its_time_is_up_is_not_told_no() {
+    let mut play = Play::waits(wanted(Kind::Fair));
+    play.time(NO_HURRY_MS).leaves(NO_HURRY_MS, false);
+    play.time(NO_HURRY_MS + 500).fails(SILENT);
+    play.give(|it| it.taken_back(at(NO_HURRY_MS + 600), true));
+    assert_eq!(play.last, Step::Wait, "it has ended");
+
+    // The call that takes it back has ended without an answer.
+    let mut play = Play::waits(wanted(Kind::Fair));
+    play.time(NO_HURRY_MS).leaves(NO_HURRY_MS, false);
+    play.give(|it| it.taken_back(at(NO_HURRY_MS + 9), false)).fails(SILENT);
+
+    // Without a connection there is nothing to wait for.
+    let mut play = Play::waits(wanted(Kind::Fair));
+    play.time(NO_HURRY_MS);
+    let known = play.known.take().expect("it is among the waiters");
+    let cut_off = At { connected: false, ..at(NO_HURRY_MS) };
+    play.give(|it| it.left_queue(cut_off, known, false));
+    assert_eq!(play.takes_back(), (only(LAST), false));
+    play.fails(SILENT);
+
+    // Who goes, or is shut down, needs no answer.
+    let mut play = Play::waits(wanted(Kind::Fair));
+    play.give(|it| it.gone(at(5))).leaves(5, false);
+    assert_eq!(play.takes_back(), (only(LAST), false));
+    play.ends(Outcome::None);
+}
