@@ -65,10 +65,9 @@ pub use latch::{
 pub use leader::Leader;
 pub use model::Model;
 pub use not_a_lock::NotALock;
-pub use of_hold::OfHold;
 pub use op::{
     Acquire, Announce, Announced, Answer, Body, Channel, CoreError, Effect, Fate, Grant, HeldBy,
-    Inspection, Kind, Leadership, Mode, Op, Payload, ShareAcquire, ShareHolder, SharesView,
+    Inspection, Kind, Leadership, Mode, OfHold, Op, Payload, ShareAcquire, ShareHolder, SharesView,
     WaiterView, has_queue, is_share_of, is_shared, is_string, kind_label,
 };
 pub use rules::{

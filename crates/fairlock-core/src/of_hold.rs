@@ -1,22 +1,7 @@
 //! Operations on the hold of a share, which is named by the request that got it.
 
 use crate::id::RequestId;
-use crate::op::{Kind, Op, is_shared};
-
-/// An operation on the hold of a share. Readers at the same time have one token, and an owner may be used again, so
-/// owner and token do not identify the hold.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct OfHold {
-    /// The lock's kind.
-    pub kind: Kind,
-    /// The request that got the hold.
-    pub request: RequestId,
-    /// A store that has lost the hold's record takes the request of a renewal or a re-entry that it executes up to this
-    /// server time, in milliseconds since 1970.
-    pub not_after_ms: u64,
-    /// A release, renewal, re-entry or downgrade.
-    pub op: Op,
-}
+use crate::op::{Kind, OfHold, Op, is_shared};
 
 impl Op {
     /// Returns this operation on the hold that `request` got of a lock of this kind, as [`OfHold`] describes it. A hold

@@ -3,7 +3,6 @@
 use crate::id::{ClientId, OwnerId, RequestId};
 use crate::latch::{LatchOp, LatchSeen};
 use crate::not_a_lock::NotALock;
-use crate::of_hold::OfHold;
 use crate::rules::Token;
 use crate::share::Share;
 use std::fmt;
@@ -134,6 +133,21 @@ pub struct Announce {
     pub ttl_ms: u64,
     /// At most [`ANNOUNCED_BYTES_MAX`](crate::ANNOUNCED_BYTES_MAX).
     pub value: Vec<u8>,
+}
+
+/// An operation on the hold of a share. Readers at the same time have one token, and an owner may be used again, so
+/// owner and token do not identify the hold.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OfHold {
+    /// The lock's kind.
+    pub kind: Kind,
+    /// The request that got the hold.
+    pub request: RequestId,
+    /// A store that has lost the hold's record takes the request of a renewal or a re-entry that it executes up to this
+    /// server time, in milliseconds since 1970.
+    pub not_after_ms: u64,
+    /// A release, renewal, re-entry or downgrade.
+    pub op: Op,
 }
 
 /// One operation on one lock.

@@ -140,6 +140,7 @@ const FLOORS: [(&str, &[&str]); 3] = [
         "fairlock-core/src",
         &[
             "model",
+            "every_op",
             "serialized",
             "invariant",
             "announce",
@@ -158,6 +159,7 @@ const FLOORS: [(&str, &[&str]); 3] = [
             "holds",
             "leader",
             "snapshot",
+            "of_hold",
             "op",
             "value",
             "latch",

@@ -689,8 +689,7 @@ impl Store for HostStore {
             }
             let mut file = lock(&inner.file);
             let done = file.farewell(inner.client);
-            // Closed here, where it is waited for: the program may end before this store is
-            // dropped, and would leave the log behind.
+            // Closed here: the program may end before this store is dropped, and would leave the log behind.
             file.close();
             done
         });
