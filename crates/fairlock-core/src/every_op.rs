@@ -3,6 +3,7 @@
 use crate::latch::{LatchOp, LatchRequest};
 use crate::op::{Announce, Op, ShareAcquire, has_queue, is_share_of, is_shared, is_string};
 use crate::rules::Token;
+use crate::share::Share;
 
 /// Returns every operation on a lock of the kind of `ask`, by its owner, whose hold has this token.
 #[doc(hidden)]
@@ -16,7 +17,7 @@ pub fn every_op(ask: &ShareAcquire, token: Token) -> Vec<Op> {
     let is_for = |op: &Op| match op {
         Op::Acquire(_) => !is_shared(kind),
         Op::AcquireShare(_) => is_shared(kind),
-        Op::Downgrade { .. } => is_share_of(kind, crate::Share::Read),
+        Op::Downgrade { .. } => is_share_of(kind, Share::Read),
         Op::Announce(_) | Op::Leader => has_queue(kind) && !is_shared(kind),
         Op::Reenter { .. } | Op::Beat { .. } | Op::Nudge | Op::Place { .. } => !is_string(kind),
         Op::Latch(_) => false,
