@@ -173,6 +173,15 @@ impl Fixture {
         fields.array().first().map(|owner| owner.text().to_owned())
     }
 
+    /// Waits until the client's record has no lease. A client writes so once, in the background, after its first hold
+    /// with another lease than that of its settings.
+    pub(crate) fn record_without_lease(&self, client: &Client) {
+        let record = format!("fairlock_client:{}", client.id());
+        eventually("its record has no lease", SLACK, || {
+            self.call(&["HMGET", &record, "lease"]).array()[0].text() == "0"
+        });
+    }
+
     #[track_caller]
     pub(crate) fn ttl(&self, name: &str) -> Duration {
         ms(u64::try_from(self.call(&["PTTL", name]).int()).unwrap_or(0))

@@ -119,11 +119,8 @@ fn f57_old_requests_arrive_once_more() {
         let warm = fixture.take(&client, "job").await;
         tokio::time::sleep(LEASE / 2).await;
         warm.release().await;
-        // A client with another lease than that of its settings writes so into its record, once.
         fixture.hold(client.fair_lock("job").lease(10 * LEASE)).await.release().await;
-        let record = format!("fairlock_client:{}", client.id());
-        let lease = || fixture.call(&["HMGET", &record, "lease"]).array()[0].text() == "0";
-        eventually("its record has no lease", SLACK, lease);
+        fixture.record_without_lease(&client);
 
         let scripts = proxy.counts().scripts;
         let first = fixture.take(&client, "job").await;

@@ -117,10 +117,7 @@ fn f57_old_requests_arrive_once_more() {
         let (proxy, client) = through_a_proxy(&fixture).await;
         let odd = client.simple_lock("job").lease(10 * LEASE).lock().await.unwrap();
         odd.release().await.unwrap();
-        // A client with another lease than that of its settings writes so into its record, once.
-        let record = format!("fairlock_client:{}", client.id());
-        let lease = || fixture.call(&["HMGET", &record, "lease"]).array()[0].text() == "0";
-        eventually("its record has no lease", SLACK, lease);
+        fixture.record_without_lease(&client);
         let scripts = proxy.counts().scripts;
         let first = client.simple_lock("job").lock().await.unwrap();
         proxy.wait_until(|counts| counts.scripts == scripts + 2);
