@@ -5,7 +5,7 @@ use crate::op::{Kind, OfHold, Op, is_shared};
 
 impl Op {
     /// Returns this operation on the hold that `request` got of a lock of this kind, as [`OfHold`] describes it. A hold
-    /// that does not have a [`Share`] is identified by its owner and its token.
+    /// of any other kind is identified by its owner and its token.
     #[must_use]
     pub fn of_hold(self, kind: Kind, request: RequestId, not_after_ms: u64) -> Self {
         match is_shared(kind) {
