@@ -60,6 +60,8 @@ struct One {
     taken_back: BTreeMap<RequestId, bool>,
     returns: u32,
     ended: Option<Option<Held>>,
+    /// The wait has a limit, or its caller or client has gone.
+    may_end_without: bool,
 }
 
 struct Play {
@@ -138,6 +140,7 @@ impl Play {
             taken_back: BTreeMap::new(),
             returns: 0,
             ended: None,
+            may_end_without: wanted.until_ns.is_some() || wanted.mode == Mode::Try,
         };
         self.all.push(one);
         let at = self.at(how);
@@ -170,6 +173,9 @@ impl Play {
             }
             Step::Done(outcome) => {
                 one.work = None;
+                ensure(one.may_end_without || !matches!(outcome, Outcome::None), || {
+                    format!("K13: a wait without a limit ends with nothing: {:?}", one.it)
+                })?;
                 one.ended = Some(match outcome {
                     Outcome::Held(held) => Some(held),
                     Outcome::None | Outcome::Failed(_) => None,
@@ -245,10 +251,16 @@ impl Play {
         let (at, base_ns) = (self.at(how), (self.now_ms - u64::from(how % 3)) * 1_000_000);
         let one = &mut self.all[which];
         let op = one.it.op(true, 0);
-        let known = one.known.entry(op.request).or_default();
+        one.known.entry(op.request).or_default();
         let ttl_ms = if how & 64 == 0 { LEASE_MS } else { u64::from(how % 40) };
         let body = match how / 128 % 16 {
-            0..=3 => Body::Granted { token: token(), ttl_ms },
+            0..=2 => Body::Granted { token: token(), ttl_ms },
+            // By any request that was sent, or another one.
+            3 => {
+                let sent = one.known.keys().nth(usize::from(how) % (one.known.len() + 1));
+                let request = sent.copied().unwrap_or(request(9_999));
+                Body::GrantedBefore(Grant { request, token: token(), ttl_ms })
+            }
             4..=6 => Body::Queued { order: 7, retry_ms: None, foreign: false, length: 1 },
             7 => Body::Busy { ttl_ms: Some(5) },
             8 => Body::Taken { ttl_ms: None, foreign: true },
@@ -258,6 +270,7 @@ impl Play {
             12 => Body::Renewed,
             kind => {
                 let (doubt, passing) = (kind != 13, kind != 15);
+                let known = one.known.entry(op.request).or_default();
                 known.effect |= doubt;
                 known.copies -= u32::from(!doubt);
                 let kinds = [FailureKind::Unavailable, FailureKind::Denied, FailureKind::Other];
@@ -271,8 +284,12 @@ impl Play {
             Body::Renewed => false,
             Body::Queued { .. } => fair && waits,
             Body::Taken { .. } => !fair,
+            Body::GrantedBefore(grant) => one.it.acquisition().may_have(grant.request),
             _ => true,
         };
+        // No store says so to a request that waits in a queue.
+        one.may_end_without |= fair && waits && matches!(body, Body::Busy { .. });
+        let known = one.known.entry(op.request).or_default();
         known.copies -= u32::from(understood);
         // What became of a request whose reply says something else is unknown.
         let granted = matches!(body, Body::Granted { .. } | Body::Queued { .. });
@@ -431,8 +448,10 @@ impl Play {
                 let at = self.at(how);
                 (0..self.all.len()).try_for_each(|which| self.input(which, |it| it.time(at)))
             }
-            12 if how % 4 == 0 => self.input(which, |it| it.gone(at)),
-            12 if how % 4 == 1 => self.input(which, |it| it.closed(at)),
+            12 if how % 4 <= 1 => {
+                self.all[which].may_end_without = true;
+                self.input(which, |it| if how % 4 == 0 { it.gone(at) } else { it.closed(at) })
+            }
             13 => self.input(which, |it| it.woken(at)),
             14 if how % 4 == 0 => {
                 self.waits_fail();
@@ -447,6 +466,7 @@ impl Play {
     fn finish(&mut self) -> Checked {
         for which in 0..self.all.len() {
             let at = self.at(0);
+            self.all[which].may_end_without = true;
             self.input(which, |it| it.gone(at))?;
             let mut inputs = 0;
             while self.all[which].ended.is_none() {

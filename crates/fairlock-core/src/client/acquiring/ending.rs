@@ -125,7 +125,8 @@ impl<E> Acquiring<E> {
     /// Makes a hold out of a grant. Renews it first if little of its time is left, and always if
     /// replicas must have it: the renewal goes to the server that is the primary by then.
     pub(super) fn take(&mut self, at: At, grant: Grant, base_ns: u64) -> Step<E> {
-        if !self.acquisition.can_be_granted(grant.request) {
+        // Also one of its doubtful requests: the store says that it has the hold now.
+        if !self.acquisition.may_have(grant.request) {
             return self.give_up(None, false);
         }
         self.acquisition.granted(grant.request);

@@ -33,6 +33,26 @@ fn a_grant_with_little_time_left_is_renewed_first() {
     assert_eq!(play.last, Step::Draw);
 }
 
+/// The store renewed the grant, and its reply was lost: the next request is told of that hold. It was given back, and a
+/// caller without a limit was told that its client is closed.
+#[test]
+fn a_grant_whose_confirmation_is_not_answered_is_still_its_own() {
+    for kind in [Kind::Fair, Kind::ReadWrite] {
+        let mut play = Play::waits(Wanted { until_ns: None, ..wanted(kind) });
+        play.give(|it| it.granted_here(at(1_500), grant(1, 2_000), ns(0))).leaves(1_500, true);
+        play.fail(1_600, silence(true)).give(|it| it.drawn(at(1_600), request(2)));
+        play.enter(at(1_600)).sends();
+        play.answer(1_700, Body::GrantedBefore(grant(1, LEASE_MS))).leaves(1_700, false);
+        let held = play.held();
+        assert_eq!(held.acquisition.request(), request(1));
+        assert!(
+            held.acquisition
+                .doubtful()
+                .any(|op| matches!(op, Op::Leave { request: it, .. } if it == request(2)))
+        );
+    }
+}
+
 /// After a failover, a heartbeat said that the request held the lock, for the 40 ms that were left. A
 /// third of that looked like enough, and the guard was lost before its first renewal.
 #[test]
