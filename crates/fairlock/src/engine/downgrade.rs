@@ -21,6 +21,8 @@ pub(crate) async fn downgrade(context: &Arc<Context>, hold: &Arc<Hold>) -> Resul
     let reply = send::until_answered(context, &hold.name, &op, until, &mut copies).await?;
     match Counted::of(reply.answer.body).map_err(|Mismatch| Error::mismatch())? {
         Counted::StillHeld(_) => Ok(()),
+        // Its reader has released it meanwhile, and that release came first.
+        Counted::Gone { .. } if hold.has_ended() => Ok(()),
         Counted::Gone { holder } => {
             hold.lose_to(holder);
             Err(hold.lost_error())
