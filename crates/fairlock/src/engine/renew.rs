@@ -48,7 +48,9 @@ async fn renew(context: Arc<Context>, hold: Arc<Hold>, slot: Slot) {
     // Lasts until the end of this call, which `renewals_are_over` waits for.
     let Some(renewing) = hold.begin_renewal() else { return };
     let (ttl_ms, valid_until) = (renewing.ttl_ms, hold.valid_until());
-    let op = hold.renewal(ttl_ms, context.late_ms(&hold.name));
+    // A copy that arrives later must not bring a hold back whose record was lost.
+    let late_ms = context.late_ms(&hold.name).min(context.ms_at(&hold.name, valid_until));
+    let op = hold.renewal(ttl_ms, late_ms);
     let next = match confirm::renewal(&context, &hold.name, &op).await {
         Ok((Renewed::Whole, sent)) => {
             observe::renewed(&hold.told(), valid_until.left());
