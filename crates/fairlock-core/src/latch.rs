@@ -111,7 +111,7 @@ pub enum LatchFate {
 
 /// Returns what a look means to a waiter for the latch `waits_for`, or for the present latch if
 /// this is its first look. `counted_down`: since the waiter's last look, a message has reported that
-/// a latch of this name was counted down to 0; if a latch is there now, as the first message. If
+/// a latch of this name was counted down to 0; if a latch is there now, also that it was set after that. If
 /// that was a later latch, the message has no effect.
 pub fn latch_fate(waits_for: Option<u64>, seen: &LatchSeen, counted_down: bool) -> LatchFate {
     let present = seen.generation.unwrap_or(0);

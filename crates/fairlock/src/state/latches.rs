@@ -31,12 +31,22 @@ struct State {
     looks: u64,
     /// How many waiters have come. Never the same twice: one whose wait is over may be dropped later.
     numbers: u64,
-    /// When there was a message that the latch was counted down to 0, since the last look.
-    counted_down: Option<Moment>,
-    /// Before that one there was a message that it was set or deleted.
-    changed: bool,
+    heard: Heard,
     /// In the order in which they came.
     waiters: Vec<Waiter>,
+}
+
+/// The messages since the last look. Each can be forged, or be about a latch of this name in another database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Heard {
+    /// When there was the first message that the latch was counted down to 0.
+    counted_down: Option<Moment>,
+    /// Before that one there was a message that it was set or deleted.
+    changed_before: bool,
+    /// After that one there was a message that it was set.
+    set_anew: bool,
+    /// After that one a look has found a latch.
+    is_kept: bool,
 }
 
 struct Waiter {
@@ -59,8 +69,7 @@ struct Waiter {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     number: u64,
-    counted_down: Option<Moment>,
-    changed: bool,
+    heard: Heard,
     /// The generation that the look names.
     pub(crate) waiting: u64,
 }
@@ -114,13 +123,7 @@ impl Latches {
     pub(crate) fn wake(&self, name: &LockName, counted_down: bool) {
         let watched = lock(&self.0).get(name).cloned();
         if let Some(watched) = watched {
-            let mut state = lock(&watched.state);
-            if counted_down {
-                state.counted_down = Some(Moment::now());
-            } else {
-                state.changed |= state.counted_down.is_none();
-            }
-            drop(state);
+            lock(&watched.state).heard.note(counted_down, Moment::now());
             watched.kick.notify_one();
         }
     }
@@ -168,18 +171,13 @@ impl Watched {
         let mut state = lock(&self.state);
         state.looks += 1;
         let known = state.waiters.iter().filter_map(|waiter| waiter.waits_for).max();
-        Look {
-            number: state.looks,
-            counted_down: state.counted_down.take(),
-            changed: std::mem::take(&mut state.changed),
-            waiting: known.unwrap_or(0),
-        }
+        Look { number: state.looks, heard: state.heard, waiting: known.unwrap_or(0) }
     }
 
     /// The result of the look: waiters whose latch is over are woken.
     pub(crate) fn seen(&self, look: Look, seen: &LatchSeen) -> Next {
         let mut state = lock(&self.state);
-        let mut next = Next::Later;
+        let (mut next, heard) = (Next::Later, state.heard);
         let mut left = Vec::with_capacity(state.waiters.len());
         let mut over = Vec::new();
         for mut waiter in state.waiters.drain(..) {
@@ -187,7 +185,7 @@ impl Watched {
                 left.push(waiter);
                 continue;
             }
-            let counted_down = waiter.is_told(&look, seen.count > 0);
+            let counted_down = waiter.is_told(&heard, seen.count > 0);
             match latch_fate(waiter.waits_for, seen, counted_down) {
                 LatchFate::Closed(generation) => {
                     waiter.waits_for = Some(generation);
@@ -206,6 +204,10 @@ impl Watched {
             next = Next::Nobody;
         }
         state.waiters = left;
+        // What came during this look is for the next one, too.
+        if heard == look.heard {
+            state.heard = heard.after_look(Moment::now());
+        }
         drop(state);
         for (done, opened) in over {
             // Whoever waited may have gone.
@@ -237,14 +239,35 @@ impl Watched {
     }
 }
 
+impl Heard {
+    fn note(&mut self, counted_down: bool, now: Moment) {
+        match (counted_down, self.counted_down) {
+            (true, None) => self.counted_down = Some(now),
+            (true, Some(_)) => {}
+            (false, Some(at)) if !self.is_kept || now.since(at) < ON_ITS_WAY => {
+                self.set_anew = true
+            }
+            (false, _) => *self = Self { changed_before: true, ..Self::default() },
+        }
+    }
+
+    /// What counts still after a look that had this. The latch may have been counted down and set again before that look:
+    /// then the message that it was set is on its way.
+    fn after_look(self, now: Moment) -> Self {
+        let may_be_followed =
+            !self.set_anew && self.counted_down.is_some_and(|at| now.since(at) < ON_ITS_WAY);
+        if may_be_followed { Self { is_kept: true, ..self } } else { Self::default() }
+    }
+}
+
 impl Waiter {
-    /// Whether a message before this look may say that its latch was counted down. If a latch is
-    /// there (`closed`), it must be the first message, and so late that it cannot be about the latch
-    /// before.
-    fn is_told(&self, look: &Look, closed: bool) -> bool {
+    /// Whether the messages say that its latch was counted down. If a latch is there (`closed`), they must say that it was
+    /// set after that, and begin so late that they cannot be about the latch before.
+    fn is_told(&self, heard: &Heard, closed: bool) -> bool {
         let is_late =
-            |heard: Moment| self.closed_since.is_some_and(|since| heard.since(since) >= ON_ITS_WAY);
-        look.counted_down.is_some_and(|heard| !closed || (!look.changed && is_late(heard)))
+            |at: Moment| self.closed_since.is_some_and(|since| at.since(since) >= ON_ITS_WAY);
+        let is_set_anew = heard.set_anew && !heard.changed_before;
+        heard.counted_down.is_some_and(|at| !closed || (is_set_anew && is_late(at)))
     }
 
     /// Whether the message that its latch was counted down may still arrive.
@@ -298,21 +321,44 @@ mod tests {
         let watched = task.expect("a task looks");
         let closed = LatchSeen { count: 1, generation: Some(7), ..LatchSeen::default() };
         assert_eq!(watched.seen(watched.look(), &closed), Next::Later);
-        // Sent before the first look, it would be about the latch before this one.
-        latches.wake(&name, true);
+        let mut hear = |messages: &[bool]| {
+            messages.iter().for_each(|counted_down| latches.wake(&name, *counted_down));
+            let next = watched.seen(watched.look(), &closed);
+            (next, waiting.done.try_recv().ok().map(Result::unwrap))
+        };
+        let waits = (Next::Later, None);
+        let (zero, set) = (true, false);
+        // Sent before the first look, they would be about the latch before this one.
+        assert_eq!(hear(&[zero, set]), waits);
+        let before = Moment::now().minus_ms(2 * ON_ITS_WAY.as_millis() as u64);
+        lock(&watched.state).waiters[0].closed_since = Some(before);
+        assert_eq!(hear(&[set]), waits);
+        // Deleted first: what was counted down is a later latch.
+        assert_eq!(hear(&[set, zero, set]), waits);
+        // Forged, or of a latch with this name in another database: the keys say that this one is closed.
+        assert_eq!(hear(&[zero]), waits);
+        lock(&watched.state).heard.counted_down = Some(before);
+        assert_eq!(hear(&[set]), waits);
+        assert_eq!(hear(&[]), waits);
+        assert_eq!(hear(&[zero, set]), (Next::Nobody, Some(Opened::CountedDown)));
+    }
+
+    /// The look came between the two messages, which were sent before it.
+    #[test]
+    fn a_latch_that_is_set_anew_before_a_look_has_opened_when_that_is_heard() {
+        let (latches, name) = (Latches::default(), LockName::new(b"import").unwrap());
+        let mut task = None;
+        let mut waiting = latches.wait(&name, None, |watched| task = Some(watched));
+        let watched = task.expect("a task looks");
+        let closed = LatchSeen { count: 1, generation: Some(7), ..LatchSeen::default() };
         assert_eq!(watched.seen(watched.look(), &closed), Next::Later);
         let before = Moment::now().minus_ms(2 * ON_ITS_WAY.as_millis() as u64);
         lock(&watched.state).waiters[0].closed_since = Some(before);
-        latches.wake(&name, false);
-        assert_eq!(watched.seen(watched.look(), &closed), Next::Later);
-        // Deleted first: what was counted down is a later latch.
-        latches.wake(&name, false);
         latches.wake(&name, true);
         assert_eq!(watched.seen(watched.look(), &closed), Next::Later);
-        assert!(waiting.done.try_recv().is_err(), "it waits");
-        latches.wake(&name, true);
+        let look = watched.look();
         latches.wake(&name, false);
-        assert_eq!(watched.seen(watched.look(), &closed), Next::Nobody);
+        assert_eq!(watched.seen(look, &closed), Next::Nobody);
         assert_eq!(waiting.done.try_recv().unwrap().unwrap(), Opened::CountedDown);
     }
 

@@ -64,6 +64,34 @@ fn f60_the_name_leads_elsewhere() {
     });
 }
 
+/// F50: the message that a latch was counted down reaches those who wait for the latch of this name in another
+/// database. Theirs is closed.
+#[test]
+fn f50_a_latch_opens_nobody_in_another_database() {
+    steady(|| async {
+        let Some(fixture) = Fixture::redis70() else { return };
+        let url = |database: u32| format!("{}{database}", fixture.server.url());
+        let here = client(&url(0)).await.latch("import");
+        let there = client(&url(1)).await.latch("import");
+        assert!(here.try_set(2).await.unwrap());
+        assert!(there.try_set(1).await.unwrap());
+        let waiter = here.clone();
+        let waits = tokio::spawn(async move { waiter.wait().await.unwrap() });
+        eventually("it listens", SLACK, || {
+            fixture.listeners("redisson_countdownlatch__channel__{import}") == 1
+        });
+        // Until a message cannot be about the latch before this one.
+        tokio::time::sleep(HB).await;
+        assert_eq!(there.count_down().await.unwrap(), 0);
+        // Until its next look.
+        tokio::time::sleep(2 * HB).await;
+        assert!(!waits.is_finished(), "the latch here is closed");
+        assert_eq!(here.count_down().await.unwrap(), 1);
+        assert_eq!(here.count_down().await.unwrap(), 0);
+        assert_eq!(within("the end", SLACK, waits).await.unwrap(), fairlock::Opened::CountedDown);
+    });
+}
+
 /// F50: two databases of one server have locks of the same name, and share their channels. They are
 /// two locks: each excludes and serves its own clients; messages of the other wake in vain.
 #[test]
