@@ -134,12 +134,12 @@ fn a_host_lock_waits_for_the_commands_processes() {
     );
 }
 
-/// `scripts/contenders URL`; its output must not depend on the store. The contenders use these two
+/// `scripts/contenders URL OPTION...`; its output must not depend on the store. The contenders use these two
 /// programs alternately.
-pub(crate) fn contenders(url: &str, [odd, even]: [&str; 2]) -> Outcome {
+pub(crate) fn contenders(url: &str, options: &[&str], [odd, even]: [&str; 2]) -> Outcome {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/contenders");
     let mut command: Command = with_default_signals(script.to_str().expect("UTF-8"));
-    command.arg(url).env("FAIRLOCK", odd).env("FAIRLOCK_EVEN", even);
+    command.arg(url).args(options).env("FAIRLOCK", odd).env("FAIRLOCK_EVEN", even);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     finish(command)
 }
@@ -157,7 +157,7 @@ the lock: free, nobody waits
 #[test]
 fn ten_contenders_on_this_host() {
     let dir = TempDir::new();
-    let outcome = contenders(&host(&dir), [PROGRAM; 2]);
+    let outcome = contenders(&host(&dir), &[], [PROGRAM; 2]);
     outcome.expect(0, "");
     assert_eq!(outcome.stdout, CONTENDERS);
 }
@@ -165,7 +165,7 @@ fn ten_contenders_on_this_host() {
 #[test]
 fn ten_contenders_on_a_server() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
-    let outcome = contenders(&server.url(), [PROGRAM; 2]);
+    let outcome = contenders(&server.url(), &[], [PROGRAM; 2]);
     outcome.expect(0, "");
     assert_eq!(outcome.stdout, CONTENDERS);
 }

@@ -3,7 +3,6 @@
 mod crowd;
 mod deaths;
 mod ends;
-mod former;
 mod group;
 mod idle;
 mod leftovers;

@@ -3,5 +3,4 @@
 
 mod cancelled;
 mod clients;
-mod former;
 mod futures;
