@@ -29,8 +29,9 @@ const SILENT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long an unreachable store is tried. The library does the same for a client that is connected.
 const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Least time for a connection, however short the wait.
-const LEAST: Duration = Duration::from_secs(2);
+/// Shortest time limit for an answer of the store, however short the wait: a machine under load, or a server that is far
+/// away, takes that long.
+pub(crate) const ANSWER_MIN: Duration = Duration::from_secs(1);
 
 /// How much later an error of the library may arrive.
 const LATER: Duration = Duration::from_millis(100);
@@ -283,7 +284,7 @@ impl Store {
             match self.retry {
                 Duration::ZERO => std::future::pending().await,
                 // The library's own error says more, and comes first if there is one.
-                retry => time::sleep(retry.max(LEAST) + LATER).await,
+                retry => time::sleep(retry.max(ANSWER_MIN) + LATER).await,
             }
         };
         let client = tokio::select! {
@@ -339,4 +340,15 @@ pub(crate) async fn shutdown(client: Client) {
     let is_silent = *client.connection().borrow() == ConnectionState::Reconnecting;
     let limit = if is_silent { SILENT_TIMEOUT } else { SHUTDOWN_TIMEOUT };
     let _ = time::timeout(limit, client.shutdown()).await;
+}
+
+/// As [`shutdown`], after `result`. If the store was silent until the wait ended, the library's own second at the end of
+/// the main thread is enough.
+pub(crate) async fn shutdown_after<T>(client: Client, result: &Result<T, Failure>) {
+    let is_silent = result.as_ref().is_err_and(|failure| failure.code() == Code::UNAVAILABLE);
+    if is_silent {
+        let _ = time::timeout(Duration::ZERO, client.shutdown()).await;
+    } else {
+        shutdown(client).await;
+    }
 }

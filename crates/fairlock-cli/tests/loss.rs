@@ -311,11 +311,12 @@ fn d15_each_loss_says_why() {
     }
     let (running, _) = start_family(&url, &["--lease", "900ms"]);
     running.wait().expect(76, "x: the lock was about to be lost: its --lease of 900ms is over");
-    let (running, _) = start_family(&url, &["--ttl", "1500ms"]);
+    let (running, _) = start_family(&url, &["--ttl", "3s"]);
     server.stop();
-    running
-        .wait()
-        .expect(76, "the lock was lost: its lease ran out while the store did not answer; the");
+    running.wait().expect(
+        76,
+        "the lock was about to be lost: the store does not answer, and its lease runs out; the",
+    );
     server.cont();
 }
 

@@ -23,6 +23,7 @@
 //! - `once`: at most one run per period, and the length of the renewed lease;
 //! - `over`: a grant that is over before the command begins;
 //! - `rights`: users of the server who lack a right;
+//! - `silence`: a store that says nothing, against short leases and waits;
 //! - `simple`: the simple lock, beside a client that uses the same string;
 //! - `several`: several locks at once;
 //! - `shares`: read-write locks and semaphores;
@@ -72,6 +73,7 @@ mod schemas;
 mod secrets;
 mod several;
 mod shares;
+mod silence;
 mod simple;
 mod terminal;
 mod top;

@@ -126,7 +126,7 @@ pub(crate) async fn latch(args: Args) -> Result<Code, Failure> {
         Ok(()) => carry_out(&client.latch(args.name.as_bytes()), &args).await,
         Err(refusal) => Err(refusal),
     };
-    store::shutdown(client).await;
+    store::shutdown_after(client, &done).await;
     let Outcome { code, text, state, count } = done?;
     if (args.show || args.delete) && code == Code::NO {
         asked.found_nothing();

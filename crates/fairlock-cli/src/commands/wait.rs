@@ -27,9 +27,6 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// Added to what is left of a lease: the store counts in whole milliseconds.
 const AFTER_LEASE: Duration = Duration::from_millis(1);
 
-/// Least time for the answer to a look, however short the wait.
-const ANSWER: Duration = Duration::from_secs(2);
-
 const EXAMPLES: &str = "\
 Examples:
   fairlock wait nightly                  until nobody holds it
@@ -107,7 +104,7 @@ pub(crate) async fn wait(args: Args) -> Result<Code, Failure> {
         Ok(()) => until_free(&client, &names, &kinds, until).await,
         Err(refusal) => Err(refusal),
     };
-    store::shutdown(client).await;
+    store::shutdown_after(client, &held).await;
     match held? {
         None => {
             asked.found_nothing();
@@ -153,7 +150,7 @@ async fn first_held(
             None => look.await?,
             // Silence does not mean that the lock is held.
             Some(until) => {
-                let patience = (until - Instant::now()).max(ANSWER);
+                let patience = (until - Instant::now()).max(store::ANSWER_MIN);
                 time::timeout(patience, look).await.map_err(|_| silent(name))??
             }
         };

@@ -64,8 +64,12 @@ impl Held {
     pub(crate) fn refusal(&self) -> Option<String> {
         let errors = self.guards().into_iter().filter_map(Guard::renewal_error);
         errors.map(|error| (error.kind(), error.to_string())).find_map(|(kind, text)| {
-            // Of a server that is not there, the reason is the network's, and changes with each try.
-            let spoke = kind != ErrorKind::Unavailable || text.contains("the server ");
+            // Of a server that is not there, the reason is the network's, and changes with each try. A file says what
+            // is wrong with it.
+            let spoke = kind != ErrorKind::Unavailable
+                || text.contains("the server ")
+                || text.contains("the file ")
+                || text.contains("of the file was removed or replaced");
             spoke.then_some(text)
         })
     }

@@ -16,6 +16,7 @@ use super::look::{self, Name, Target};
 use crate::base::exit::Failure;
 use crate::base::message;
 use crate::process::escaped::{OWNER_VAR, OWNERS_VAR};
+use crate::store;
 
 /// Longest time for the check whether a run would wait for itself. If the store does not answer by then, the
 /// wait itself deals with it, within its own bound.
@@ -129,7 +130,7 @@ impl Outer {
 
 /// How long the check may take: at least long enough for a healthy store.
 fn patience(wait: Option<Duration>) -> Duration {
-    wait.map_or(LOOK_TIMEOUT, |wait| wait.clamp(Duration::from_secs(1), LOOK_TIMEOUT))
+    wait.map_or(LOOK_TIMEOUT, |wait| wait.clamp(store::ANSWER_MIN, LOOK_TIMEOUT))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! nanoseconds of any monotonic clock of the caller's choice.
 
 use super::lease::{CUT_TO_MS, Lease, ns, valid_until_ns};
+use super::patience;
 use crate::id::OwnerId;
 use crate::rules::MAX_HOLD_COUNT;
 
@@ -11,6 +12,9 @@ const RETRY_MS: u64 = 500;
 /// When a grant by message is first renewed: its TTL is short, but a critical section that is
 /// shorter than this needs no renewal at all.
 const CONFIRM_AFTER_MS: u64 = 100;
+
+/// How long an answer that has arrived may be unread while this process is busy.
+const UNREAD_MS: u64 = 50;
 
 /// How often a hold that nothing else renews is kept up, as long as more of it is left than what a
 /// reader of Redisson's leaves the lock.
@@ -70,10 +74,24 @@ pub struct GuardEnd {
 /// The watchdog's view of a hold that is not lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Look {
-    /// When its validity ends; the hold is then checked again, whether or not a renewal succeeds.
+    /// When its validity ends.
     pub valid_until_ns: u64,
+    /// When to look at it again, whether or not a renewal succeeds.
+    pub next_ns: u64,
     /// Whether it is to be renewed now.
     pub renew: bool,
+    /// Its renewal is not answered for so long that the store must not be waited for: its connection
+    /// is given up if it has been silent since.
+    pub silence: Option<Silence>,
+}
+
+/// How long the store has not answered a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Silence {
+    /// When the renewal was due.
+    pub since_ns: u64,
+    /// How long an answer, or a connection, may take.
+    pub longest_ns: u64,
 }
 
 /// A client's record of one hold, from its grant to its end.
@@ -95,6 +113,8 @@ pub struct Hold {
     change: u64,
     /// The number of renewals of the watchdog under way.
     renewals: u32,
+    /// Since when a renewal is due that is not answered.
+    due_ns: Option<u64>,
     /// It is being, or was, left to the store until this moment.
     left_until_ns: Option<u64>,
     /// A writer's hold is being, or was, made a reader's.
@@ -117,6 +137,7 @@ impl Hold {
             reading: 0,
             change: 0,
             renewals: 0,
+            due_ns: None,
             left_until_ns: None,
             reads: false,
             taken_by: None,
@@ -197,9 +218,41 @@ impl Hold {
         self.input(0, |hold| {
             // Of an explicit lease, only the end remains.
             let renew = hold.lease.renewed || !hold.whole_lease || hold.is_kept_up(now_ns);
-            let valid_until_ns = hold.valid_until_ns;
-            hold.pass(now_ns).then_some(Look { valid_until_ns, renew })
+            hold.pass(now_ns).then(|| hold.look_for(now_ns, renew))
         })
+    }
+
+    /// A renewal that was due at an earlier look is not sent once more: it is waited for until it is
+    /// overdue, which makes the hold suspect, and until the store has been silent for too long.
+    fn look_for(&mut self, now_ns: u64, renew: bool) -> Look {
+        let valid_until_ns = self.valid_until_ns;
+        let look = Look { valid_until_ns, next_ns: valid_until_ns, renew, silence: None };
+        if !renew || self.is_being_left() {
+            return look;
+        }
+        let due_ns = *self.due_ns.get_or_insert(now_ns);
+        let overdue_ns = patience::overdue_ns(due_ns, valid_until_ns);
+        let longest_ns = patience::silence_ns(due_ns, valid_until_ns);
+        let silent_ns = due_ns.saturating_add(longest_ns);
+        if now_ns < overdue_ns {
+            return Look { next_ns: overdue_ns.min(valid_until_ns), ..look };
+        }
+        let next_ns = match self.standing {
+            _ if now_ns < silent_ns => silent_ns,
+            // After a pause of this process, an answer may be there that was not read yet.
+            Standing::Held => now_ns.saturating_add(ns(UNREAD_MS)),
+            _ => {
+                let silence = Some(Silence { since_ns: due_ns, longest_ns });
+                return Look { renew: false, silence, ..look };
+            }
+        };
+        self.doubt();
+        Look { renew: false, next_ns: next_ns.min(valid_until_ns), ..look }
+    }
+
+    /// How long an answer, or a connection, may take at `now_ns`: see [`Silence`].
+    pub fn patience_ns(&self, now_ns: u64) -> u64 {
+        patience::silence_ns(now_ns, self.valid_until_ns)
     }
 
     /// A renewal of the watchdog is to be sent. Returns the TTL to ask for, in milliseconds. `None`
@@ -235,6 +288,7 @@ impl Hold {
                 return None;
             }
             hold.whole_lease = true;
+            hold.due_ns = None;
             hold.valid_until_ns = hold.valid_until_ns.max(hold.lease.relied_on(sent_ns, ttl_ms));
             if !hold.pass(now_ns) {
                 return None;
@@ -250,6 +304,7 @@ impl Hold {
     pub fn unanswered(&mut self, now_ns: u64) -> u64 {
         self.input(0, |hold| {
             hold.doubt();
+            hold.due_ns = None;
             let left_ms = hold.valid_until_ns.saturating_sub(now_ns) / 1_000_000;
             // Near the end try more often: at least four more times.
             hold.soon(now_ns, RETRY_MS.min(left_ms / 4).max(10))
@@ -288,7 +343,7 @@ impl Hold {
             let end_ns = Some(now_ns.saturating_add(ns(ms)));
             hold.lease = Lease { ms, renewed: false, end_ns, ..hold.lease };
             hold.valid_until_ns = hold.valid_until_ns.min(hold.lease.relied_on(now_ns, ms));
-            hold.whole_lease = false;
+            hold.ask_anew();
         });
     }
 
@@ -301,13 +356,13 @@ impl Hold {
     pub fn connection_lost(&mut self) {
         self.input(0, |hold| {
             hold.doubt();
-            hold.whole_lease = false;
+            hold.ask_anew();
         });
     }
 
     /// It must be confirmed anew, even if it is never renewed.
     pub fn must_be_confirmed(&mut self) {
-        self.input(0, |hold| hold.whole_lease = false);
+        self.input(0, Self::ask_anew);
     }
 
     /// According to a message, it was taken away by force: the store must be asked, and only its
@@ -315,7 +370,7 @@ impl Hold {
     pub fn reported_taken(&mut self) {
         self.input(0, |hold| {
             hold.forced = true;
-            hold.whole_lease = false;
+            hold.ask_anew();
         });
     }
 
@@ -432,6 +487,11 @@ impl Hold {
             false if unheard => Loss::Unreachable,
             _ => Loss::Expired,
         }
+    }
+
+    /// The next look asks the store, whatever was asked before.
+    fn ask_anew(&mut self) {
+        (self.whole_lease, self.due_ns) = (false, None);
     }
 
     fn doubt(&mut self) {

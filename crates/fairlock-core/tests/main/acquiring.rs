@@ -235,7 +235,7 @@ impl Play {
                 }
                 None => self.input(which, |it| it.left_line(at)),
             },
-            Step::TakeBack { .. } => self.input(which, |it| it.taken_back(at)),
+            Step::TakeBack { .. } => self.input(which, |it| it.taken_back(at, true)),
             Step::GiveBack(_) => self.input(which, |it| it.given_back(at)),
             Step::Draw if how % 9 == 8 => self.input(which, |it| it.not_drawn(at, 1)),
             Step::Draw => {

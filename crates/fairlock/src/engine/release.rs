@@ -277,14 +277,15 @@ pub(crate) fn bury_when_over(context: &Arc<Context>, hold: &Arc<Hold>) {
 }
 
 /// Takes a request back in the background, repeating that until it is answered. Dropping the result
-/// does not stop it. If the store refuses, the request is `owed`: see [`pay_debts`].
+/// does not stop it; it is whether the store has answered. If the store refuses, the request is `owed`: see
+/// [`pay_debts`].
 pub(crate) fn take_back(
     context: &Arc<Context>,
     name: &LockName,
     leave: Op,
     reporter: Option<Arc<TurnReporter>>,
     owed: bool,
-) -> JoinHandle<()> {
+) -> JoinHandle<bool> {
     // After `longest`, every copy is refused by its own not-after, and any hold that one obtained
     // has expired. Doubled, to allow for clocks and queues on the way.
     let longest = context.config.store_timeout + context.config.watchdog_lease;
@@ -298,28 +299,33 @@ fn take_back_until(
     reporter: Option<Arc<TurnReporter>>,
     owed: bool,
     until: Moment,
-) -> JoinHandle<()> {
+) -> JoinHandle<bool> {
     let (in_flight, context) = (InFlightCleanup::new(&context.in_flight), Arc::clone(context));
     let name = name.clone();
     context.clone().spawn(async move {
         let mut copies = Copies::default();
-        match send::until_answered(&context, &name, &leave, until, &mut copies).await {
+        let result = send::until_answered(&context, &name, &leave, until, &mut copies).await;
+        let answered = match result {
             Ok(_) => {
                 // It names the request, so an owner that is back with another request by now keeps
                 // that one.
                 context.gave_back(&name, &leave);
                 pay_debts(&context, &name, Debts::AFTER_ONE);
+                true
             }
             Err(error) => {
+                let refused = !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
                 if owed && has_queue(leave.kind().unwrap_or(Kind::Plain)) {
                     context.debts().owe(name, leave);
                 }
                 if let Some(reporter) = reporter {
                     reporter.failed(error);
                 }
+                refused
             }
-        }
+        };
         drop(in_flight);
+        answered
     })
 }
 

@@ -8,8 +8,9 @@ use crate::engine::context::Context;
 use crate::engine::release;
 use crate::observe;
 use crate::state::hold::Hold;
-use fairlock_core::client::{Look, Renewed, Slot};
+use fairlock_core::client::{Look, Renewed, Silence, Slot};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The watchdog's task; runs until the client is gone.
 pub(crate) async fn run(context: Arc<Context>) {
@@ -32,10 +33,16 @@ pub(crate) async fn run(context: Arc<Context>) {
 
 /// Notes that a hold is over, or that its renewal is due. Must not wait for anything.
 fn look(context: &Context, hold: &Hold) {
-    let Some(Look { valid_until_ns, renew }) = hold.look() else {
+    let Some(Look { valid_until_ns, next_ns, renew, silence }) = hold.look() else {
         return context.watchdog.forget(hold);
     };
-    context.watchdog.plan(hold, Moment::at_nanos(valid_until_ns));
+    if let Some(Silence { since_ns, longest_ns }) = silence {
+        let longest = Duration::from_nanos(longest_ns);
+        context.store.hurry(&hold.name, Moment::at_nanos(since_ns), longest);
+    }
+    // Without further renewals, only its end is to be seen.
+    let next_ns = if context.is_closed() { valid_until_ns } else { next_ns };
+    context.watchdog.plan(hold, Moment::at_nanos(next_ns));
     if renew && !context.is_closed() {
         let lane = context.store.lane(&hold.name);
         context.watchdog.want_renewal(hold, valid_until_ns, lane);
@@ -63,6 +70,8 @@ async fn renew(context: Arc<Context>, hold: Arc<Hold>, slot: Slot) {
         }
         Err(error) => {
             observe::renewal_missed(&hold.told(), &error, valid_until.left());
+            // Whether or not there is a connection, the next attempt must not take too long.
+            context.store.hurry(&hold.name, Moment::at_nanos(0), hold.patience());
             Some(hold.unanswered(error))
         }
     };

@@ -227,6 +227,11 @@ impl Hold {
         self.input(|known| known.look(Moment::now().nanos()))
     }
 
+    /// How long an answer of the store, or a connection, may take now.
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_nanos(lock(&self.known).patience_ns(Moment::now().nanos()))
+    }
+
     /// Begins a renewal of the watchdog, which is over when the result is dropped. `None` if it
     /// must not be sent.
     pub(crate) fn begin_renewal(&self) -> Option<Renewing<'_>> {

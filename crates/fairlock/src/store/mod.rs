@@ -292,6 +292,13 @@ pub(crate) trait Store: Send + Sync + 'static {
         None
     }
 
+    /// Something depends on an answer about this lock, and has had none since `since`. Gives up the
+    /// lock's connection if it has been silent since then, and does not let the next one take longer
+    /// than `longest`.
+    fn hurry(&self, name: &LockName, since: Moment, longest: Duration) {
+        let _ = (name, since, longest);
+    }
+
     /// The connection that serves this lock. Calls on one connection may delay each other; calls on
     /// different ones must not.
     fn lane(&self, name: &LockName) -> u64 {

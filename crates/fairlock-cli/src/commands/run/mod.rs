@@ -106,7 +106,7 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
         Err(error) => Err(error.into()),
     };
     // In any case a leave or a release that is still under way gets its time.
-    store::shutdown(client).await;
+    store::shutdown_after(client, &result).await;
     result
 }
 

@@ -22,8 +22,8 @@ use crate::process::signal::Signals;
 /// renewed one is requested again as long as `--wait` allows.
 const OVER_MAX: u32 = 3;
 
-/// A run that does not wait gives up on a silent store after this time, the length of one attempt to connect.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// A run that does not wait gives up on a silent store after this time: the library repeats a call after as long.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
 
 /// Least rest of a wait: a run that has spent it on connecting still tries once.
 const LEAST: Duration = Duration::from_millis(1);

@@ -114,6 +114,13 @@ impl Default for Polling {
     }
 }
 
+impl Ask {
+    /// Whether the store has not answered the last copy.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.now != Now::Pacing
+    }
+}
+
 impl<E> Acquiring<E> {
     /// Enters the waiters, or stands in line for its turn to ask.
     pub(super) fn enter(&mut self, at: At) -> Step<E> {
@@ -127,7 +134,7 @@ impl<E> Acquiring<E> {
             return Step::Enter;
         }
         self.stop = self.ended_before();
-        if self.is_stopped() { self.silent(at) } else { Step::Turn }
+        if self.is_stopped() { self.silent(at, false) } else { Step::Turn }
     }
 
     /// Asks, with all the time that an unreachable store gets.
@@ -224,7 +231,7 @@ impl<E> Acquiring<E> {
         };
         let waits = !self.is_try() && !self.polling.once;
         match answer {
-            _ if self.early.is_some() => self.silent(at),
+            _ if self.early.is_some() => self.silent(at, false),
             Acquired::Granted(grant) => self.leave(at, End::Granted(grant, sent_ns)),
             Acquired::Queued { order, retry_ms, foreign, length } => {
                 let returning = self.acquisition.order().is_some();
@@ -236,7 +243,7 @@ impl<E> Acquiring<E> {
                 Step::Queued { order, outlook, length, returning, in_doubt }
             }
             // It is not taken over: it is about to be released, or ends with its lease.
-            Acquired::FormerHold if self.has_queue() && waits => {
+            Acquired::FormerHold if self.has_queue() && waits && !self.is_stopped() => {
                 let pause = ask.former_pause;
                 ask.former_pause = (2 * pause).min(GIVEN_UP_PAUSE.1);
                 self.pause(ask, pause)
@@ -276,7 +283,7 @@ impl<E> Acquiring<E> {
             |longest| (longest, longest),
         );
         if self.is_stopped() {
-            return self.silent(at);
+            return self.silent(at, false);
         }
         if !self.polling.subscribed {
             // Before it asks again, so that no release falls in between.
@@ -430,12 +437,14 @@ impl<E> Acquiring<E> {
     }
 
     /// The wait is over. If the store never answered, or refused each copy, it is not certain that
-    /// the lock is taken, so that is an error.
-    pub(super) fn silent(&mut self, at: At) -> Step<E> {
+    /// the lock is taken, so that is an error; so is a store that has answered before, and is
+    /// `unheard` now.
+    pub(super) fn silent(&mut self, at: At, unheard: bool) -> Step<E> {
         let in_doubt = self.copies.in_doubt();
         let refusal = self.refusal.take();
         self.unreached = true;
-        let end = if self.copies.answered_once() || self.closed {
+        let answered = self.copies.answered_once() && !unheard;
+        let end = if answered || self.closed || self.early.is_some() {
             End::Nothing
         } else if in_doubt || !at.connected {
             End::Error(Reason::Silent { last: refusal, in_doubt })

@@ -369,11 +369,39 @@ impl<E> Acquiring<E> {
     }
 
     /// The next attempt, here or elsewhere, must not find a waiter in the queue whose caller was
-    /// told "no". There is no wait for a server that does not answer.
+    /// told "no". Whoever was in the queue until its time was up learns by the same answer that the
+    /// store is there: nobody knows whether a lock is taken whose store is silent.
     pub(super) fn give_up_and_wait(&mut self, at: At) -> Step<E> {
+        if self.must_hear() {
+            if !at.connected {
+                let unheard = self.unheard();
+                return self.give_up(Some(unheard), false);
+            }
+            self.grace_ns = Some(at.after(SILENCE_GRACE));
+            return self.give_up(None, true);
+        }
+        // There is no wait for a server that does not answer.
         let wait = !self.acquisition.is_in_doubt();
         self.grace_ns = wait.then(|| at.after(ANSWER_GRACE));
         self.give_up(None, wait)
+    }
+
+    /// Whether "no" takes an answer of the store at the end: its last one was about the queue.
+    fn must_hear(&self) -> bool {
+        self.in_queue && self.stop == Some(Stop::Late) && self.ended_before().is_none()
+    }
+
+    fn unheard(&mut self) -> Reason<E> {
+        Reason::Silent { last: self.refusal.take(), in_doubt: true }
+    }
+
+    /// The end of [`give_up`](Self::give_up); `answered`: the store has answered the last of it.
+    pub(super) fn gave_up(&mut self, failure: Option<Reason<E>>, answered: bool) -> Step<E> {
+        let failure = match failure {
+            None if !answered && self.must_hear() => Some(self.unheard()),
+            failure => failure,
+        };
+        self.without(failure)
     }
 
     /// Takes all requests back, and ends. A try that was answered has left nothing behind.
@@ -386,10 +414,11 @@ impl<E> Acquiring<E> {
         Step::TakeBack { ops, wait }
     }
 
-    /// The operations of [`Step::TakeBack`] are on their way, or over.
-    pub fn taken_back(&mut self, _at: At) -> Step<E> {
+    /// The operations of [`Step::TakeBack`] are on their way, or over. `answered`: the store has
+    /// answered the last of them.
+    pub fn taken_back(&mut self, _at: At, answered: bool) -> Step<E> {
         self.input(|it| match std::mem::replace(&mut it.phase, Phase::Done) {
-            Phase::TakingBack(Next::End(failure)) => it.without(failure),
+            Phase::TakingBack(Next::End(failure)) => it.gave_up(failure, answered),
             Phase::TakingBack(Next::Round) => {
                 it.phase = Phase::Drawing;
                 Step::Draw

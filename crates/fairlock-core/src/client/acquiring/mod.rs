@@ -317,8 +317,8 @@ impl<E> Acquiring<E> {
                 return it.stop(at, Stop::Late);
             }
             match std::mem::replace(&mut it.phase, Phase::Done) {
-                Phase::Asking(_) => it.silent(at),
-                Phase::TakingBack(Next::End(failure)) => it.without(failure),
+                Phase::Asking(ask) => it.silent(at, ask.is_unanswered()),
+                Phase::TakingBack(Next::End(failure)) => it.gave_up(failure, false),
                 Phase::GivingBack(reason) => it.done(Outcome::Failed(reason)),
                 phase => {
                     it.phase = phase;
@@ -349,24 +349,29 @@ impl<E> Acquiring<E> {
                 self.grace_ns = Some(at.after(SILENCE_GRACE));
                 asks
             }
-            Phase::Entering if !has_queue => self.silent(at),
-            Phase::Asking(_) if has_queue || !replied => {
+            Phase::Entering if !has_queue => self.silent(at, false),
+            Phase::Asking(ask)
+                if has_queue || !replied || (why == Stop::Late && ask.is_unanswered()) =>
+            {
                 // One that is there already ends sooner.
                 if self.early.is_none() {
                     self.grace_ns = Some(at.after(self.grace(why)));
                 }
                 Step::Wait
             }
-            Phase::Asking(_) | Phase::Listening | Phase::Resting => self.silent(at),
+            Phase::Asking(_) | Phase::Listening | Phase::Resting => {
+                self.silent(at, why == Stop::Late && !at.connected)
+            }
             Phase::Queued => self.leave(at, End::Nothing),
             _ => Step::Wait,
         }
     }
 
     /// How long to wait for a reply that is under way. An explicit owner may have had one already,
-    /// and be asking again while a hold of its own ends.
+    /// and be about to ask again while a hold of its own ends.
     fn grace(&self, why: Stop) -> Duration {
-        let answered = self.wanted.shared_owner && self.answered;
+        let asks = matches!(&self.phase, Phase::Asking(ask) if ask.is_unanswered());
+        let answered = self.wanted.shared_owner && self.answered && !asks;
         if why == Stop::Late && !answered { SILENCE_GRACE } else { ANSWER_GRACE }
     }
 

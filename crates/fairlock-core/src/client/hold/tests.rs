@@ -67,8 +67,8 @@ fn a_writer_reads_on_however_many_read_beside_it() {
     assert_eq!((writes.leave(true), writes.reads()), (left(1, 2, true), false));
 }
 
-fn look(renew: bool) -> Option<Look> {
-    Some(Look { valid_until_ns: VALID, renew })
+fn look(renew: bool, next_ns: u64) -> Option<Look> {
+    Some(Look { valid_until_ns: VALID, next_ns, renew, silence: None })
 }
 
 fn somebody() -> OwnerId {
@@ -79,7 +79,7 @@ fn somebody() -> OwnerId {
 fn a_hold_is_renewed_each_third_of_its_lease() {
     let mut hold = hold(LEASE);
     assert_eq!(hold.watched(0, true), 10 * SECOND);
-    assert_eq!(hold.look(10 * SECOND), look(true));
+    assert_eq!(hold.look(10 * SECOND), look(true, 14_925 * SECOND / 1_000));
     assert_eq!(hold.begin_renewal(10 * SECOND), Some(30_000));
     let again = hold.renewed(11 * SECOND, 10 * SECOND, 30_000);
     assert_eq!(again, Some(20 * SECOND), "counted from when it was sent");
@@ -100,10 +100,10 @@ fn a_grant_by_message_is_renewed_soon() {
 fn an_explicit_lease_is_only_confirmed() {
     let mut hold = hold(Lease { renewed: false, end_ns: Some(30 * SECOND), ..LEASE });
     assert_eq!(hold.watched(0, true), VALID);
-    assert_eq!(hold.look(SECOND), look(false));
+    assert_eq!(hold.look(SECOND), look(false, VALID));
     hold.connection_lost();
     assert_eq!(hold.standing(), Standing::Suspect);
-    assert_eq!(hold.look(SECOND), look(true));
+    assert_eq!(hold.look(SECOND), look(true, 8_175 * SECOND / 1_000));
     assert_eq!(hold.begin_renewal(20 * SECOND), Some(10_000), "what is left of it");
     assert!(hold.renewed(20 * SECOND, 20 * SECOND, 10_000).is_some());
     assert_eq!(hold.standing(), Standing::Held);
@@ -178,6 +178,56 @@ fn a_lease_that_begins_later_ends_before_the_store_ends_it() {
     assert_eq!(ttl_ms, 3_000);
     hold.renewed(2 * SECOND, 2 * SECOND, ttl_ms);
     assert_eq!(hold.valid_until_ns(), valid_until_ns(2 * SECOND, ttl_ms));
+}
+
+/// D50: on a store that keeps its connection and says nothing, the guard of a short lease went from Held
+/// to Lost, and its holder had no time to end its work.
+#[test]
+fn a_renewal_that_is_not_answered_makes_a_hold_suspect_before_its_last_third() {
+    for lease_ms in [1_000, 2_000, 3_000, 4_000, 5_000, 30_000] {
+        let lease = Lease { ms: lease_ms, ..LEASE };
+        let mut hold = hold(lease);
+        let mut at = hold.watched(0, true);
+        let (mut sent, mut doubted, mut silence) = (0, None, None);
+        while let Some(look) = hold.look(at) {
+            sent += u32::from(look.renew);
+            if hold.standing() == Standing::Suspect {
+                doubted.get_or_insert(at);
+            }
+            silence = silence.or_else(|| look.silence.map(|silence| (at, silence)));
+            at = look.next_ns;
+        }
+        let (third, end) = (ns(lease_ms / 3), hold.valid_until_ns());
+        assert_eq!((at, sent), (end, 1), "one renewal, not one for each look");
+        let doubted = doubted.expect("it is doubted");
+        assert!(doubted >= third + ns(300), "{lease_ms}: {doubted}");
+        assert!(doubted <= end - third + ns(lease_ms / 30), "{lease_ms}: {doubted}");
+        let (given_up, silence) = silence.expect("the connection is given up");
+        assert_eq!((silence.since_ns, given_up), (third, third + silence.longest_ns));
+        assert_eq!(silence.longest_ns, hold.patience_ns(third));
+        // A lease of a second ends before another connection could be silent for as long.
+        let next = if lease_ms > 1_000 { silence.longest_ns / 2 } else { 0 };
+        assert!(given_up > doubted && given_up + next < end, "{lease_ms}");
+        assert_eq!(hold.standing(), Standing::Lost(Loss::Unreachable));
+    }
+}
+
+#[test]
+fn a_lost_connection_and_an_answer_end_the_wait_for_a_renewal() {
+    let mut hold = hold(LEASE);
+    assert!(hold.look(10 * SECOND).is_some_and(|look| look.renew));
+    assert!(hold.look(15 * SECOND).is_some_and(|look| !look.renew));
+    assert_eq!(hold.standing(), Standing::Suspect);
+    hold.connection_lost();
+    assert!(hold.look(16 * SECOND).is_some_and(|look| look.renew), "over the next connection");
+    hold.renewed(17 * SECOND, 16 * SECOND, 30_000);
+    assert_eq!(hold.standing(), Standing::Held);
+    // A process that stood still looks late, and its answer may be there: its connection stays.
+    assert!(hold.look(26 * SECOND).is_some_and(|look| look.renew));
+    let late = hold.look(40 * SECOND).expect("it is valid");
+    assert_eq!((late.renew, late.silence), (false, None));
+    let later = hold.look(late.next_ns).expect("it is valid");
+    assert_eq!(later.silence.map(|silence| silence.since_ns), Some(26 * SECOND));
 }
 
 #[test]
@@ -285,7 +335,7 @@ fn what_is_detached_is_not_renewed() {
     hold.enter(false);
     assert_eq!(hold.detach(), VALID);
     assert!(!hold.is_unattended());
-    assert_eq!(hold.look(SECOND), look(false));
+    assert_eq!(hold.look(SECOND), look(false, VALID));
     assert!(hold.renewed(SECOND, SECOND, 30_000).is_some());
     assert_eq!(hold.valid_until_ns(), VALID);
     assert_eq!(hold.leave(false), left(1, 2, true));

@@ -250,7 +250,7 @@ impl Client {
                             attempt.taken_back = Some(debt);
                         }
                     }
-                    None => self.input(now, number, Acquiring::taken_back),
+                    None => self.input(now, number, |it, at| it.taken_back(at, false)),
                 }
             }
             Step::Draw => {
@@ -303,7 +303,7 @@ impl Client {
             waits.map(|attempt| attempt.number)
         };
         if let Some(number) = find(|attempt| attempt.taken_back) {
-            self.input(now, number, Acquiring::taken_back);
+            self.input(now, number, |it, at| it.taken_back(at, true));
         } else if let Some(number) = find(|attempt| attempt.given_back) {
             self.input(now, number, Acquiring::given_back);
         }

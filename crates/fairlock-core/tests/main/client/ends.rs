@@ -117,8 +117,8 @@ impl Client {
                     held.watched = None;
                     self.renewals.forget(token.get());
                 }
-                Some(Look { valid_until_ns, renew }) => {
-                    held.plan(&mut self.renewals, ns(now), valid_until_ns);
+                Some(Look { valid_until_ns, next_ns, renew, .. }) => {
+                    held.plan(&mut self.renewals, ns(now), next_ns);
                     if renew {
                         self.renewals.want(token.get(), valid_until_ns, 0);
                     }

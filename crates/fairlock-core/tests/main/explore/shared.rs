@@ -68,27 +68,27 @@ fn a_downgrade() -> Scene {
 
 #[test]
 fn a_writer_hands_over_to_readers_of_whom_one_dies() {
-    nothing_wrong(&a_cohort(), 673_240);
+    nothing_wrong(&a_cohort(), 676_247);
 }
 
 #[test]
 fn a_writer_waits_between_readers() {
-    nothing_wrong(&between_readers(), 984_978);
+    nothing_wrong(&between_readers(), 1_046_986);
 }
 
 #[test]
 fn permits_are_wanted_by_more_than_there_are() {
-    nothing_wrong(&two_permits(), 775_267);
+    nothing_wrong(&two_permits(), 830_224);
 }
 
 #[test]
 fn limits_differ() {
-    nothing_wrong(&two_limits(), 1_328_499);
+    nothing_wrong(&two_limits(), 1_410_577);
 }
 
 #[test]
 fn a_writer_reads_on() {
-    nothing_wrong(&a_downgrade(), 831_372);
+    nothing_wrong(&a_downgrade(), 949_854);
 }
 
 #[test]

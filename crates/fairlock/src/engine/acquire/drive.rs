@@ -91,7 +91,7 @@ enum Doing {
     Subscribe,
     Confirm(Op),
     Turn,
-    TakeBack(JoinHandle<()>),
+    TakeBack(JoinHandle<bool>),
     GiveBack(JoinHandle<()>),
 }
 
@@ -103,7 +103,7 @@ enum Done {
     Listened(Result<(), StoreError>),
     Confirmed(Result<Confirmed, StoreError>),
     Turn(OwnedMutexGuard<()>),
-    TakenBack,
+    TakenBack { answered: bool },
     GivenBack,
 }
 
@@ -163,7 +163,7 @@ impl<'a> Driver<'a> {
                     };
                     match ops.into_iter().map(take_back).last().filter(|_| wait) {
                         Some(last) => return Ok(Doing::TakeBack(last)),
-                        None => step = self.course.machine.taken_back(self.course.at),
+                        None => step = self.course.machine.taken_back(self.course.at, false),
                     }
                 }
                 Step::GiveBack(held) => {
@@ -353,7 +353,7 @@ impl<'a> Driver<'a> {
                 let handed_down = context.waiters.inherit_plain(&wanted.name);
                 self.course.machine.turn(at, handed_down)
             }
-            Done::TakenBack => self.course.machine.taken_back(at),
+            Done::TakenBack { answered } => self.course.machine.taken_back(at, answered),
             Done::GivenBack => self.course.machine.given_back(at),
         }
     }
@@ -448,10 +448,7 @@ async fn work(asking: &Asking, doing: &mut Doing, queue: Option<Arc<PlainQueue>>
             Done::Turn(Arc::clone(&queue.turn).lock_owned().await)
         }
         // However the task ends, it has done what it could.
-        Doing::TakeBack(task) => {
-            let _ = task.await;
-            Done::TakenBack
-        }
+        Doing::TakeBack(task) => Done::TakenBack { answered: task.await.unwrap_or_default() },
         Doing::GiveBack(task) => {
             let _ = task.await;
             Done::GivenBack

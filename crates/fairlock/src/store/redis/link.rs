@@ -39,7 +39,17 @@ pub(crate) struct Link {
     last_answer: Mutex<Moment>,
     /// A call saw the connection fail.
     broken: Notify,
+    hurry: Mutex<Option<Hurry>>,
+    hurried: Notify,
     attempt: Attempt,
+}
+
+/// Somebody depends on the next connection: an attempt to make it takes at most `longest`. It lapses, as the
+/// next attempt to reach a server that is far away must not fail because of a hold that is over.
+#[derive(Clone, Copy)]
+struct Hurry {
+    longest: Duration,
+    until: Moment,
 }
 
 /// The name of the connections in `CLIENT LIST`.
@@ -84,6 +94,8 @@ impl Link {
             made: Notify::new(),
             last_answer: Mutex::new(Moment::now()),
             broken: Notify::new(),
+            hurry: Mutex::default(),
+            hurried: Notify::new(),
             attempt: Attempt::default(),
         })
     }
@@ -152,6 +164,43 @@ impl Link {
         }
     }
 
+    /// Gives up a connection that has been silent since `since`, and lets no attempt to connect take
+    /// longer than `longest` for the time of two attempts, or until one has succeeded.
+    pub(crate) fn hurry(&self, since: Moment, longest: Duration) {
+        let now = Moment::now();
+        {
+            let mut hurry = lock(&self.hurry);
+            if hurry.is_none_or(|other| other.until <= now || longest <= other.longest) {
+                *hurry = Some(Hurry { longest, until: now.plus(2 * longest) });
+            }
+        }
+        self.hurried.notify_one();
+        if self.current.borrow().is_some() && *lock(&self.last_answer) < since {
+            self.broken.notify_one();
+        }
+    }
+
+    /// `time`, or less if somebody is in a hurry.
+    fn at_most(&self, time: Duration) -> Duration {
+        match *lock(&self.hurry) {
+            Some(hurry) if Moment::now() < hurry.until => time.min(hurry.longest),
+            _ => time,
+        }
+    }
+
+    /// Resolves when an attempt to connect that begins now has taken too long.
+    async fn took_too_long(&self) {
+        let began = Moment::now();
+        loop {
+            let left =
+                self.at_most(self.connect_timeout).saturating_sub(Moment::now().since(began));
+            if left.is_zero() {
+                return;
+            }
+            let _ = tokio::time::timeout(left, self.hurried.notified()).await;
+        }
+    }
+
     /// Connects, watches, reconnects, forever.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut backoff = Backoff::default();
@@ -165,6 +214,7 @@ impl Link {
             match self.connect(&mut moves).await {
                 Ok(conn) => {
                     self.note_answer();
+                    *lock(&self.hurry) = None;
                     // What calls on the last connection reported says nothing about this one.
                     let _ = tokio::time::timeout(Duration::ZERO, self.broken.notified()).await;
                     self.current.send_replace(Some(conn.clone()));
@@ -186,7 +236,7 @@ impl Link {
             }
             tokio::select! {
                 biased;
-                () = tokio::time::sleep(backoff.next()) => {}
+                () = tokio::time::sleep(self.at_most(backoff.next())) => {}
                 () = moves.next() => {}
             }
         }
@@ -199,8 +249,11 @@ impl Link {
             self.introduce(&mut conn).await?;
             Ok(conn)
         };
-        let connected = tokio::time::timeout(self.connect_timeout, connect).await;
-        connected.map_err(|_| self.place.late())?
+        tokio::select! {
+            biased;
+            connected = connect => connected,
+            () = self.took_too_long() => Err(self.place.late()),
+        }
     }
 
     /// Another connection to the server, for the caller alone and on its runtime.

@@ -395,6 +395,13 @@ impl Store for RedisStore {
         }
     }
 
+    fn hurry(&self, name: &LockName, since: Moment, longest: Duration) {
+        match &self.to {
+            To::One(one) => one.link.hurry(since, longest),
+            To::Cluster(routes) => routes.hurry(name, since, longest),
+        }
+    }
+
     fn lane(&self, name: &LockName) -> u64 {
         match &self.to {
             To::One(_) => 0,

@@ -338,6 +338,13 @@ impl Routes {
         self.lane(name) != 0
     }
 
+    pub(crate) fn hurry(&self, name: &LockName, since: Moment, longest: Duration) {
+        let node = slot_or_refusal(name).and_then(|slot| self.cluster.node_of(slot));
+        if let Ok(node) = node {
+            node.link.hurry(since, longest);
+        }
+    }
+
     /// The connection that serves the lock.
     pub(crate) fn lane(&self, name: &LockName) -> u64 {
         slot_or_refusal(name).map_or(0, |slot| self.cluster.served(slot))

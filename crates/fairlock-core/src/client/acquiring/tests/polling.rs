@@ -130,6 +130,28 @@ fn a_waiter_whose_time_is_up_before_its_turn_asks_once() {
     play.fails(Reason::Silent { last: None, in_doubt: true });
 }
 
+/// It was told that the lock is taken, long ago: its last look had no reply.
+#[test]
+fn d51_a_waiter_without_a_queue_does_not_take_silence_at_its_end_for_taken() {
+    for kind in [Kind::Plain, Kind::Simple] {
+        let mut play = looking(kind, &taken(None));
+        play.rest(2_000).sends();
+        play.time(NO_HURRY_MS);
+        assert_eq!(play.last, Step::Wait, "an answer may be on its way");
+        let mut answered = Play { it: play.it.clone(), known: None, last: Step::Wait };
+        answered.answer(NO_HURRY_MS + 9, taken(None)).leaves(NO_HURRY_MS + 9, false).takes_back();
+        answered.ends(Outcome::None);
+        play.time(NO_HURRY_MS + 500).leaves(NO_HURRY_MS + 500, false).takes_back();
+        play.fails(Reason::Silent { last: None, in_doubt: true });
+        // The connection was lost since.
+        let mut play = looking(kind, &taken(None));
+        play.give(|it| it.time(At { connected: false, ..at(NO_HURRY_MS) }));
+        assert!(matches!(play.last, Step::Leave { .. }), "{:?}", play.last);
+        play.give(|it| it.left_line(At { connected: false, ..at(NO_HURRY_MS) })).takes_back();
+        play.fails(Reason::Silent { last: None, in_doubt: false });
+    }
+}
+
 #[test]
 fn a_waiter_without_a_queue_that_had_a_reply_ends_at_once() {
     let mut play = looking(Kind::Plain, &taken(None));
@@ -141,4 +163,36 @@ fn a_waiter_without_a_queue_that_had_a_reply_ends_at_once() {
     let mut play = looking(Kind::Plain, &taken(None));
     play.rest(2_000).give(|it| it.gone(at(2_001))).leaves(2_001, false);
     assert_eq!(play.takes_back(), (only(BURIED), false));
+}
+
+const SILENT: Reason<Error> = Reason::Silent { last: None, in_doubt: true };
+
+/// A store that went silent while it was waited for: that was told as "somebody else has it".
+#[test]
+fn d51_a_waiter_whose_store_is_silent_when_its_time_is_up_is_not_told_no() {
+    let mut play = Play::waits(wanted(Kind::Fair));
+    play.time(NO_HURRY_MS).leaves(NO_HURRY_MS, false);
+    play.time(NO_HURRY_MS + 500).fails(SILENT);
+    play.give(|it| it.taken_back(at(NO_HURRY_MS + 600), true));
+    assert_eq!(play.last, Step::Wait, "it has ended");
+
+    // The call that takes it back has ended without an answer.
+    let mut play = Play::waits(wanted(Kind::Fair));
+    play.time(NO_HURRY_MS).leaves(NO_HURRY_MS, false);
+    play.give(|it| it.taken_back(at(NO_HURRY_MS + 9), false)).fails(SILENT);
+
+    // Without a connection there is nothing to wait for.
+    let mut play = Play::waits(wanted(Kind::Fair));
+    play.time(NO_HURRY_MS);
+    let known = play.known.take().expect("it is among the waiters");
+    let cut_off = At { connected: false, ..at(NO_HURRY_MS) };
+    play.give(|it| it.left_queue(cut_off, known, false));
+    assert_eq!(play.takes_back(), (only(LAST), false));
+    play.fails(SILENT);
+
+    // Who goes, or is shut down, needs no answer.
+    let mut play = Play::waits(wanted(Kind::Fair));
+    play.give(|it| it.gone(at(5))).leaves(5, false);
+    assert_eq!(play.takes_back(), (only(LAST), false));
+    play.ends(Outcome::None);
 }
