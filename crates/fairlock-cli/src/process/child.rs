@@ -18,7 +18,7 @@ use tokio::signal::unix::{self, SignalKind};
 use tokio::time;
 
 use super::abandoned_holds::AbandonedHolds;
-use super::escaped::{self, OWNER_VAR, Whose};
+use super::escaped::{OWNER_VAR, Search, Whose};
 use super::exec;
 use super::guardian::Guardian;
 use super::orphans;
@@ -246,7 +246,7 @@ impl Child {
     }
 
     fn signal_escaped(&self, whose: Whose, signal: Option<Signal>) -> usize {
-        escaped::signal(&self.owner, whose, self.pid, signal)
+        Search::new(&self.owner, whose, self.pid).signal(signal)
     }
 
     fn reap_orphans(&self) {

@@ -16,6 +16,7 @@
 //! This needs a `/proc` with environments, and `pidfd` (Linux 5.3) to hold on to a process while it is checked.
 //! Elsewhere only the group is ended.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 
 use rustix::process::{Pid, Signal};
@@ -43,27 +44,112 @@ pub(super) enum Whose {
 #[cfg(target_os = "linux")]
 const ENVIRONMENT_MAX: u64 = 8 << 20;
 
-/// Counts the processes of the run of `owner` outside of `group`, and sends each of them the signal, if there is one.
+/// Most environments are shorter, and are read at once.
 #[cfg(target_os = "linux")]
-pub(super) fn signal(owner: &OsStr, whose: Whose, group: Pid, signal: Option<Signal>) -> usize {
-    if !proc::is_of_our_namespace() {
-        return 0;
+const ENVIRONMENT_USUAL: usize = 8 << 10;
+
+/// A search for the processes of one run outside of the command's group.
+#[derive(Debug)]
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there is no such `/proc`"))]
+pub(super) struct Search<'a> {
+    mark: Mark<'a>,
+    group: Pid,
+    /// Processes that the last look found to be of others, if it found none of ours. They stay so: a process inherits
+    /// its environment. Many guardians that look at the same time read each other, so one look counts, not two.
+    strangers: HashSet<Pid>,
+    /// For reading, so that no look allocates for each process.
+    environment: Vec<u8>,
+    /// The processes whose environments were read.
+    #[cfg(test)]
+    read: Vec<Pid>,
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn new(owner: &'a OsStr, whose: Whose, group: Pid) -> Self {
+        let mark = Mark { owner: owner.as_encoded_bytes(), whose };
+        Self {
+            mark,
+            group,
+            strangers: HashSet::new(),
+            environment: Vec::new(),
+            #[cfg(test)]
+            read: Vec::new(),
+        }
     }
-    let mark = Mark { owner: owner.as_encoded_bytes(), whose };
-    let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
-    let processes = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let processes = processes.filter_map(Pid::from_raw);
-    processes.filter(|process| is_signalled(*process, mark, group, signal)).count()
+}
+
+#[cfg(target_os = "linux")]
+impl Search<'_> {
+    /// Counts the processes and sends each of them the signal, if there is one.
+    pub(super) fn signal(&mut self, signal: Option<Signal>) -> usize {
+        if !proc::is_of_our_namespace() {
+            return 0;
+        }
+        let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
+        let known = std::mem::take(&mut self.strangers);
+        let processes = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let mut found = 0;
+        for process in processes.filter_map(Pid::from_raw) {
+            if known.contains(&process) {
+                self.strangers.insert(process);
+            } else if self.is_signalled(process, signal) {
+                found += 1;
+            }
+        }
+        if found > 0 {
+            // The next look is not the last one. Until then numbers may be used again.
+            self.strangers.clear();
+        }
+        found
+    }
+
+    fn is_signalled(&mut self, process: Pid, signal: Option<Signal>) -> bool {
+        use rustix::process::{self, PidfdFlags};
+
+        if !self.has_mark(process) {
+            // A process that is executing another program has no environment for a moment.
+            if !self.environment.is_empty() {
+                self.strangers.insert(process);
+            }
+            return false;
+        }
+        if proc::ids(process).and_then(|ids| ids.group) == Some(self.group) {
+            return false;
+        }
+        let Some(signal) = signal else { return true };
+        // First held on to, then checked again: the number may belong to another process by now.
+        let Ok(held) = process::pidfd_open(process, PidfdFlags::empty()) else { return false };
+        self.has_mark(process) && process::pidfd_send_signal(held, signal).is_ok()
+    }
+
+    /// Whether a process was started with this mark in its environment. `false` if it has ended.
+    fn has_mark(&mut self, process: Pid) -> bool {
+        use std::io::Read as _;
+
+        self.environment.clear();
+        self.environment.reserve(ENVIRONMENT_USUAL);
+        #[cfg(test)]
+        self.read.push(process);
+        let path = format!("/proc/{}/environ", process.as_raw_pid());
+        let Ok(file) = std::fs::File::open(path) else { return false };
+        let read = file.take(ENVIRONMENT_MAX).read_to_end(&mut self.environment);
+        if read.is_err() {
+            self.environment.clear();
+        }
+        self.mark.is_in(&self.environment)
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn signal(_owner: &OsStr, _whose: Whose, _group: Pid, _: Option<Signal>) -> usize {
-    0
+impl Search<'_> {
+    pub(super) fn signal(&mut self, _: Option<Signal>) -> usize {
+        0
+    }
 }
 
 /// How a process is recognized by its environment.
-#[cfg(target_os = "linux")]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there is no such `/proc`"))]
 struct Mark<'a> {
     owner: &'a [u8],
     whose: Whose,
@@ -73,14 +159,14 @@ struct Mark<'a> {
 impl Mark<'_> {
     /// Whether a process with this environment is meant.
     fn is_in(self, environment: &[u8]) -> bool {
-        let variables = || environment.split(|byte| *byte == 0);
-        let value = |name: &str| {
-            let mark = format!("{name}=").into_bytes();
-            variables().find_map(|variable| variable.strip_prefix(&mark[..]).map(<[u8]>::to_vec))
-        };
-        let is_own = value(OWNER_VAR).is_some_and(|owner| owner == self.owner);
-        let is_listed = value(OWNERS_VAR)
-            .is_some_and(|all| all.split(|byte| *byte == b' ').any(|owner| owner == self.owner));
+        let (mut is_own, mut is_listed) = (false, false);
+        for variable in environment.split(|byte| *byte == 0) {
+            if let Some(owner) = value(variable, OWNER_VAR) {
+                is_own |= owner == self.owner;
+            } else if let Some(all) = value(variable, OWNERS_VAR) {
+                is_listed |= all.split(|byte| *byte == b' ').any(|owner| owner == self.owner);
+            }
+        }
         match self.whose {
             Whose::Own => is_own,
             Whose::Nested => is_listed && !is_own,
@@ -89,66 +175,86 @@ impl Mark<'_> {
     }
 }
 
+/// The value, if this is the variable of that name.
 #[cfg(target_os = "linux")]
-fn is_signalled(process: Pid, mark: Mark<'_>, group: Pid, signal: Option<Signal>) -> bool {
-    use rustix::process::{self, PidfdFlags};
-
-    if !has(process, mark) || proc::ids(process).and_then(|ids| ids.group) == Some(group) {
-        return false;
-    }
-    let Some(signal) = signal else { return true };
-    // First held on to, then checked again: the number may belong to another process by now.
-    let Ok(held) = process::pidfd_open(process, PidfdFlags::empty()) else { return false };
-    has(process, mark) && process::pidfd_send_signal(held, signal).is_ok()
-}
-
-/// Whether a process was started with this mark in its environment. `false` if it has ended.
-#[cfg(target_os = "linux")]
-fn has(process: Pid, mark: Mark<'_>) -> bool {
-    use std::io::Read as _;
-
-    let path = format!("/proc/{}/environ", process.as_raw_pid());
-    let Ok(file) = std::fs::File::open(path) else { return false };
-    let mut environment = Vec::new();
-    let read = file.take(ENVIRONMENT_MAX).read_to_end(&mut environment);
-    read.is_ok() && mark.is_in(&environment)
+fn value<'a>(variable: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    variable.strip_prefix(name.as_bytes())?.strip_prefix(b"=")
 }
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::process::{Child, Command};
 
+    use super::super::guardian::Guardian;
     use super::*;
+
+    const NOBODY: Pid = Pid::INIT;
+
+    /// A process with this owner in its environment.
+    #[cfg(target_os = "linux")]
+    fn process_of(owner: &str) -> (Child, Pid) {
+        let mut sleep = Command::new("sleep");
+        sleep.arg("60").env(OWNER_VAR, owner).env("OTHER", format!("{OWNER_VAR}=escaped:1"));
+        let process = sleep.spawn().unwrap();
+        let pid = Pid::from_child(&process);
+        // A new process has no environment before its program begins: one of some thousand runs failed here.
+        let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while !Search::new(OsStr::new(owner), Whose::Own, NOBODY).has_mark(pid) {
+            assert!(std::time::Instant::now() < limit, "{owner} does not begin");
+            std::thread::yield_now();
+        }
+        (process, pid)
+    }
 
     #[test]
     #[cfg(target_os = "linux")]
     fn the_mark_is_a_whole_variable() {
-        let mine = |value: &str| {
-            let mut sleep = Command::new("sleep");
-            sleep.arg("60").env(OWNER_VAR, value).env("OTHER", format!("{OWNER_VAR}=escaped:1"));
-            sleep.spawn().unwrap()
-        };
-        let mut processes = [mine("escaped:1"), mine("escaped:12"), mine("escaped:")];
+        let mut processes =
+            ["escaped:1", "escaped:12", "escaped:"].map(|owner| process_of(owner).0);
         let group = proc::ids(rustix::process::getpid()).unwrap().group.unwrap();
-        let nobodys = Pid::from_raw(i32::MAX).unwrap();
-        let owner = OsStr::new("escaped:1");
-        // A new process has no environment before its program begins: one of some thousand runs failed here.
-        let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        for (process, value) in processes.iter().zip(["escaped:1", "escaped:12", "escaped:"]) {
-            let mark = Mark { owner: value.as_bytes(), whose: Whose::Own };
-            let process = Pid::from_raw(process.id().try_into().unwrap()).unwrap();
-            while !has(process, mark) {
-                assert!(std::time::Instant::now() < limit, "{value} does not begin");
-                std::thread::yield_now();
-            }
-        }
-        assert_eq!(signal(owner, Whose::Own, group, None), 0, "those in the group are not meant");
-        assert_eq!(signal(owner, Whose::Own, nobodys, None), 1);
-        assert_eq!(signal(owner, Whose::Own, nobodys, Some(Signal::KILL)), 1);
+        let signal =
+            |group, signal| Search::new(OsStr::new("escaped:1"), Whose::Own, group).signal(signal);
+        assert_eq!(signal(group, None), 0, "those in the group are not meant");
+        assert_eq!(signal(NOBODY, None), 1);
+        assert_eq!(signal(NOBODY, Some(Signal::KILL)), 1);
         assert!(!processes[0].wait().unwrap().success());
-        assert_eq!(signal(owner, Whose::Own, nobodys, None), 0);
+        assert_eq!(signal(NOBODY, None), 0);
         for process in &mut processes[1..] {
             assert!(process.try_wait().unwrap().is_none(), "it is another's");
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+
+    /// Of 400 runs that were killed at once, each guardian read the environments of all others twice (D63).
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_look_that_found_nothing_leaves_little_to_the_next() {
+        let owner = OsStr::new("searched:1");
+        let mut strangers: Vec<_> = (0..5).map(|_| process_of("searched:2")).collect();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo; exec sleep 60", "guardian"]);
+        let guardian = Guardian::spawn(shell, NOBODY, owner, None).unwrap();
+        let guardian_pid = guardian.pid().unwrap();
+        let mut search = Search::new(owner, Whose::All, NOBODY);
+        let begun = std::time::Instant::now();
+        while !search.strangers.contains(&guardian_pid) {
+            assert!(begun.elapsed() < std::time::Duration::from_secs(10), "it has no environment");
+            search = Search::new(owner, Whose::All, NOBODY);
+            assert_eq!(search.signal(None), 0);
+        }
+        let reads =
+            |search: &Search<'_>, pid| search.read.iter().filter(|read| **read == pid).count();
+        let (ours, our_pid) = process_of("searched:1");
+        assert_eq!(search.signal(None), 1, "it has begun after the first look");
+        for pid in strangers.iter().map(|(_, pid)| *pid).chain([guardian_pid]) {
+            assert_eq!(reads(&search, pid), 1, "both looks read {pid:?}");
+        }
+        // That look found something.
+        assert_eq!(search.signal(None), 1);
+        assert_eq!((reads(&search, our_pid), reads(&search, guardian_pid)), (2, 2));
+        guardian.dismiss();
+        for (process, _) in strangers.iter_mut().chain([&mut (ours, our_pid)]) {
             process.kill().unwrap();
             process.wait().unwrap();
         }

@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use rustix::process::{self, Pid, Signal};
 
 use super::abandoned_holds::{AbandonedHolds, MARK};
-use super::escaped::{self, Whose};
+use super::escaped::{Search, Whose};
 use super::proc;
 use crate::base::clock;
 use crate::base::exit::Failure;
@@ -94,6 +94,8 @@ impl Guardian {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .env_clear()
+            // A guardian without any environment would be read by each look of the others (`escaped.rs`).
+            .env("FAIRLOCK_GUARDIAN", "1")
             .envs(CERTIFICATES.into_iter().filter_map(|name| Some((name, env::var_os(name)?))));
         let guardian = Self { process: program.spawn()?, line, told: Duration::ZERO };
         match guardian.hand_over(holds) {
@@ -165,8 +167,9 @@ pub(crate) fn guard(args: &Args) -> Result<Option<AbandonedHolds>, Failure> {
     let _ = process::kill_process_group(group, Signal::KILL);
     // Ends after two looks without a find: one look can miss a process that is executing another program.
     let mut none = 0;
+    let mut search = Search::new(&args.owner, Whose::All, group);
     for _ in 0..ROUNDS_MAX {
-        let found = escaped::signal(&args.owner, Whose::All, group, Some(Signal::KILL));
+        let found = search.signal(Some(Signal::KILL));
         none = if found == 0 { none + 1 } else { 0 };
         if none == 2 {
             break;

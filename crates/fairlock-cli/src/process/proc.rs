@@ -40,6 +40,12 @@ pub(super) fn runs(group: Pid) -> bool {
     if process::test_kill_process_group(group).is_err_and(|error| error != Errno::PERM) {
         return false;
     }
+    // As long as the first process of the group runs, no other one has to be read.
+    let first =
+        fs::read_to_string(format!("/proc/{}/stat", group.as_raw_pid())).unwrap_or_default();
+    if is_of_our_namespace() && has_member(&first, group) {
+        return true;
+    }
     // Without `/proc`, processes that have ended cannot be distinguished and count as well.
     let Ok(all) = fs::read_dir("/proc") else { return true };
     !is_of_our_namespace()

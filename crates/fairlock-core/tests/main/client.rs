@@ -94,7 +94,7 @@ pub(crate) enum About {
     Beat,
     /// The return of this waiter to its place.
     Return(RequestId),
-    /// A renewal of this hold with this TTL.
+    /// A renewal of the hold with this id, with this TTL.
     Renew(Token, u64, Slot),
     /// Something that is repeated until it is answered.
     Debt(u64),
@@ -288,7 +288,7 @@ impl Client {
                 self.waiters.set_in_doubt(waiter, doubt);
                 self.beat_failed(now);
             }
-            About::Renew(token, _, slot) => self.renewal_over(now, token, slot, None),
+            About::Renew(id, _, slot) => self.renewal_over(now, id, slot, None),
             About::Debt(id) => self.debt_failed(id, doubt),
         }
     }
@@ -317,8 +317,8 @@ impl Client {
                 self.beat_on(now);
             }
             About::Return(waiter) => self.returned(now, waiter, body, call.sent),
-            About::Renew(token, ttl_ms, slot) => {
-                self.renewal_over(now, token, slot, Some((body, ttl_ms, call.sent)));
+            About::Renew(id, ttl_ms, slot) => {
+                self.renewal_over(now, id, slot, Some((body, ttl_ms, call.sent)));
             }
             About::Debt(id) => self.debt_answered(now, id, body),
         }

@@ -66,6 +66,8 @@ pub(crate) enum Move {
     HandOver(usize),
     Crash(usize),
     Execute(usize),
+    /// A copy of the call arrives later.
+    ExecuteCopy(usize),
     Hear(usize),
     Read(usize),
     ReadCopy(usize),
@@ -101,6 +103,8 @@ pub(crate) struct Budget {
     /// Deletions of the order key.
     losses: u8,
     downgrades: u8,
+    /// Copies of calls that arrive later.
+    late: u8,
 }
 
 /// Moves in several parts, so that one scene can continue where another begins.
@@ -178,6 +182,11 @@ impl Scene {
             }
         }
         out.extend((0..sim.calls.len()).map(Move::Execute));
+        if budget.late > 0 {
+            let of_holds =
+                (0..sim.calls.len()).filter(|place| sim.calls[*place].op.hold().is_some());
+            out.extend(of_holds.map(Move::ExecuteCopy));
+        }
         out.extend((0..sim.replies.len()).map(Move::Hear));
         out.extend((0..sim.messages.len()).map(Move::Read));
         if budget.copies > 0 {
@@ -311,6 +320,10 @@ pub(crate) fn step(sim: &mut Sim, budget: &mut Budget, step: Move) {
         }
         Move::Execute(place) => {
             sim.execute(place);
+        }
+        Move::ExecuteCopy(place) => {
+            budget.late -= 1;
+            sim.execute_copy(place);
         }
         Move::Hear(place) => sim.hear(place),
         Move::Read(place) => sim.read(place),

@@ -72,6 +72,14 @@ pub(crate) struct Sim {
     pub(crate) wrong: Option<String>,
 }
 
+/// Whether an operation on one hold changes a hold of another name, whose lease goes on.
+fn changes_another(op: &Op, before: &Shares, after: &LockState, now_ms: u64) -> bool {
+    let Some(of) = op.hold() else { return false };
+    let mut others = before.holds().iter().filter(|(_, hold)| hold.request != of.request);
+    let now = |owner| after.shares().and_then(|shares| shares.holds().get(owner));
+    others.any(|(owner, hold)| hold.ends_ms >= now_ms && now(owner) != Some(hold))
+}
+
 impl Sim {
     pub(crate) fn new(rules: Rules, habits: &[Habits], now: u64) -> Self {
         let java = JavaThread {
@@ -252,8 +260,11 @@ impl Sim {
         let now_us = self.server_now() * 1_000;
         let lock = Rc::make_mut(&mut self.lock);
         let before = lock.snapshot().token;
+        let held = lock.shares().cloned();
         let (answer, effects) = lock.apply(now_us, &call.op, &self.rules, &*self.ears).unwrap();
         let minted = lock.snapshot().token != before;
+        let changes =
+            held.is_some_and(|held| changes_another(&call.op, &held, lock, now_us / 1_000));
         if let (Op::Acquire(a), Body::Granted { token, .. }) = (&call.op, &answer.body)
             // After a failover an older hold may be current again.
             && (minted || self.doubted == 0)
@@ -265,10 +276,19 @@ impl Sim {
         {
             self.find_wrong(what);
         }
+        if changes {
+            self.find_wrong(format!("another hold was changed by {:?}", call.op));
+        }
         for effect in effects {
             self.publish(effect);
         }
         answer
+    }
+
+    /// The server executes a call, and a copy of it is still under way.
+    pub(crate) fn execute_copy(&mut self, place: usize) {
+        self.calls.push(Call { about: About::Nobody, ..self.calls[place].clone() });
+        self.execute(place);
     }
 
     fn publish(&mut self, effect: Effect) {

@@ -138,6 +138,7 @@ macro_rules! on {
                 a_request_behind_another_has_its_own_end, nothing_that_is_given_up_is_taken_over,
                 a_dropped_reentry_beside_a_release_loses_nothing,
                 an_unknown_hold_of_ones_own_is_waited_for, a_lost_hold_is_not_entered,
+                a_lost_guard_does_not_concern_the_owners_next_hold,
                 a_second_entry_can_be_refused, a_second_request_is_refused_when_the_first_is_granted,
                 a_hold_keeps_its_lease, errors_name_lock_owner_and_holder,
             ];

@@ -6,7 +6,7 @@ use super::super::api::{Client, Lock};
 use super::super::support::{
     Store, granted, is_free, no_beats, poll_once, queue_is, soon, wait_behind,
 };
-use fairlock::{ErrorKind, GuardState, Kind, Release};
+use fairlock::{ErrorKind, GuardState, Kind, Release, Share};
 
 const KINDS: [Kind; 3] = [Kind::Fair, Kind::Plain, Kind::Simple];
 
@@ -270,6 +270,51 @@ pub(super) async fn a_lost_hold_is_not_entered(store: Store) {
         after.ensure_valid().unwrap();
         assert_eq!(lock.inspect().await.unwrap().holder.unwrap().count, 1);
         assert_eq!(after.release().await.unwrap(), Release::Released);
+    }
+}
+
+/// D45: while another reader goes on, an owner that reads again has the token of its former hold. The end of the former
+/// guard ended the new hold, and a writer came in beside the new guard.
+pub(super) async fn a_lost_guard_does_not_concern_the_owners_next_hold(store: Store) {
+    const ENDS: [&str; 3] = ["dropped", "released", "entered"];
+    let client = store.client_with(no_beats).await;
+    let (lock, pool) = (client.rw_lock("catalogue"), client.semaphore("pool", 2));
+    for share in [Share::Read, Share::Whole, Share::Permits { n: 2, limit: 2 }] {
+        let owner = client.owner();
+        let (own, own_pool) = (lock.clone().owned_by(&owner), pool.clone().owned_by(&owner));
+        let hold = async |lease| match share {
+            Share::Read => own.clone().lease(lease).read().await.unwrap().into_guard(),
+            Share::Whole => own.clone().lease(lease).write().await.unwrap().into_guard(),
+            _ => own_pool.clone().lease(lease).acquire_many(2).await.unwrap().into_guard(),
+        };
+        let others_may = async || match share {
+            Share::Permits { .. } => pool.try_acquire().await.unwrap().map(|it| it.into_guard()),
+            _ => lock.try_write().await.unwrap().map(|it| it.into_guard()),
+        };
+        for end in ENDS {
+            let beside = match share {
+                Share::Read => Some(lock.read().await.unwrap()),
+                _ => None,
+            };
+            let former = hold(Duration::from_millis(150)).await;
+            soon("the end of the lease", former.lost()).await;
+            let present = soon("the next hold", hold(Duration::from_secs(60))).await;
+            assert_eq!(present.token() == former.token(), share == Share::Read, "{share:?}");
+            match end {
+                "dropped" => drop(former),
+                "released" => assert_eq!(former.release().await.unwrap(), Release::Lost),
+                _ => drop(former.reenter().await.unwrap_err()),
+            }
+            if let Some(beside) = beside {
+                assert_eq!(beside.release().await.unwrap(), Release::Released);
+            }
+            assert!(others_may().await.is_none(), "{share:?}, {end}: beside a guard");
+            assert_eq!(present.state(), GuardState::Held);
+            assert_eq!(present.hold_count(), 1);
+            assert_eq!(present.release().await.unwrap(), Release::Released, "{share:?}, {end}");
+            let next = others_may().await.unwrap_or_else(|| panic!("{share:?}, {end}: not free"));
+            assert_eq!(next.release().await.unwrap(), Release::Released);
+        }
     }
 }
 

@@ -273,9 +273,9 @@ impl Client {
             Step::GiveBack(held) => {
                 let Some(attempt) = self.attempt(number) else { return };
                 let (owner, rests_on) = (attempt.owner.clone(), attempt.rests_on);
-                let (token, drawn) = (held.token, attempt.drawn.clone());
-                self.hold(now, *held, owner, drawn, rests_on);
-                let debt = self.give_back(now, token);
+                let drawn = attempt.drawn.clone();
+                let id = self.hold(now, *held, owner, drawn, rests_on);
+                let debt = self.give_back(now, id);
                 if let Some(attempt) = self.attempt(number) {
                     attempt.given_back = Some(debt);
                 }
@@ -288,10 +288,9 @@ impl Client {
         let place = self.attempts.iter().position(|attempt| attempt.number == number);
         let attempt = self.attempts.remove(place.expect("it was found"));
         if let Outcome::Held(held) = outcome {
-            let token = held.token;
-            self.hold(now, held, attempt.owner, attempt.drawn, attempt.rests_on);
+            let id = self.hold(now, held, attempt.owner, attempt.drawn, attempt.rests_on);
             if attempt.gone {
-                self.give_back(now, token);
+                self.give_back(now, id);
             }
         }
     }

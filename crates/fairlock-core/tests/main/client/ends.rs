@@ -10,6 +10,9 @@ use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Holding {
+    /// What tells the holds of a client apart: the token, or a larger one if another hold has that. Readers at the same
+    /// time have one token, so an owner that reads again may have that of its former hold.
+    id: Token,
     pub(crate) owner: OwnerId,
     pub(crate) token: Token,
     pub(crate) hold: Hold,
@@ -35,7 +38,7 @@ impl Holding {
 
     pub(super) fn plan(&mut self, renewals: &mut Renewals<Token>, now_ns: u64, at_ns: u64) {
         self.watched = Some(at_ns);
-        let missed = renewals.plan(self.token.get(), now_ns, at_ns);
+        let missed = renewals.plan(self.id.get(), now_ns, at_ns);
         assert!(!missed, "the watchdog is awake");
     }
 
@@ -78,13 +81,18 @@ impl Client {
         owner: OwnerId,
         drawn: Vec<RequestId>,
         rests_on: Eras,
-    ) {
+    ) -> Token {
         let Held { acquisition, token, mut hold, whole } = held;
         let at_ns = hold.watched(ns(now), whole);
-        let missed = self.renewals.watch(token.get(), token, ns(now), at_ns);
+        let mut id = token;
+        while self.holding(id).is_some() {
+            id = Token::new(id.get() + 1).expect("a token");
+        }
+        let missed = self.renewals.watch(id.get(), id, ns(now), at_ns);
         assert!(!missed, "the watchdog is awake");
         let (watched, has_guard, was_lost) = (Some(at_ns), true, false);
         self.held.push(Holding {
+            id,
             owner,
             token,
             hold,
@@ -95,10 +103,11 @@ impl Client {
             has_guard,
             was_lost,
         });
+        id
     }
 
-    fn holding(&mut self, token: Token) -> Option<&mut Holding> {
-        self.held.iter_mut().find(|held| held.token == token)
+    fn holding(&mut self, id: Token) -> Option<&mut Holding> {
+        self.held.iter_mut().find(|held| held.id == id)
     }
 
     /// Whether the watchdog has something to do.
@@ -108,31 +117,32 @@ impl Client {
 
     /// The watchdog looks at what is due.
     pub(crate) fn watch(&mut self, now: u64) -> Vec<Call> {
-        for token in self.renewals.take_due(ns(now)).0 {
-            let Some(held) = self.held.iter_mut().find(|held| held.token == token) else {
+        for id in self.renewals.take_due(ns(now)).0 {
+            let Some(held) = self.held.iter_mut().find(|held| held.id == id) else {
                 continue;
             };
             match held.hold.look(ns(now)) {
                 None => {
                     held.watched = None;
-                    self.renewals.forget(token.get());
+                    self.renewals.forget(id.get());
                 }
                 Some(Look { valid_until_ns, next_ns, renew, .. }) => {
                     held.plan(&mut self.renewals, ns(now), next_ns);
                     if renew {
-                        self.renewals.want(token.get(), valid_until_ns, 0);
+                        self.renewals.want(id.get(), valid_until_ns, 0);
                     }
                 }
             }
             held.note_loss();
         }
-        while let Some((token, slot)) = self.renewals.next_renewal() {
+        while let Some((id, slot)) = self.renewals.next_renewal() {
             let kind = self.habits.kind();
-            let held = self.holding(token).expect("a hold that is watched");
+            let held = self.holding(id).expect("a hold that is watched");
             let ttl_ms = held.hold.begin_renewal(ns(now)).expect("it is not being left");
-            let (owner, request) = (held.owner.clone(), held.acquisition.request());
+            let (owner, token) = (held.owner.clone(), held.token);
+            let request = held.acquisition.request();
             let op = Op::Renew { kind, owner, token, ttl_ms }.of_hold(kind, request, now);
-            self.send(now, op, About::Renew(token, ttl_ms, slot));
+            self.send(now, op, About::Renew(id, ttl_ms, slot));
         }
         self.calls()
     }
@@ -141,12 +151,12 @@ impl Client {
     pub(super) fn renewal_over(
         &mut self,
         now: u64,
-        token: Token,
+        id: Token,
         slot: Slot,
         said: Option<(Body, u64, u64)>,
     ) {
         let (eras, fails_over) = (Eras(self.hearing, self.hearing), self.habits.fails_over);
-        let held = self.holding(token).expect("a hold lasts as long as its renewal");
+        let held = self.holding(id).expect("a hold lasts as long as its renewal");
         let mut leave = None;
         let next = match said {
             None => Some(held.hold.unanswered(ns(now))),
@@ -170,12 +180,12 @@ impl Client {
         let watched = held.watched.is_some();
         match next.filter(|_| watched) {
             Some(at_ns) => {
-                let held = self.held.iter_mut().find(|held| held.token == token).expect("as above");
+                let held = self.held.iter_mut().find(|held| held.id == id).expect("as above");
                 held.plan(&mut self.renewals, ns(now), at_ns);
             }
             None => {
-                self.holding(token).expect("as above").watched = None;
-                self.renewals.forget(token.get());
+                self.holding(id).expect("as above").watched = None;
+                self.renewals.forget(id.get());
             }
         }
         let _ = self.renewals.free(slot);
@@ -193,26 +203,26 @@ impl Client {
 
     fn give_back_any(&mut self, now: u64) {
         if let Some(held) = self.held.iter().find(|held| held.has_guard) {
-            self.give_back(now, held.token);
+            self.give_back(now, held.id);
         }
     }
 
     /// Returns the number of what is owed.
-    pub(super) fn give_back(&mut self, now: u64, token: Token) -> u64 {
-        let held = self.holding(token).expect("it has a guard");
+    pub(super) fn give_back(&mut self, now: u64, id: Token) -> u64 {
+        let held = self.holding(id).expect("it has a guard");
         held.has_guard = false;
         held.watched = None;
         let was_lost = matches!(held.hold.time(ns(now)), Standing::Lost(_));
         let GuardEnd { change, unattended, .. } = held.hold.leave(false);
         assert!(unattended, "there was one guard");
-        let owner = held.owner.clone();
+        let (owner, token) = (held.owner.clone(), held.token);
         let (valid_until_ns, request) = (held.hold.valid_until_ns(), held.acquisition.request());
-        self.renewals.forget(token.get());
+        self.renewals.forget(id.get());
         let (kind, keep, change_number) = (self.habits.kind(), change.count, change.number);
         let op = Op::Release { kind, owner, token, keep, change: change_number };
         let op = op.of_hold(kind, request, now);
         let sent = Released { change, was_lost, resent: false, valid_until_ns };
-        self.debt(now, op, What::Release(token, sent))
+        self.debt(now, op, What::Release(id, sent))
     }
 
     /// Repeats this until it is answered. Returns its number.
@@ -264,12 +274,12 @@ impl Client {
         let Some(place) = self.debts.iter().position(|debt| debt.id == id) else { return };
         let debt = self.debts.remove(place);
         match debt.what {
-            What::Release(token, sent) => {
+            What::Release(id, sent) => {
                 let sent = Released { resent: debt.resent, ..sent };
-                self.released(now, token, sent, said);
+                self.released(now, id, sent, said);
             }
             What::Leave => self.note_given_back(now, &debt.op),
-            What::Downgrade(token) => self.downgraded(now, token, said),
+            What::Downgrade(id) => self.downgraded(now, id, said),
             What::Replay => {}
         }
         self.was_answered(now, id);
@@ -280,27 +290,27 @@ impl Client {
         if let Some(held) = self.held.iter_mut().find(|held| held.has_guard)
             && held.hold.begin_reading().is_some()
         {
-            let (owner, token) = (held.owner.clone(), held.token);
+            let (owner, token, id) = (held.owner.clone(), held.token, held.id);
             let (kind, request) = (self.habits.kind(), held.acquisition.request());
             let op = Op::Downgrade { owner, token }.of_hold(kind, request, now);
-            self.debt(now, op, What::Downgrade(token));
+            self.debt(now, op, What::Downgrade(id));
         }
         self.calls()
     }
 
-    fn downgraded(&mut self, now: u64, token: Token, said: Body) {
+    fn downgraded(&mut self, now: u64, id: Token, said: Body) {
         let said = Counted::of(said).expect("a reply to a change");
-        if let (Counted::Gone { holder }, Some(held)) = (said, self.holding(token)) {
+        if let (Counted::Gone { holder }, Some(held)) = (said, self.holding(id)) {
             held.hold.gone(ns(now), holder);
             held.note_loss();
         }
         self.forget_ended();
     }
 
-    fn released(&mut self, now: u64, token: Token, sent: Released, said: Body) {
+    fn released(&mut self, now: u64, id: Token, sent: Released, said: Body) {
         let said = Counted::of(said).expect("a reply to a release");
         let (flaw, fails_over) = (self.habits.flaw, self.habits.fails_over);
-        let held = self.holding(token).expect("a hold lasts as long as its release");
+        let held = self.holding(id).expect("a hold lasts as long as its release");
         let leave = held.acquisition.leave(false);
         let doubtful: Vec<_> = held.acquisition.doubtful().collect();
         if let Err(holder) = sent.outcome(Some(said.clone())) {
@@ -321,7 +331,7 @@ impl Client {
     fn forget_ended(&mut self) {
         let debts = &self.debts;
         self.held.retain(|held| {
-            let of = |what| matches!(what, What::Release(token, _) if token == held.token);
+            let of = |what| matches!(what, What::Release(id, _) if id == held.id);
             let owed = debts.iter().any(|debt| of(debt.what));
             held.has_guard || owed || held.hold.is_being_renewed()
         });

@@ -19,6 +19,7 @@ pub(super) const NOTHING: Budget = Budget {
     steps: 0,
     losses: 0,
     downgrades: 0,
+    late: 0,
 };
 
 const PASSES: &[u64] = &[1_000, 7_000];

@@ -38,8 +38,7 @@ fn a_cohort() -> Scene {
     shared("a cohort", 8, [WRITES, READS, READS], before, budget)
 }
 
-/// A writer waits between two readers; anybody may give up, and calls have no answer. (Nobody reads twice: the clients
-/// of these tests tell their holds by the tokens.)
+/// A writer waits between two readers; anybody may give up, and calls have no answer.
 fn between_readers() -> Scene {
     let budget = Budget { starts: [1, 1, 1], fails: 1, give_ups: 2, beats: 1, ..NOTHING };
     let before: Before = &[HELD, THE_SECOND_WAITS];
@@ -64,6 +63,32 @@ fn two_limits() -> Scene {
 fn a_downgrade() -> Scene {
     let budget = Budget { starts: [1, 1, 1], fails: 2, beats: 1, downgrades: 1, ..NOTHING };
     shared("a downgrade", 8, [WRITES, READS, WRITES], &[HELD, THE_SECOND_WAITS], budget)
+}
+
+/// D45: an owner reads again while another goes on reading, so its holds have one token. Copies of its releases and
+/// renewals come late.
+fn an_owner_reads_again() -> Scene {
+    let budget = Budget { starts: [2, 1, 0], late: 1, ..NOTHING };
+    let before: Before = &[HELD, THE_SECOND_WAITS];
+    let scene = shared("an owner reads again", 9, [READS, READS, None], before, budget);
+    Scene { clients: 2, one_owner: true, ..scene }
+}
+
+/// A writer reads on, and writes again as the same owner. Copies of its downgrade come late as well.
+fn an_owner_writes_again() -> Scene {
+    let budget = Budget { starts: [2, 1, 0], late: 1, downgrades: 1, ..NOTHING };
+    let scene = shared("an owner writes again", 8, [WRITES, READS, None], &[HELD], budget);
+    Scene { clients: 2, one_owner: true, ..scene }
+}
+
+#[test]
+fn an_owner_reads_again_and_copies_of_its_calls_come_late() {
+    nothing_wrong(&an_owner_reads_again(), 0);
+}
+
+#[test]
+fn an_owner_writes_again_and_copies_of_its_calls_come_late() {
+    nothing_wrong(&an_owner_writes_again(), 0);
 }
 
 #[test]

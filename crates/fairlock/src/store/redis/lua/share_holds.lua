@@ -54,17 +54,20 @@ local function keep_for_java(owner, ends)
 end
 
 -- Lets the lock live as long as Java's readers, by their timeout keys: what Java's own unlock does. A reader without one is
--- dead, and its field ends with the lock.
+-- dead, and its field ends with the lock. Of a reader with more entries some keys are not looked at, so the lock's life is
+-- not shortened beside it.
 local function keep_for_readers_of_java()
   if fields > MENDED_MAX then return end
-  local all, longest, left = call('HGETALL', lock), 0, call('PTTL', lock)
+  local all, longest, left, unseen = call('HGETALL', lock), 0, call('PTTL', lock), false
   for at = 1, #all, 2 do
-    for hold = 1, math.min(whole(all[at + 1]) or 0, LOOKED_AT_MAX) do
+    local entries = whole(all[at + 1]) or 0
+    unseen = unseen or entries > LOOKED_AT_MAX
+    for hold = 1, math.min(entries, LOOKED_AT_MAX) do
       longest = max(longest, call('PTTL', tagged .. ':' .. all[at] .. ':rwlock_timeout:' .. hold))
     end
   end
   if longest == 0 then longest = MENDED_HOLD end
-  if left == -1 or left > longest then call('PEXPIREAT', lock, now + longest) end
+  if left == -1 or left > longest and not unseen then call('PEXPIREAT', lock, now + longest) end
 end
 
 local function count_limit(limit, by)

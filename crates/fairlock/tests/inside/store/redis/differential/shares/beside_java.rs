@@ -219,6 +219,21 @@ fn what_java_cuts_off_the_locks_life_is_given_back() {
     assert_eq!(rw.number(&["PTTL", "job"]), 7_200_000, "the last of ours to end, but not the last");
 }
 
+/// D61: of a reader of Java that has entered often some timeout keys are not looked at, and one of these may live longest.
+#[test]
+fn the_locks_life_is_kept_beside_a_reader_of_java_with_many_entries() {
+    for (entries, life) in [("64", 20_000), ("65", LEASE as i64)] {
+        let Some(mut rw) = Scene::new(Kind::ReadWrite) else { return };
+        let token = rw.gets(0, Read);
+        rw.java_reads(1_000);
+        rw.number(&["HSET", "job", JAVA, entries]);
+        rw.raw(&["SET", &format!("{{job}}:{JAVA}:rwlock_timeout:{entries}"), "1", "PX", "20000"]);
+        assert_eq!(rw.number(&["PTTL", "job"]), LEASE as i64);
+        assert_eq!(rw.release(0, token), Body::Released);
+        assert_eq!(rw.number(&["PTTL", "job"]), life, "{entries} entries");
+    }
+}
+
 /// J2: what a reader of Java leaves goes by the timeout keys; with none it takes the lock away from ours.
 #[test]
 fn whoever_of_a_cohort_leaves_java_is_told_of_the_others() {
