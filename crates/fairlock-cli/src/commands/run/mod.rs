@@ -63,6 +63,7 @@ const WHOLE_LEASE_PAUSE: Duration = Duration::from_millis(10);
 /// Runs the command under the lock; on success the code is the command's own.
 pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
     mistakes::refuse(&args)?;
+    message::write_in_background();
     let (kind, share) = share::of(&args)?;
     let mut store = Store::resolve(&args.store)?.of_several_processes()?;
     if let Some(replicas) = args.replicas.or_else(|| store.selection().replicas) {
@@ -166,6 +167,8 @@ async fn run_with(
                 return Err(failure);
             }
         };
+        // In front of the command's own output.
+        message::flush();
         // The grant may have been old when it was read, and this process slow. A command that would have to end at
         // once does not begin.
         let state = guard.state();
