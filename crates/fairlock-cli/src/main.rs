@@ -35,6 +35,7 @@ use clap::{FromArgMatches as _, Parser as _};
 
 use crate::args::{Cli, Command, Errand};
 use crate::base::exit::{Code, Failure};
+use crate::base::message;
 #[cfg(feature = "top")]
 use crate::commands::top;
 use crate::commands::{bench, demo, latch, leader, list, names, run, status, unlock, wait, watch};
@@ -53,7 +54,9 @@ fn main() -> ExitCode {
         let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
         cli.map_or_else(|error| help::refuse(&error), |cli| dispatch(cli.command))
     };
-    code.unwrap_or_else(Failure::report).into()
+    let code = code.unwrap_or_else(Failure::report);
+    message::flush();
+    code.into()
 }
 
 fn dispatch(command: Command) -> Result<Code, Failure> {

@@ -1,13 +1,18 @@
 //! The lock is taken away while the command runs, or the server is gone.
 
 use std::fs::{self, File};
+use std::io::{self, BufRead as _, BufReader, PipeReader, PipeWriter, Write as _};
 use std::net::TcpListener;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
+use rustix::fs::OFlags;
 use rustix::process::{Signal, kill_process};
 
 use crate::fixture::{
@@ -128,6 +133,58 @@ fn a_doubt_is_told_and_so_is_its_end() {
     says("x: the store answers again");
     fs::write(&go, "").unwrap();
     assert_eq!(run.wait().unwrap().code(), Some(0));
+}
+
+/// Fills a pipe.
+fn fill(pipe: &PipeWriter) {
+    // A description of its own: the other processes that write to the pipe are to block.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+    let mut pipe = File::options().write(true).custom_flags(flags).open(path).unwrap();
+    for piece in [&[b'x'; 512][..], b"x"] {
+        let full = loop {
+            if let Err(error) = pipe.write(piece) {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+    }
+}
+
+/// A run whose stderr stands still from the moment when it has the lock. Returns both ends of the pipe.
+fn start_unread(url: &str) -> (Running, BufReader<PipeReader>, PipeWriter) {
+    let (reader, writer) = io::pipe().unwrap();
+    let script = "exec 2>/dev/null; trap 'exit 3' TERM; echo holding; while :; do sleep 0.02; done";
+    let mut command = run_script(url, &["--verbose", "--grace", "300ms"], "x", script);
+    command.stderr(writer.try_clone().unwrap());
+    let mut running = Running::start(command);
+    assert_eq!(running.line(), "holding");
+    let (mut reader, mut said) = (BufReader::new(reader), String::new());
+    while !said.contains("x: acquired") {
+        reader.read_line(&mut said).unwrap();
+    }
+    fill(&writer);
+    (running, reader, writer)
+}
+
+/// `fairlock` stood in the middle of a message that nobody read: no signal was passed on, a lost lock ended no command,
+/// and the guardian, which was told of no renewal, killed the command of a lock that was renewed.
+#[test]
+fn stderr_that_nobody_reads_holds_up_neither_signals_nor_a_loss() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let proxy = Proxy::start(server.addr());
+    let (running, _reader, _writer) = start_unread(&proxy.url());
+    proxy.refuse(true);
+    proxy.cut_all();
+    // After 2 s it says that the store does not answer.
+    thread::sleep(Duration::from_secs(3));
+    proxy.refuse(false);
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait().code(), 3, "the command's own end");
+
+    let (running, _reader, _writer) = start_unread(&server.url());
+    assert_eq!(server.client().call(&["DEL", "x"]).int(), 1);
+    assert_eq!(running.wait().code(), 76, "a loss");
 }
 
 /// A server that refused the renewals was said not to answer.
@@ -336,7 +393,7 @@ fn what_is_left_is_killed_however_late_that_is() {
     kill_process(pid(guardian), Signal::STOP).unwrap();
     running.signal(Signal::STOP);
     // The two seconds until the lease is over, those that KILL may take to work, and one more.
-    std::thread::sleep(Duration::from_secs(5));
+    thread::sleep(Duration::from_secs(5));
     running.signal(Signal::CONT);
     running.wait().expect(76, "the command was ended");
     all_gone(&family);

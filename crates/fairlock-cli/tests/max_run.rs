@@ -1,11 +1,16 @@
 //! `--max-run`: a bounded run whose lock is renewed.
 
+use std::fs;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
+use rustix::process::Signal;
 
-use crate::fixture::{Running, alone, eventually, fairlock, finish, is_alive, lines, run_script};
+use crate::fixture::{
+    Running, alone, eventually, fairlock, finish, is_alive, lines, run_script, state,
+};
 
 /// `--lease` was the only bound: its end counted as a loss (76), and the lock had to be as long as
 /// the longest run.
@@ -65,4 +70,34 @@ fn who_ignores_term_is_killed_after_the_grace_and_the_lock_is_renewed_until_then
     assert!(began.elapsed() >= Duration::from_millis(4_500));
     assert_eq!(lines(&log), ["asked"], "once");
     assert!(!is_alive(&worker));
+}
+
+/// A command that had ended by itself, while `fairlock` stood still until after the bound, was reported as ended by it.
+#[test]
+fn a_command_that_ended_in_time_has_its_own_code_however_late_that_is_seen() {
+    /// Between the start of the command and the STOP, a machine may be slow.
+    const BOUND: Duration = Duration::from_secs(4);
+    let url = alone();
+    let case = |name: &str, grace: &str, end: &str| {
+        let dir = TempDir::new();
+        let go = dir.path().join("go");
+        let script = format!("echo $$; until test -e {}; do sleep 0.02; done; {end}", go.display());
+        let options = ["--max-run", "4s", "--grace", grace];
+        let mut running = Running::start(run_script(&url, &options, name, &script));
+        let command = running.line();
+        running.signal(Signal::STOP);
+        if !end.is_empty() {
+            fs::write(&go, "").unwrap();
+        }
+        eventually("the command has ended", || state(&command) == Some('Z'));
+        thread::sleep(BOUND);
+        running.signal(Signal::CONT);
+        running.wait()
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| case("a", "60s", "exit 3").expect(3, ""));
+        scope.spawn(|| case("b", "60s", "kill -9 $$").expect(137, ""));
+        // The guardian ends it after bound and grace.
+        scope.spawn(|| case("c", "1ms", "").expect(124, "its --max-run of 4s is over"));
+    });
 }

@@ -46,6 +46,29 @@ fn a_missing_right_to_publish_is_named_by_the_run() {
     hold.wait().expect(76, channel);
 }
 
+/// A list without the right to read a lock's keys was empty, without a word.
+#[test]
+fn names_without_the_right_to_read_them_are_counted() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let url = user(&server, "no such rule");
+    // All keys of its own names, and none of those of `other:`.
+    let rules = ["ACL", "SETUSER", "ann", "resetkeys", "~*billing:*", "~fairlock_client:*"];
+    assert_eq!(server.client().call(&rules).text(), "OK");
+    let hold = |name: &str| {
+        let mut holder = Running::start(fairlock(["run", "--url", &server.url(), name]));
+        holder.line();
+        holder
+    };
+    let list = |pattern: &str| finish(fairlock(["list", "--url", &url, pattern]));
+    let _holders = [hold("other:x"), hold("billing:x")];
+    let all = list("*");
+    all.expect(0, "1 name is not shown: no right to read it");
+    assert!(all.stdout.contains("billing:x") && !all.stdout.contains("other:x"), "{all:?}");
+    list("billing:*").expect(0, "");
+    let _another = hold("other:y");
+    list("*").expect(0, "2 names are not shown: no right to read them");
+}
+
 /// `list` reported what may not be read, but had no row for the lock: the table looked as if nobody
 /// held it.
 #[test]

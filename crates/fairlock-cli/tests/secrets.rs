@@ -1,7 +1,10 @@
 //! Passwords: three ways in, none out.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::process::Command;
+use std::thread;
 
 use fairlock_testkit::processes;
 use fairlock_testkit::raw::Raw;
@@ -236,6 +239,52 @@ fn denied_without_a_word_about_the_password() {
         let outcome = finish(command);
         outcome.expect(77, "fairlock: ");
         silent_about(wrong, &outcome);
+    }
+}
+
+/// The text of the server was cut and cleaned before the password was looked for in it.
+#[test]
+fn a_server_that_repeats_its_input_reveals_no_password() {
+    let unknown = |password: &str| {
+        format!("unknown command HELLO, with args beginning with: 3 AUTH default {password}")
+    };
+    let long = CANARY.repeat(20);
+    let cut = unknown(&long[..128]);
+    let tab = format!("{CANARY}\tx");
+    for (password, said) in [
+        (&long, unknown(&long)),
+        // The server cuts it.
+        (&long, cut),
+        (&long, format!("{}{long}", "no user ".repeat(20))),
+        (&tab, format!("no such user {tab}")),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("redis://{}", listener.local_addr().unwrap());
+        // Ends with this process.
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = stream.write_all(format!("-ERR {said}\r\n").as_bytes());
+            }
+        });
+        let mut command = fairlock(["status", "--url", &url, "x"]);
+        command.env("FAIRLOCK_PASSWORD", password);
+        let outcome = finish(command);
+        outcome.expect(70, "the server refused the call: ");
+        silent_about(&CANARY[..6], &outcome);
+    }
+}
+
+#[test]
+fn a_misspelt_option_of_a_url_is_shown_without_its_value() {
+    for option in ["pasword", "passwd", "pass", "pwd", "auth", "pw", "token", "psw", "x"] {
+        let url = format!("redis://127.0.0.1:1/0?{option}={CANARY}");
+        for args in [&["status", "--url", &url, "x"][..], &["status", "--url", &url, &url]] {
+            let outcome = finish(fairlock(args));
+            outcome.expect(64, "takes only the options");
+            silent_about(CANARY, &outcome);
+        }
     }
 }
 

@@ -1,8 +1,10 @@
 //! A line of the terminal that is rewritten in place.
 
-use std::io::{self, Write as _};
+use std::io;
 
 use rustix::termios;
+
+use super::message;
 
 /// Width assumed if the terminal does not report one.
 const DEFAULT_WIDTH: usize = 80;
@@ -20,12 +22,12 @@ impl Line {
     pub(crate) fn write(&self, text: &str) {
         // A line that wraps cannot be rewritten.
         let fitting: String = text.chars().take(width()).collect();
-        let _ = write!(io::stderr(), "\r\x1b[K{fitting}");
+        message::write(format!("\r\x1b[K{fitting}").into_bytes());
     }
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
-        let _ = write!(io::stderr(), "\r\x1b[K");
+        message::write(b"\r\x1b[K".to_vec());
     }
 }

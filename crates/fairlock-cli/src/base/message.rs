@@ -1,17 +1,75 @@
 //! Messages on stderr: one line, `fairlock: ...`, without secrets.
 
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use super::url::is_password;
+
+/// How many messages wait for a reader of stderr; later ones are dropped. A run may last for months, and so may a full
+/// pipe.
+const WAITING_MAX: usize = 64;
+
+/// How long [`flush`] waits for a reader of stderr. The lock is renewed in the meantime.
+const FLUSH_WITHIN: Duration = Duration::from_secs(2);
+
+/// What the writer thread has not written yet; `None` without such a thread.
+static WAITING: Mutex<Option<VecDeque<Vec<u8>>>> = Mutex::new(None);
+static CHANGED: Condvar = Condvar::new();
 
 /// Writes one line. A closed stderr is not an error.
 pub(crate) fn report(text: &str) {
     // A single write, so that lines of several processes on one terminal do not mix.
-    let line = format!("fairlock: {}\n", one_line(&redact(text)));
-    let _ = io::stderr().write_all(line.as_bytes());
+    write(format!("fairlock: {}\n", one_line(&redact(text))).into_bytes());
+}
+
+/// Writes to stderr, which may block unless a thread [writes](write_in_background).
+pub(super) fn write(bytes: Vec<u8>) {
+    match &mut *waiting() {
+        None => _ = io::stderr().write_all(&bytes),
+        Some(waiting) if waiting.len() < WAITING_MAX => {
+            waiting.push_back(bytes);
+            CHANGED.notify_all();
+        }
+        Some(_) => {}
+    }
+}
+
+/// From now on a thread writes, so a stderr that nobody reads (a full pipe, Ctrl-S) blocks nobody who reports. Without
+/// the thread, because the system allows no more, messages are written as before.
+pub(crate) fn write_in_background() {
+    let started = thread::Builder::new().name("stderr".to_owned()).spawn(write_waiting);
+    *waiting() = started.is_ok().then(VecDeque::new);
+}
+
+/// Waits until the thread has written everything, but not for a stderr that nobody reads.
+pub(crate) fn flush() {
+    let is_busy = |waiting: &mut Option<VecDeque<_>>| waiting.iter().flatten().next().is_some();
+    drop(CHANGED.wait_timeout_while(waiting(), FLUSH_WITHIN, is_busy));
+}
+
+fn write_waiting() {
+    loop {
+        let is_idle = |waiting: &mut Option<VecDeque<_>>| waiting.iter().flatten().next().is_none();
+        let next = CHANGED.wait_while(waiting(), is_idle).unwrap_or_else(PoisonError::into_inner);
+        let bytes = next.iter().flatten().next().cloned().unwrap_or_default();
+        drop(next);
+        let _ = io::stderr().write_all(&bytes);
+        // Only now it is written, for those who flush.
+        if let Some(waiting) = &mut *waiting() {
+            waiting.pop_front();
+        }
+        CHANGED.notify_all();
+    }
+}
+
+fn waiting() -> MutexGuard<'static, Option<VecDeque<Vec<u8>>>> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A name made printable: a single line without terminal control sequences.

@@ -27,7 +27,9 @@ pub(crate) fn legible(url: &str) -> String {
         ChildUrl::Removed => return "***".to_owned(),
     };
     let (base, query) = stripped.split_once('?').map_or((&*stripped, None), |(b, q)| (b, Some(q)));
-    let query = query.map_or(String::new(), |query| format!("?{query}"));
+    let query = query.map_or(String::new(), |query| {
+        format!("?{}", query.split('&').map(legible_option).collect::<Vec<_>>().join("&"))
+    });
     let (scheme, rest) = match base.split_once("://") {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),
         None => (String::new(), base),
@@ -47,6 +49,37 @@ pub(crate) fn legible(url: &str) -> String {
     };
     let authority: Vec<_> = authority.split(',').map(address).collect();
     format!("{scheme}{}{path}{query}", authority.join(","))
+}
+
+/// An option of a malformed URL. The value of an unknown one may be a password whose name was misspelt, or is another
+/// program's.
+fn legible_option(option: &str) -> String {
+    /// Options whose values are no secrets.
+    const KNOWN: [&str; 17] = [
+        "ca",
+        "cert",
+        "db",
+        "java-fleet",
+        "key",
+        "log-names",
+        "password-env",
+        "password-file",
+        "replicas",
+        "replicas-timeout-ms",
+        "sentinel-password-env",
+        "sentinel-password-file",
+        "sentinel-username",
+        "server-name",
+        "shared",
+        "sharded-pubsub",
+        "username",
+    ];
+    match option.split_once('=') {
+        Some((key, _)) if KNOWN.contains(&key) || key.starts_with("on-") => option.to_owned(),
+        Some((key, _)) => format!("{key}=***"),
+        None if option.is_empty() => String::new(),
+        None => "***".to_owned(),
+    }
 }
 
 /// Removes the password from a URL.
@@ -92,11 +125,14 @@ fn without_userinfo_password(base: &str) -> Option<String> {
     Some(format!("{scheme}://{host}{path}"))
 }
 
-/// Whether an option of a URL holds a password: `password`, `pass`, `sentinel-password` and future ones, but not
-/// options that name where a password is.
+/// Whether an option of a URL holds a password: `password`, `sentinel-password`, future ones, misspelt ones and those
+/// of other programs, but not options that name where a password is.
 pub(super) fn is_password(pair: &str) -> bool {
     let key = pair.split_once('=').map_or(pair, |(key, _)| key).to_ascii_lowercase();
-    key.contains("pass") && !key.ends_with("-file") && !key.ends_with("-env")
+    let words = ["pas", "pwd", "auth", "token", "secret"];
+    (key == "pw" || words.iter().any(|word| key.contains(word)))
+        && !key.ends_with("-file")
+        && !key.ends_with("-env")
 }
 
 /// The environment variables that a URL names for passwords. (Percent-encoded names are not found: names of
@@ -233,6 +269,7 @@ mod tests {
             ("unix:///r.sock?db=1&pass=pw", "unix:///r.sock?db=1"),
             ("unix:/r.sock?password=pw", "unix:/r.sock"),
             ("unix:/r.sock?PASS=pw", "unix:/r.sock"),
+            ("unix:/r.sock?passwd=pw&pasword=pw&pwd=pw&auth=pw&pw=pw&token=pw", "unix:/r.sock"),
             (
                 "redis+sentinel://u:pw@a,[::1]:1/m/2?sentinel-username=s&sentinel-password=pw",
                 "redis+sentinel://u@a,[::1]:1/m/2?sentinel-username=s",
@@ -249,7 +286,11 @@ mod tests {
             ("http://host:80/x", "http://host:80/x"),
             ("redis:host", "redis:***"),
             ("sqlite:relative:odd", "sqlite:relative:odd"),
-            ("redis+sentinel://a:1,b:2/m?x=y", "redis+sentinel://a:1,b:2/m?x=y"),
+            ("redis+sentinel://a:1,b:2/m?x=CANARY", "redis+sentinel://a:1,b:2/m?x=***"),
+            ("redis://h?log-names=yes&on-clock=no", "redis://h?log-names=yes&on-clock=no"),
+            ("redis://h?replicas=1&psw=CANARY&CANARY", "redis://h?replicas=1&psw=***&***"),
+            ("redis://h?pasword=CANARY", "redis://h?***"),
+            ("redis://h?pw=CANARY", "redis://h?***"),
             ("http://u:CANARY@h", "http://u@h"),
             ("redis://:CANARY", "redis://:***"),
             ("redis://ann:CANARY", "redis://ann:***"),

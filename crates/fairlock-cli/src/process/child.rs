@@ -255,24 +255,28 @@ impl Child {
     }
 
     fn look(&self) -> Option<Change> {
-        let id = || WaitId::Pid(self.pid);
-        let peek = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        match process::waitid(id(), peek) {
-            Ok(Some(status)) => {
-                let exited = status.exit_status().and_then(|code| u8::try_from(code).ok());
-                let code = match (exited, status.terminating_signal()) {
-                    (Some(code), _) => Code::new(code),
-                    (None, Some(signal)) => Code::signal(signal),
-                    (None, None) => Code::INTERNAL,
-                };
-                return Some(Change::Ended(code));
-            }
-            Ok(None) => {}
-            // Not our child any more. Nobody else can reap it, so this does not happen.
-            Err(_) => return Some(Change::Ended(Code::INTERNAL)),
+        if let Some(code) = self.ended() {
+            return Some(Change::Ended(code));
         }
-        let stopped = process::waitid(id(), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
+        let stopped =
+            process::waitid(WaitId::Pid(self.pid), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
         stopped.ok().flatten()?.stopping_signal().map(Change::Stopped)
+    }
+
+    /// The code of the command, if it has ended.
+    pub(crate) fn ended(&self) -> Option<Code> {
+        let peek = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        // On an error it is not our child any more. Nobody else can reap it, so this does not happen.
+        let Ok(status) = process::waitid(WaitId::Pid(self.pid), peek) else {
+            return Some(Code::INTERNAL);
+        };
+        let status = status?;
+        let exited = status.exit_status().and_then(|code| u8::try_from(code).ok());
+        Some(match (exited, status.terminating_signal()) {
+            (Some(code), _) => Code::new(code),
+            (None, Some(signal)) => Code::signal(signal),
+            (None, None) => Code::INTERNAL,
+        })
     }
 }
 

@@ -39,7 +39,7 @@ const SEEN_MAX: usize = 1_000_000;
 ///   those of Redisson's `RFairLock` while nobody waits: they have neither a token nor a queue;
 /// - a lock that has been held for more than a day under one explicit lease, while nobody waits for
 ///   it;
-/// - keys that the connection's user is not allowed to read;
+/// - locks whose keys the connection's user is not allowed to read: [`denied`](Self::denied) names them;
 /// - locks that the server has lost, and possibly others if the server was replaced meanwhile.
 ///
 /// [`Lock::inspect`](crate::Lock::inspect) sees all of these. The names `x` and `{x}` share their
@@ -53,6 +53,7 @@ pub struct Locks {
     /// When the next step may start.
     ready: Moment,
     seen: Seen,
+    denied: Vec<LockName>,
 }
 
 impl Locks {
@@ -69,6 +70,7 @@ impl Locks {
             keys_per_second: Self::KEYS_PER_SECOND,
             ready: Moment::now(),
             seen: Seen::default(),
+            denied: Vec::new(),
         }
     }
 
@@ -83,6 +85,12 @@ impl Locks {
     /// Returns the pace in keys a second; `None` if the store need not be searched for locks.
     pub fn pace(&self) -> Option<u32> {
         self.session.context().store.is_searched().then_some(self.keys_per_second)
+    }
+
+    /// Returns the names that the last page lacks because the connection's user is not allowed to read
+    /// their keys. Whether they are held is not known.
+    pub fn denied(&self) -> &[LockName] {
+        &self.denied
     }
 
     /// Returns the next locks: an empty page if this step found none, `None` at the end. Waits as
@@ -121,13 +129,15 @@ impl Locks {
             false => STEP_MAX,
         };
         let step = self.session.on_background(step(context, at, keys));
-        let Page { mut entries, next, looked_at } = step.await??;
+        let Page { mut entries, mut denied, next, looked_at } = step.await??;
         let cost = Duration::from_secs(1) * looked_at / self.keys_per_second;
         self.ready = Moment::now().plus(cost);
         self.at = next;
         if is_searched {
             entries.retain(|entry| self.seen.is_new(&entry.name));
+            denied.retain(|name| self.seen.is_new(name));
         }
+        self.denied = denied;
         Ok(Some(entries))
     }
 }

@@ -18,6 +18,9 @@ pub(crate) const LISTED_MAX: u32 = 1_000;
 /// Clients looked up in one inspection: enough for a person to read, and one small pipeline.
 const CLIENTS_MAX: usize = 100;
 
+/// What a hand-over gives a hold at most, `Rules::dead_ms`; the holder asks for the rest of the lease.
+const HANDED_OVER_MAX: Duration = Duration::from_secs(6);
+
 /// The state of a lock at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -50,7 +53,8 @@ pub struct LockStatus {
     pub queue_len: usize,
     /// What the clients of the holder and of the listed waiters publish about themselves: the first
     /// 100 different clients. A client is missing if it does not
-    /// [announce](crate::Config::announce) itself, was not heard from for 90 s, or is foreign.
+    /// [announce](crate::Config::announce) itself, was not heard from for 90 s (or for
+    /// its lease and 30 s, if that is longer), or is foreign.
     pub clients: BTreeMap<ClientId, ClientInfo>,
 }
 
@@ -165,11 +169,15 @@ impl LockStatus {
     /// all its holds every third of the lease that it [announces](ClientInfo::lease), and has missed
     /// that by at least a tenth of the lease and a second. The client may be stopped or cut off, and
     /// the hold ends after its [`ttl`](Holder::ttl) unless it is renewed after all. A TTL that an
-    /// operator has shortened looks the same until the next renewal.
+    /// operator has shortened looks the same until the next renewal. `None` for a reader that has no
+    /// more left than a hand-over gives: it may have joined just now.
     pub fn renewal_overdue(&self, holder: &Holder) -> Option<Duration> {
         let lease = self.client(&holder.owner)?.lease?;
         let age = self.at.duration_since(holder.since?).ok()?;
-        overdue(lease, holder.ttl?, age)
+        let ttl = holder.ttl?;
+        // `since` is when the first reader came.
+        let is_new = holder.share == Share::Read && ttl <= HANDED_OVER_MAX;
+        overdue(lease, ttl, age).filter(|_| !is_new)
     }
 
     /// Our clients that hold the lock or are listed, in this order.
@@ -345,6 +353,28 @@ mod tests {
         assert_eq!((told(Some(60_000), None), told(None, lease)), (None, None));
         let unknown = status(ours, Some(NOW_MS * 1_000 - 60_000_000), None);
         assert_eq!(unknown.renewal_overdue(unknown.holder.as_ref().unwrap()), None);
+    }
+
+    /// All readers of a phase have the token of the first one: a reader that had just been let in was called overdue.
+    #[test]
+    fn a_reader_that_may_have_joined_just_now_is_not_overdue() {
+        let ours = OwnerId::ours(ClientId::from_random(1), 1).unwrap();
+        let mut seen = status(ours.clone(), Some((NOW_MS - 60_000) * 1_000), None);
+        let lease = Some(Duration::from_secs(30));
+        let info = ClientInfo { lease, ..ClientInfo::here(&crate::Config::memory(), seen.at) };
+        seen.clients.insert(ours.client().unwrap(), info);
+        let holder = seen.holder.clone().unwrap();
+        for (share, ttl_ms, overdue_ms) in [
+            (Share::Read, 6_000, None),
+            (Share::Read, 6_001, Some(13_999)),
+            (Share::Whole, 6_000, Some(14_000)),
+            (Share::Permits { n: 1, limit: 2 }, 6_000, Some(14_000)),
+        ] {
+            let ttl = Some(Duration::from_millis(ttl_ms));
+            let holder = Holder { share, ttl, ..holder.clone() };
+            let overdue = overdue_ms.map(Duration::from_millis);
+            assert_eq!(seen.renewal_overdue(&holder), overdue, "{holder:?}");
+        }
     }
 
     /// A time is reported only if a number carries one: not for Java, whose fenced lock counts from

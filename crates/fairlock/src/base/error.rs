@@ -16,7 +16,7 @@ pub struct Error(Arc<Inner>);
 struct Inner {
     kind: ErrorKind,
     message: Cow<'static, str>,
-    /// The part of the message that another program wrote, where that is known.
+    /// What another program wrote, where that is known. The message has the [`legible`] part.
     outside: Option<Box<str>>,
     lock: Option<LockName>,
     owner: Option<OwnerId>,
@@ -157,7 +157,7 @@ impl Error {
         self.change(|inner| inner.message = format!("{place}: {}", inner.message).into())
     }
 
-    /// Marks the part of the message that another program wrote; no part if `outside` is empty.
+    /// Notes what another program wrote, whose [`legible`] part may be in the message; nothing if `outside` is empty.
     #[cfg(feature = "redis")]
     pub(crate) fn quoting(self, outside: &str) -> Self {
         self.change(|inner| inner.outside = Some(outside.into()))
@@ -169,14 +169,17 @@ impl Error {
     #[cfg(feature = "redis")]
     pub(crate) fn without(self, secret: &str) -> Self {
         let said = self.0.outside.as_deref().unwrap_or(&self.0.message);
-        let masked = masked(said, secret);
+        // Before it is cut: a part of the secret would not be found. Servers write their errors in one line.
+        let masked = masked(&masked(said, secret), &in_one_line(secret));
         if masked == said {
             return self;
         }
         self.change(|inner| {
             let said = inner.outside.as_deref().unwrap_or(&inner.message).to_owned();
-            inner.message = inner.message.replace(&said, &masked).into();
-            inner.outside = inner.outside.is_some().then(|| masked.into());
+            let quotes = inner.outside.is_some();
+            let shown = |text: &str| if quotes { legible(text) } else { text.to_owned() };
+            inner.message = inner.message.replace(&shown(&said), &shown(&masked)).into();
+            inner.outside = quotes.then(|| masked.into());
         })
     }
 
@@ -248,6 +251,20 @@ impl From<fairlock_core::IdError> for Error {
     }
 }
 
+/// What a message repeats of another program's text.
+#[cfg(feature = "redis")]
+pub(crate) fn legible(text: &str) -> String {
+    /// In characters.
+    const SHOWN_MAX: usize = 200;
+    in_one_line(text).chars().take(SHOWN_MAX).collect()
+}
+
+/// The text without control characters.
+#[cfg(feature = "redis")]
+fn in_one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 /// Replaces the secret in the text by `***`. A short secret is masked only where it is a word of
 /// its own: inside another word it is not the password, and masking it there would reveal it.
 #[cfg(feature = "redis")]
@@ -290,6 +307,22 @@ mod tests {
             ("nothing", "", "nothing"),
         ] {
             assert_eq!(masked(text, secret), shown);
+        }
+    }
+
+    /// The text was cut and cleaned first, so a part of the password stayed.
+    #[test]
+    #[cfg(feature = "redis")]
+    fn a_password_is_masked_before_the_text_is_cut_and_cleaned() {
+        let long = "s3cret".repeat(50);
+        for (said, secret, shown) in [
+            (format!("{}{long}", "x".repeat(150)), &*long, format!("{}***", "x".repeat(150))),
+            ("no user sec\tret pw".to_owned(), "sec\tret pw", "no user ***".to_owned()),
+            ("no user sec ret pw".to_owned(), "sec\nret pw", "no user ***".to_owned()),
+        ] {
+            let message = format!("refused: {}", legible(&said));
+            let error = Error::new(ErrorKind::Denied, message).quoting(&said).without(secret);
+            assert_eq!(error.to_string(), format!("refused: {shown}"));
         }
     }
 

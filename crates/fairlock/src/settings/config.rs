@@ -483,8 +483,8 @@ impl Config {
     /// Sets whether this client publishes who it is to the other clients of the store
     /// ([`ClientInfo`](crate::ClientInfo): host, process, user, label, version), so that inspecting
     /// a lock shows who holds it and who waits. On a server, the client writes a key with a TTL of
-    /// 90 s when it connects and every 30 s, and removes it when it ends. If the server does not
-    /// allow that, locks still work. Default: true.
+    /// 90 s (or its lease and 30 s, if that is longer) when it connects and every 30 s, and removes
+    /// it when it ends. If the server does not allow that, locks still work. Default: true.
     #[must_use]
     pub fn announce(mut self, yes: bool) -> Self {
         self.announce = yes;

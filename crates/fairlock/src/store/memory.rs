@@ -193,7 +193,7 @@ impl MemoryStore {
             let Ok((Answer { body: Body::Inspected(seen), .. }, _)) = looked else { return None };
             Some(LockEntry::seen(name, kind, &seen))
         });
-        Page { entries: entries.collect(), next, looked_at }
+        Page { entries: entries.collect(), next, looked_at, ..Page::default() }
     }
 
     /// Delivers the effects. Called outside the mutex: the receivers take locks of their own.

@@ -175,10 +175,12 @@ pub(crate) enum Cursor {
 }
 
 /// A step of a listing.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Page {
     /// The locks found, possibly none; some may have been found before.
     pub(crate) entries: Vec<LockEntry>,
+    /// The names found that the user may not look at.
+    pub(crate) denied: Vec<LockName>,
     /// Where to continue; `None` at the end.
     pub(crate) next: Option<Cursor>,
     /// About how many keys were examined; the pace of a listing is counted in keys.

@@ -201,7 +201,10 @@ async fn search(
     filter: &Filter,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
+    let mut denied = 0;
     while let Some(page) = locks.next_page().await? {
+        denied +=
+            locks.denied().iter().filter(|name| names.are_searched_for(name.as_bytes())).count();
         let is_wanted = |entry: &LockEntry| {
             names.are_searched_for(entry.name.as_bytes()) && filter.may_pass(entry)
         };
@@ -212,6 +215,12 @@ async fn search(
                 return Ok(());
             }
         }
+    }
+    // Some of them may be held.
+    match denied {
+        0 => {}
+        1 => message::report("1 name is not shown: no right to read it"),
+        _ => message::report(&format!("{denied} names are not shown: no right to read them")),
     }
     Ok(())
 }

@@ -63,6 +63,7 @@ const WHOLE_LEASE_PAUSE: Duration = Duration::from_millis(10);
 /// Runs the command under the lock; on success the code is the command's own.
 pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
     mistakes::refuse(&args)?;
+    message::write_in_background();
     let (kind, share) = share::of(&args)?;
     let mut store = Store::resolve(&args.store)?.of_several_processes()?;
     if let Some(replicas) = args.replicas.or_else(|| store.selection().replicas) {
@@ -166,6 +167,8 @@ async fn run_with(
                 return Err(failure);
             }
         };
+        // In front of the command's own output.
+        message::flush();
         // The grant may have been old when it was read, and this process slow. A command that would have to end at
         // once does not begin.
         let state = guard.state();
@@ -180,8 +183,9 @@ async fn run_with(
             release(guard).await;
             return Err(failure);
         }
-        child.begin((!hands_off).then(|| clock::now() + guard.remaining()));
         let mut limit = Limit::new(clock::now(), args.max_run, args.grace);
+        let of_lock = (!hands_off).then(|| clock::now() + guard.remaining());
+        child.begin([of_lock, limit.deadline()].into_iter().flatten().min());
         let plans = (&mut plan, &mut limit);
         let ended = supervise(&mut child, args, &guard, plans, signals).await;
         let plans = (&plan, &limit);
@@ -363,14 +367,18 @@ async fn supervise(
     let (mut why, mut went_on) = (None, false);
     let mut doubt = Doubt::new(args);
     let code = loop {
+        // First, since a command that has ended needs no step: this process may have stood still since.
+        if let Some(code) = child.ended() {
+            break code;
+        }
         let state: GuardState = guard.state();
         let step = next(plan, limit, state, guard.remaining());
+        if let Some(deadline) = [plan.deadline(), limit.deadline()].into_iter().flatten().min() {
+            child.allow_until(deadline);
+        }
         if why.is_none() {
             let left = plan.left(guard.remaining());
             doubt.look(guard, state, left.map(|left| ("the command is ended", left)));
-        }
-        if let Some(deadline) = [plan.deadline(), limit.deadline()].into_iter().flatten().min() {
-            child.allow_until(deadline);
         }
         if plan.kill_at().is_some() {
             // The reason at that moment: anything later is a consequence.
@@ -402,13 +410,16 @@ async fn supervise(
     terminal.take_back();
     if why.is_none() && code == Code::signal(Signal::KILL.as_raw()) {
         // While this process stood still, the lock may have been lost, and the end of the command is seen first.
-        next(plan, limit, guard.state(), guard.remaining());
+        plan.step(clock::now(), guard.state(), guard.remaining());
         why = plan.kill_at().map(|_| loss::why(guard, args));
-    }
-    // Not at the end of `--max-run`, which the guardian keeps as well.
-    if why.is_none() && limit.kill_at().is_none() && child.is_killed_by_guardian() {
-        plan.killed(clock::now());
-        why = Some(loss::why_guardian(guard, args));
+        if why.is_none() && child.is_killed_by_guardian() {
+            // The guardian keeps `--max-run` as well.
+            limit.step(clock::now(), Duration::ZERO);
+            if limit.kill_at().is_none() {
+                plan.killed(clock::now());
+                why = Some(loss::why_guardian(guard, args));
+            }
+        }
     }
     Ended { code, why, went_on }
 }

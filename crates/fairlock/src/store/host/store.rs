@@ -520,8 +520,8 @@ impl Inner {
             _ => None,
         };
         let names = file.names(after, keys)?;
-        let mut page =
-            Page { entries: Vec::new(), next: names.next.map(Cursor::After), looked_at: keys };
+        let next = names.next.map(Cursor::After);
+        let mut page = Page { next, looked_at: keys, ..Page::default() };
         for name in names.names {
             for kind in [Kind::Fair, Kind::Simple, Kind::ReadWrite, Kind::Semaphore] {
                 let world = Kernel::new(&self.folder, self.client, &name);

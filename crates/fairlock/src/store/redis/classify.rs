@@ -1,11 +1,8 @@
 //! The meaning of a failed call: refused, passing, or in doubt. One match decides.
 
 use super::wire::CallError;
-use crate::base::error::{Error, ErrorKind};
+use crate::base::error::{self, Error, ErrorKind};
 use crate::store::{REFUSES_WRITES, StoreError};
-
-/// Longest part of a server's message that an error of ours repeats, in characters.
-const SHOWN_CHARS: usize = 200;
 
 pub(crate) fn is_noscript(error: &CallError) -> bool {
     error.code() == Some("NOSCRIPT")
@@ -45,12 +42,19 @@ pub(crate) fn is_permission(error: &CallError) -> bool {
         .any(|words| says.contains(words))
 }
 
-/// The server's message, bounded, without control characters, and without the place in our script.
+/// The server's message, bounded, without control characters, and without what [`said`] removes.
 pub(super) fn text(error: &CallError) -> String {
-    let full = error.to_string();
+    error::legible(&said(error))
+}
+
+/// The server's message, without the place in our script and without our arguments, which may be a part of a password.
+fn said(error: &CallError) -> String {
+    let mut said = error.to_string();
     // "... data set. script: 003e..., on @user_script:104." But "ACL failure in script: ..." names the missing right.
-    let full = full.split(". script: ").next().unwrap_or_default();
-    full.chars().take(SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    for rest in [". script: ", ", with args beginning with", "args beginning with"] {
+        said.truncate(said.find(rest).unwrap_or(said.len()));
+    }
+    said
 }
 
 /// Why a server refuses writes, and what to do. The server's own message is longer than the part of
@@ -73,9 +77,8 @@ fn refuses_writes(says: impl Fn(&str) -> bool) -> Option<&'static str> {
 }
 
 pub(crate) fn classify(error: &CallError) -> StoreError {
-    let said = text(error);
-    let failure = judge(error, said.clone());
-    StoreError { error: failure.error.quoting(&said), ..failure }
+    let failure = judge(error, text(error));
+    StoreError { error: failure.error.quoting(&said(error)), ..failure }
 }
 
 fn judge(error: &CallError, message: String) -> StoreError {
@@ -167,4 +170,24 @@ fn denied(message: String) -> StoreError {
         )
     };
     StoreError::refused(Error::new(ErrorKind::Denied, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::wire::ServerError;
+
+    /// A server that does not know HELLO repeats the password, of which it may cut the end.
+    #[test]
+    fn arguments_are_not_repeated() {
+        for said in [
+            "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 's3cr'",
+            "ERR unknown command 'HELLO' args beginning with: 's3cr",
+        ] {
+            let error = CallError::Server(ServerError::new(said.to_owned()));
+            let message = classify(&error).error.to_string();
+            assert!(message.contains("unknown command 'HELLO'"), "{message}");
+            assert!(!message.contains("s3cr"), "{message}");
+        }
+    }
 }

@@ -281,8 +281,8 @@ impl One {
             Err(scan::Failed::Call(error)) => self.link.note_failure(error),
             Err(scan::Failed::Reply(_)) => {}
         }
-        let (entries, next, looked_at) = page.map_err(scan::Failed::into_store_error)?;
-        Ok(Page { entries, next: (next != 0).then_some(Cursor::Scan(next)), looked_at })
+        let (page, next) = page.map_err(scan::Failed::into_store_error)?;
+        Ok(Page { next: (next != 0).then_some(Cursor::Scan(next)), ..page })
     }
 
     async fn follow(&self, until: Moment) {

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::sync::Notify;
 
-/// The TTL of a record: two refreshes may fail, the third comes in time.
+/// The shortest TTL of a record: two refreshes may fail, the third comes in time.
 const TTL: Duration = Duration::from_secs(90);
 
 /// Between two refreshes.
@@ -101,6 +101,12 @@ impl Record {
         self.since_ms.get_or_init(|| since_ms);
     }
 
+    /// A record lives as long as the holds that were renewed after it was written, so it says of each that its renewal
+    /// is overdue.
+    fn ttl(&self) -> Duration {
+        TTL.max(Duration::from_millis(self.lease_ms.load(Ordering::Relaxed)) + REFRESH)
+    }
+
     /// Writes the record, or extends its TTL; `None` if that is pointless. No record may exist
     /// without its TTL.
     pub(crate) fn write(&self) -> Option<Cmd> {
@@ -109,7 +115,7 @@ impl Record {
         }
         let since_ms = self.since_ms.get()?;
         let mut cmd = wire::cmd("EVAL");
-        cmd.arg(RECORD).arg(1_u8).arg(&self.key).arg(TTL.as_millis() as u64);
+        cmd.arg(RECORD).arg(1_u8).arg(&self.key).arg(self.ttl().as_millis() as u64);
         cmd.arg("since").arg(since_ms).arg("lease").arg(self.lease_ms.load(Ordering::Relaxed));
         for (field, value) in &self.values {
             cmd.arg(*field).arg(value);
@@ -226,6 +232,20 @@ mod tests {
         assert_eq!(decode(Value::Nil), None);
         assert_eq!(decode(Value::Array(good()[..6].to_vec())), None);
         assert_eq!(decode(Value::Array([good(), good()].concat())), None);
+    }
+
+    /// The record of a client with a lease of minutes was gone before a renewal could be overdue.
+    #[test]
+    fn a_record_outlives_the_lease_that_it_names() {
+        let secs = Duration::from_secs;
+        for (lease, ttl) in [(30, 90), (60, 90), (61, 91), (600, 630)] {
+            let mut info = decode(Value::Array(good())).unwrap();
+            info.lease = Some(secs(lease));
+            let record = Record::new(ClientId::from_random(1), info);
+            assert_eq!(record.ttl(), secs(ttl));
+            record.drop_lease();
+            assert_eq!(record.ttl(), TTL, "it names none");
+        }
     }
 
     #[test]

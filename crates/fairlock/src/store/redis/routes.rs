@@ -417,8 +417,7 @@ impl Routes {
             return Err(self.not_connected());
         };
         let on = |walk: Option<Walk>| walk.map(|walk| Cursor::Walk(Box::new(walk)));
-        let nothing =
-            |walk: Option<Walk>| Page { entries: Vec::new(), next: on(walk), looked_at: 1 };
+        let nothing = |walk: Option<Walk>| Page { next: on(walk), looked_at: 1, ..Page::default() };
         let node = match &walk.node {
             Some(addr) => match self.cluster.known(addr) {
                 Some(node) => Some(node),
@@ -437,9 +436,9 @@ impl Routes {
             Err(scan::Failed::Call(error)) => node.link.note_failure(error),
             Err(scan::Failed::Reply(_)) => {}
         }
-        let (entries, from, looked_at) = page.map_err(scan::Failed::into_store_error)?;
+        let (page, from) = page.map_err(scan::Failed::into_store_error)?;
         let next = if from == 0 { walk.over(&map) } else { Some(walk.at(from)) };
-        Ok(Page { entries, next: on(next), looked_at })
+        Ok(Page { next: on(next), ..page })
     }
 
     /// The node to search is not connected, or there is none. After all others, it gets the time

@@ -10,8 +10,8 @@ use super::keys::{self, Family};
 use super::slots;
 use super::wire::{self, CallError, Pipeline, Value};
 use crate::base::error::{Error, ErrorKind};
-use crate::store::StoreError;
 use crate::store::entry::LockEntry;
+use crate::store::{Page, StoreError};
 use fairlock_core::{Kind, LockName, is_shared};
 use std::collections::BTreeSet;
 
@@ -45,14 +45,14 @@ impl From<CallError> for Failed {
     }
 }
 
-/// One step: a `SCAN` of about `keys` keys, and a look at what it found. Returns the locks, where
-/// to continue (0 at the end), and how many keys were examined.
+/// One step: a `SCAN` of about `keys` keys, and a look at what it found. Returns where to continue
+/// (0 at the end), which the page does not say.
 pub(crate) async fn page(
     conn: &mut Connection,
     from: u64,
     keys: u32,
     of_cluster: bool,
-) -> Result<(Vec<LockEntry>, u64, u32), Failed> {
+) -> Result<(Page, u64), Failed> {
     let mut scan = wire::cmd("SCAN");
     scan.arg(from).arg("MATCH").arg(keys::LISTED).arg("COUNT").arg(keys);
     let reply = conn.call(&scan).await?.extract_error()?;
@@ -62,7 +62,7 @@ pub(crate) async fn page(
     // Locks whose keys are in different slots cannot be used, and their other keys are not here.
     let usable = |family: &Family| !of_cluster || slots::slot_of(&family.name).is_ok();
     let found: Vec<_> = found.into_iter().filter(usable).collect();
-    let mut entries = Vec::with_capacity(found.len());
+    let (mut entries, mut denied) = (Vec::with_capacity(found.len()), Vec::new());
     let mut looked_at = keys;
     for families in found.chunks(ASKED_MAX) {
         let (ask, replies) = questions(families);
@@ -70,7 +70,7 @@ pub(crate) async fn page(
         let mut answers = conn.call_all(&ask).await?.into_iter();
         let mut seen = Vec::with_capacity(families.len());
         for family in families {
-            seen.extend(read(family, &mut answers)?);
+            seen.extend(read(family, &mut answers, &mut denied)?);
         }
         let mut more = Pipeline::with_capacity(3 * seen.len());
         let asked: usize = seen.iter().map(|seen| seen.questions(&mut more)).sum();
@@ -84,7 +84,7 @@ pub(crate) async fn page(
             entries.extend(seen.entries(&mut answers)?);
         }
     }
-    Ok((entries, next, looked_at))
+    Ok((Page { entries, denied, next: None, looked_at }, next))
 }
 
 /// Strict: `[cursor, [key, ...]]`.
@@ -149,12 +149,18 @@ fn questions(families: &[Family]) -> (Pipeline, usize) {
     (pipeline, replies)
 }
 
-/// The answers about one family; `None` if the user may not look at it.
+/// The answers about one family; `None` if the user may not look at it, which `denied` then names.
 fn read<'a>(
     family: &'a Family,
     answers: &mut impl Iterator<Item = Value>,
+    denied: &mut Vec<LockName>,
 ) -> Result<Option<Seen<'a>>, Failed> {
-    let mut answer = || answers.next().ok_or(Failed::Reply("a pipeline"));
+    let mut is_denied = false;
+    let mut answer = || -> Result<Value, Failed> {
+        let answer = answers.next().ok_or(Failed::Reply("a pipeline"))?;
+        is_denied |= matches!(&answer, Value::ServerError(error) if error.code() == "NOPERM");
+        Ok(answer)
+    };
     let (queue, lines) = (answer()?, answer()?);
     let mut names = Vec::new();
     for name in family.names() {
@@ -164,8 +170,12 @@ fn read<'a>(
             None => {}
         }
     }
-    // Names that this user may not look at are not listed.
-    let Some(queue) = count(queue, "LLEN")? else { return Ok(None) };
+    // Otherwise the key has moved meanwhile.
+    let is_denied = is_denied;
+    let Some(queue) = count(queue, "LLEN")?.filter(|_| !names.is_empty()) else {
+        denied.extend(is_denied.then(|| family.name.clone()));
+        return Ok(None);
+    };
     let has_lines = count(lines, "EXISTS")?.is_some_and(|lines| lines > 0);
     Ok(Some(Seen { queue, has_lines, names }))
 }
@@ -298,7 +308,8 @@ mod tests {
         let listed = |own: &str, twin: &str, waiting| {
             let kind = |kind: &str| Value::SimpleString(kind.into());
             let answers = [Value::Int(waiting), Value::Int(0), kind(own), kind(twin)];
-            let seen = read(&family, &mut answers.into_iter()).ok().unwrap().unwrap();
+            let seen = read(&family, &mut answers.into_iter(), &mut Vec::new()).ok();
+            let seen = seen.unwrap().unwrap();
             let mut more = Pipeline::with_capacity(6);
             let replies = (0..seen.questions(&mut more)).map(|at| match at % 3 {
                 0 => Value::Nil,

@@ -12,4 +12,6 @@ pub(crate) use connection::{Connection, Settings};
 pub(crate) use error::CallError;
 #[cfg(all(test, feature = "_testkit"))]
 pub(crate) use parser::Parser;
+#[cfg(test)]
+pub(crate) use value::ServerError;
 pub(crate) use value::{Push, PushKind, Value};
