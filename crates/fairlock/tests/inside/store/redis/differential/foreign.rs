@@ -300,6 +300,7 @@ fn long_owners_and_values_of_others_are_cut() {
             let found = fixture
                 .call(&Rules::default(), &op)
                 .unwrap_or_else(|error| panic!("{op:?}: {error}"));
+            fixture.published();
             let shown = format!("{:?}", found.body);
             assert!(shown.len() < 2_000, "{kind:?} {op:?}: {} bytes", shown.len());
         }

@@ -225,6 +225,7 @@ fn a_hold_ends_beside_keys_of_a_wrong_type() {
                         }
                     };
                     let found = fixture.call(&Rules::default(), &op);
+                    fixture.published();
                     let story =
                         format!("{kind:?} {share:?}, key {at}, held {held}, {op:?}: {found:?}");
                     let body = found.unwrap_or_else(|_| panic!("{story}")).body;
