@@ -20,7 +20,7 @@ impl LockState {
     pub(crate) fn announce(&mut self, a: &Announce, cx: &mut Cx<'_>) -> Body {
         self.forget_leader(cx.now_ms);
         if !self.holds(&a.owner, a.token) {
-            return Body::NotHeld { holder: self.holder().cloned() };
+            return Body::NotHeld { holder: self.named_holder() };
         }
         let of_this = |known: &&Leader| known.owner == a.owner && known.token == a.token;
         let known = self.leader().filter(of_this).map(|known| (known.change, known.since_ms));
@@ -46,10 +46,12 @@ impl LockState {
 
     pub(crate) fn leadership(&mut self, cx: &Cx<'_>) -> Leadership {
         self.forget_leader(cx.now_ms);
-        let announced = self.leader().filter(|it| self.holds(&it.owner, it.token));
+        // A longer value was written by somebody else.
+        let is_short = |it: &&Leader| it.value.len() <= crate::rules::ANNOUNCED_BYTES_MAX;
+        let announced = self.leader().filter(is_short).filter(|it| self.holds(&it.owner, it.token));
         let last = self.keys.token.and_then(Token::new);
         Leadership {
-            holder: self.holder().cloned(),
+            holder: self.named_holder(),
             // A token key that was set back does not end a hold.
             token: announced.map(|it| it.token).or(last).filter(|_| !self.is_free()),
             ttl_ms: self.hold_ttl(cx.now_ms),

@@ -1,5 +1,6 @@
 //! Names and ids of locks, clients, owners and requests.
 
+use crate::value::VALUE_SHOWN_BYTES;
 use std::fmt;
 use std::sync::Arc;
 
@@ -256,6 +257,16 @@ impl OwnerId {
             number = number * 10 + u64::from(digit - b'0');
         }
         Some(Self(Repr::Ours { client: ClientId::parse(uuid)?, number }))
+    }
+
+    /// The owner as answers name it: of a foreign one, which may have any length, the first [`VALUE_SHOWN_BYTES`].
+    pub(crate) fn cut(&self) -> Self {
+        match &self.0 {
+            Repr::Foreign(bytes) if bytes.len() > VALUE_SHOWN_BYTES => {
+                Self(Repr::Foreign(bytes[..VALUE_SHOWN_BYTES].into()))
+            }
+            _ => self.clone(),
+        }
     }
 
     /// The client, if this owner is one of ours.

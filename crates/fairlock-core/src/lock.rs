@@ -228,7 +228,7 @@ impl LockState {
         cx: &Cx<'_>,
     ) -> Body {
         if !self.holds(owner, token) {
-            return Body::NotHeld { holder: self.holder().cloned() };
+            return Body::NotHeld { holder: self.named_holder() };
         }
         if self.is_stale(token, change) {
             return Body::Stale;
@@ -247,7 +247,7 @@ impl LockState {
         cx: &mut Cx<'_>,
     ) -> Body {
         if !self.holds(owner, token) {
-            let body = Body::NotHeld { holder: self.holder().cloned() };
+            let body = Body::NotHeld { holder: self.named_holder() };
             self.pass_on(kind, cx);
             return body;
         }
@@ -274,7 +274,8 @@ impl LockState {
         // last millisecond must still find it.
         let registry = cx.now_ms + cx.rules.registry_ms();
         let known = self.keys.state_expires.max(self.keys.hold_expires).unwrap_or(registry);
-        self.keys.state_expires = Some(known.max(registry));
+        self.keys.state_expires =
+            Some(known.max(registry).min(cx.now_ms + crate::rules::LONGEST_MS));
         self.keys.hold.insert(owner.clone(), i64::from(count));
         self.keys.record.change = Some((token.get(), change));
     }
@@ -297,7 +298,7 @@ impl LockState {
 
     fn renew(&mut self, owner: &OwnerId, token: Token, ttl_ms: u64, cx: &mut Cx<'_>) -> Body {
         if !self.holds(owner, token) {
-            let body = Body::NotHeld { holder: self.holder().cloned() };
+            let body = Body::NotHeld { holder: self.named_holder() };
             self.next(cx);
             return body;
         }
@@ -394,7 +395,7 @@ impl LockState {
     }
 
     fn force(&mut self, cx: &mut Cx<'_>) -> Body {
-        let holder = self.holder().cloned();
+        let holder = self.named_holder();
         let token = self.keys.token.and_then(Token::new);
         cx.tell_forced(holder.as_ref(), token);
         // The kind is not known here, so waiters of both kinds are notified.
@@ -406,7 +407,7 @@ impl LockState {
     /// After how many milliseconds the waiters should look again without being notified.
     pub(crate) fn retry_ms(&self, now_ms: u64, rules: &Rules) -> Option<u64> {
         let at = self.next_deadline_ms(now_ms, rules)?;
-        Some(at.saturating_sub(now_ms))
+        Some(at.saturating_sub(now_ms).min(crate::rules::LONGEST_MS))
     }
 
     /// Gives a hold of ours a TTL if it has none, because it would outlive a dead holder for ever.
@@ -434,7 +435,7 @@ impl LockState {
             false => (!cx.world.gone(client)).then_some(0),
         };
         let view = |owner: &OwnerId| WaiterView {
-            owner: owner.clone(),
+            owner: owner.cut(),
             beat_age_ms: owner.client().and_then(beat_age_ms),
             order: owner
                 .client()
@@ -445,7 +446,7 @@ impl LockState {
             .hold
             .iter()
             .next()
-            .map(|(owner, count)| HeldBy { owner: owner.clone(), count: u64::from(shown(*count)) });
+            .map(|(owner, count)| HeldBy { owner: owner.cut(), count: u64::from(shown(*count)) });
         Inspection {
             holder,
             ttl_ms: self.hold_ttl(cx.now_ms),

@@ -53,7 +53,8 @@ impl LockState {
             }
             None => {
                 let tail = self.keys.queue.back().and_then(|tail| self.keys.scores.get(tail));
-                let least = tail.copied().unwrap_or(0);
+                // Others may have written any score, an endless one included.
+                let least = tail.copied().unwrap_or(0).min(to_score(crate::rules::LONGEST_MS));
                 self.keys.queue.push_back(a.owner.clone());
                 (self.next_order(cx), least)
             }

@@ -46,6 +46,10 @@ pub const QUEUE_TTL_MS: u64 = 24 * 3_600_000;
 /// ever locked costs about 190 bytes for this long.
 pub const TOKEN_TTL_MS: u64 = 24 * 3_600_000;
 
+/// The longest time in milliseconds that an answer has, or that an operation gives to a key because another key lasts
+/// that long. Others may have set any TTL. A sum with the clock is still below 2^53.
+pub(crate) const LONGEST_MS: u64 = 9_000_000_000_000_000;
+
 /// The minimum TTL in milliseconds that a waiter gives to a hold without one: an operator removed
 /// it, and the holder may be dead. This is Redisson's watchdog lease: a live holder renews long
 /// before that.

@@ -5,7 +5,7 @@ use crate::id::{ClientId, OwnerId};
 use crate::latch::Latch;
 use crate::leader::Leader;
 use crate::op::{Effect, Mode, Op};
-use crate::rules::{Rules, TOKEN_LIMIT, Token, World};
+use crate::rules::{LONGEST_MS, Rules, TOKEN_LIMIT, Token, World};
 use crate::snapshot::Snapshot;
 use std::collections::BTreeSet;
 
@@ -230,12 +230,17 @@ impl LockState {
         self.keys.hold.first_key_value().map(|(owner, _)| owner)
     }
 
+    /// The holder as answers name it.
+    pub(crate) fn named_holder(&self) -> Option<OwnerId> {
+        self.holder().map(OwnerId::cut)
+    }
+
     /// Remaining TTL of the hold, in milliseconds.
     pub(crate) fn hold_ttl(&self, now_ms: u64) -> Option<u64> {
         if self.is_free() {
             return None;
         }
-        self.keys.hold_expires.map(|at| at.saturating_sub(now_ms))
+        self.keys.hold_expires.map(|at| at.saturating_sub(now_ms).min(LONGEST_MS))
     }
 
     /// Whether `owner` holds the lock under `token`. A token key that is missing or was set back

@@ -32,12 +32,13 @@ fn scripts() -> BTreeMap<String, String> {
 const ALONE: [&str; 4] = ["client", "record", "replicated", "rights"];
 
 /// Slices of several scripts, and the common cases of one.
-const SLICES: [&str; 69] = [
+const SLICES: [&str; 72] = [
     "head",
     "token",
     "hash",
     "settings",
     "owner",
+    "shown",
     "hold",
     "change",
     "rules",
@@ -84,6 +85,8 @@ const SLICES: [&str; 69] = [
     "share_handed",
     "share_to_readers",
     "share_facts",
+    "share_waits",
+    "share_ends",
     "share_holds",
     "share_line",
     "share_hold_of",

@@ -105,6 +105,14 @@ impl HostFile {
         found: Option<Found>,
     ) -> Result<Loaded, StoreError> {
         let known = self.cache.remove(name);
+        let damaged = |what: &str| {
+            let mut error = fault::damaged(&self.path, format_args!("a row, {what}"));
+            error.error = error.error.on(name);
+            error
+        };
+        if found.as_ref().is_some_and(|found| found.change == i64::MAX) {
+            return Err(damaged("of which no change can follow the last"));
+        }
         match (found, known) {
             (None, _) => Ok(Loaded {
                 change: None,
@@ -128,11 +136,7 @@ impl HostFile {
                     parts::add(name, rows, &mut parts)?;
                     parts::assembled(keys, &parts)
                 });
-                let state = state.map_err(|damage| {
-                    let mut error = fault::damaged(&self.path, format_args!("a row, {}", damage.0));
-                    error.error = error.error.on(name);
-                    error
-                })?;
+                let state = state.map_err(|damage| damaged(damage.0))?;
                 Ok(Loaded { change: Some(change), bytes, parts, state })
             }
         }

@@ -29,7 +29,7 @@ macro_rules! slices {
     };
     // Code that a hand-over needs, the rare cases included.
     (@$way:ident RULES $($rest:tt)*) => {
-        slices!(@$way owner hold fn write_token(minted) { write_token } fn grant() { mint grant } rules $($rest)*)
+        slices!(@$way owner shown hold fn write_token(minted) { write_token } fn grant() { mint grant } rules $($rest)*)
     };
     (@$way:ident TAKE $($rest:tt)*) => { slices!(@$way mint write_token take granted $($rest)*) };
     // A common case: the rest does the same without it.
@@ -81,29 +81,29 @@ macro_rules! script {
 
 static ACQUIRE: Script = script!(
     hash ask acquire_free if taking { TAKE } settings enter common enter_plain if entering { enter_last }
-    owner entered heir rare { hold fn write_token(minted) { write_token } fn take_now() { TAKE }
+    owner entered heir rare { shown hold fn write_token(minted) { write_token } fn take_now() { TAKE }
     fn grant() { mint grant } fn enter_last() { enter_last } rules acquire }
 );
-static ANNOUNCE: Script = script!(hash settings rare { hold change announce });
+static ANNOUNCE: Script = script!(hash settings rare { shown hold change announce });
 static BEAT: Script = script!(hash settings heir rare { RULES beat });
 static FORCE: Script = script!(hash settings heir rare { RULES change force });
-static INSPECT: Script = script!(hash owner inspect);
-static LEADER: Script = script!(hash rare { hold leader });
+static INSPECT: Script = script!(hash owner shown inspect);
+static LEADER: Script = script!(hash rare { shown hold leader });
 static LEAVE: Script = script!(hash settings heir rare { RULES leave });
 static NUDGE: Script = script!(hash settings heir rare { RULES nudge });
 static PLACE: Script = script!(hash place);
 static PLAIN_ACQUIRE: Script = script!(
     hash ask plain_acquire_free if taking { TAKE } settings rare {
-        owner hold fn write_token(minted) { write_token } fn take_now() { TAKE } plain_acquire
+        owner shown hold fn write_token(minted) { write_token } fn take_now() { TAKE } plain_acquire
     }
 );
-static PLAIN_LEAVE: Script = script!(hash settings rare { owner hold plain_leave });
+static PLAIN_LEAVE: Script = script!(hash settings rare { owner shown hold plain_leave });
 static PLAIN_RELEASE: Script = script!(
     hash plain_release_alone settings rare {
-        owner hold change fn write_token(minted) { write_token } plain_release
+        owner shown hold change fn write_token(minted) { write_token } plain_release
     }
 );
-static REENTER: Script = script!(hash settings rare { owner hold change reenter });
+static REENTER: Script = script!(hash settings rare { owner shown hold change reenter });
 static RELEASE: Script = script!(
     hash release_alone settings heir common heir_plain if heir { mint grant } release_on
     rare { RULES change release }
@@ -118,10 +118,10 @@ static MULTI_TRY: Script = script!(
 );
 
 static SIMPLE_ACQUIRE: Script = script!(
-    simple_free if taking { mint write_token simple_take granted } simple ask simple_acquire
+    simple_free if taking { mint write_token simple_take granted } simple shown ask simple_acquire
 );
 static SIMPLE_FORCE: Script = script!(simple simple_force);
-static SIMPLE_INSPECT: Script = script!(simple simple_inspect);
+static SIMPLE_INSPECT: Script = script!(simple shown simple_inspect);
 static SIMPLE_LEAVE: Script = script!(simple simple_leave);
 static SIMPLE_RELEASE: Script = script!(
     simple_own simple_release if lost { write_token } simple_released simple simple_other
@@ -133,12 +133,14 @@ static SIMPLE_RENEW: Script = script!(simple_own simple_renew simple simple_othe
 macro_rules! share_script {
     ($($slices:ident)*) => {
         script!(settings share_keys share_kept rare {
-            share_facts fn write_token(minted) { write_token } share_holds share_line $($slices)*
+            share_facts share_waits fn write_token(minted) { write_token } shown share_holds share_line $($slices)*
         })
     };
-    ($($before:ident)* ; $($after:ident)*) => {
+    ($($before:ident)* ; $($after:ident)*) => { share_script!(@share_waits $($before)* ; $($after)*) };
+    (@$waits:ident $($before:ident)* ; $($after:ident)*) => {
         script!(settings share_keys share_kept rare {
-            share_wide share_many share_facts fn write_token(minted) { write_token } share_holds share_line $($before)*
+            share_wide share_many share_facts $waits fn write_token(minted) { write_token } shown share_holds share_line
+            $($before)*
             if serving { share_over if crowded { share_serve } } share_write share_tidy $($after)* share_end
         })
     };
@@ -147,27 +149,29 @@ macro_rules! share_script {
 static SHARE_ACQUIRE: Script = script!(
     settings share_keys share_kept ask share_ask common share_free
     if taking { mint if minting { write_token } share_take } share_wide common share_enter rare {
-        share_many share_facts fn write_token(minted) { write_token } share_holds share_line share_heard share_retry
-        owner share_mend share_acquire if serving { share_over if crowded { share_serve } } share_acquired share_write share_answer share_end
+        share_many share_facts share_waits fn write_token(minted) { write_token } shown share_holds share_line share_heard
+        share_retry owner share_mend share_acquire if serving { share_over if crowded { share_serve } } share_acquired share_write share_answer share_end
     }
 );
 static SHARE_BEAT: Script = share_script!(
     owner share_heard share_retry share_mend share_beat ; share_fates
 );
 static SHARE_DOWNGRADE: Script = share_script!(share_hold_of share_downgrade ; share_reply);
-static SHARE_FORCE: Script = share_script!(owner share_holders share_force ; share_reply);
+static SHARE_FORCE: Script =
+    share_script!(@share_ends owner share_holders share_force ; share_reply);
 static SHARE_INSPECT: Script = share_script!(share_inspect);
 static SHARE_LEAVE: Script = share_script!(share_leave ; share_reply);
 static SHARE_NUDGE: Script = share_script!(share_nudge ; share_reply);
-static SHARE_PLACE: Script = script!(settings share_keys rare { share_facts share_place });
+static SHARE_PLACE: Script =
+    script!(settings share_keys rare { share_facts share_waits share_place });
 static SHARE_REENTER: Script =
     share_script!(share_hold_of share_count share_reenter share_reply share_end);
 static SHARE_RELEASE: Script = script!(
     settings share_keys share_kept share_heirs common share_release_alone common share_heir
     if heir { mint write_token share_grant share_handed }
     if reads { fn cohort() { share_wide share_many share_cohort mint write_token share_readers } share_to_readers } rare {
-        share_wide share_many share_facts fn write_token(minted) { write_token } share_holds share_line share_hold_of
-        share_count share_release if serving { share_over if crowded { share_serve } } share_write share_tidy share_reply
+        share_wide share_many share_facts share_ends fn write_token(minted) { write_token } shown share_holds share_line
+        share_hold_of share_count share_release if serving { share_over if crowded { share_serve } } share_write share_tidy share_reply
         share_end
     }
 );

@@ -17,7 +17,7 @@ if not free then
     if shared and granted_request() ~= request then return now_ms .. ' 0 self ' .. hold[2] end
     if call('PTTL', lock) == -1 then call('PEXPIREAT', lock, now + lease) end
     if not last_token or last_token - 0 == 0 then write_token(now_us) end
-    return granted(hold_ttl() or 0)
+    return granted(word(hold_ttl() or 0))
   end
 end
 

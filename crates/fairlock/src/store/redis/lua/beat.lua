@@ -92,8 +92,8 @@ end
 local by, ttl = hold[1], hold_ttl()
 local is_ours = ours(by)
 local request = ttl and is_ours and client_of(by) == client and granted_request()
-local granted = request and ' ' .. request .. ' ' .. last_token .. ' ' .. ttl or ' - - -'
+local granted = request and ' ' .. request .. ' ' .. last_token .. ' ' .. word(ttl) or ' - - -'
 if not ttl and is_ours and oldest_lease then ttl = mend_hold(oldest_lease) end
 if handed then foreign = foreign_waiting() end
-return now_ms .. ' ' .. more .. ' beat ' .. (ttl and ttl + 1 or '-') .. ' '
+return now_ms .. ' ' .. more .. ' beat ' .. word(ttl and ttl + 1) .. ' '
   .. ((foreign > 0 or not is_ours) and 1 or 0) .. granted .. queued

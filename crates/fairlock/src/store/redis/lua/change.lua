@@ -4,12 +4,20 @@
 -- Reply as in head.lua
 -- The reply that names who holds the lock, if anybody does.
 local function naming(text, holder)
-  return holder and { text, holder } or text
+  return holder and { text, cut(holder) } or text
 end
 
 -- A token key that is missing or was set back does not take a hold away; a newer one does.
 local function holds(owner, token)
   return hold[1] == owner and (not last_token or last_token - token <= 0)
+end
+
+-- As check_types, but nil if a key is of a wrong type. Whoever waits is refused then, so that a hold which ends is
+-- handed to nobody; but it ends.
+local function types_known()
+  local known, there = pcall(check_types)
+  if known then return there end
+  if not string.find(type(there) == 'table' and there.err or there, 'WRONGTYPE', 1, true) then check_types() end
 end
 
 local function stale(token, change)

@@ -4,6 +4,8 @@
 -- Reply as in acquire.lua
 local least_number = max(last, given) + 1
 number = now_us
+-- Others may have written any score, an endless one included.
+if least > 9000000000000000 then least = 9000000000000000 end
 if now_us - least_number < 0 then number = string.format('%.0f', least_number) end
 if call('ZADD', order, 'NX', number, owner) == 1 then
   length, ordered = call('RPUSH', queue, owner), call('ZCARD', order)

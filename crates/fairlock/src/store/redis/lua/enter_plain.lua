@@ -10,7 +10,8 @@ if not free and hold[1] ~= owner and (how == 'W' or how == 'Ws') then
   -- Where the last number is known, a record of the owner's own is not the only field, and may be written over.
   local known = age and age >= 0 and age < HB / 2 and call('HGET', state, 'given')
   if known then hold_left = call('PTTL', lock) end
-  if hold_left >= 0 then
+  -- A longer one would be shortened.
+  if hold_left >= 0 and hold_left < 99999999999999 then
     local tail = call('LINDEX', queue, '-1')
     local scored = call('ZMSCORE', scores, owner, tail or owner)
     local listed, behind = scored[1], tail and scored[2]

@@ -2,7 +2,7 @@
 -- KEYS 1..7
 -- ARGV  1
 -- Reply forced, {former holder} if there was one
-check_types()
+local known = types_known() ~= nil
 local former = hold[1]
 wipe()
 if former and ours(former) and last_token and last_token - 0 > 0 then
@@ -10,6 +10,8 @@ if former and ours(former) and last_token and last_token - 0 > 0 then
 end
 freed = true
 call(publish, 'redisson_lock__channel' .. sub(tokens, 20), '0')
-next_holder()
-tidy()
+if known then
+  next_holder()
+  tidy()
+end
 return naming(now_ms .. ' ' .. more .. ' forced', former)

@@ -19,7 +19,8 @@
 -- Everything is read and checked before the first write. Numbers above 2^53 never occur. To make a number
 -- of text or text of a number costs as much as a small command, so texts stay texts while they can: the
 -- clock, tokens, what a client sent. Such a text is never compared with < or >, but by difference. Numbers
--- of more than 14 digits are never joined to strings without %.0f, because Lua would shorten them.
+-- of more than 14 digits are never joined to strings without %.0f, because Lua would shorten them. A TTL may
+-- be such a number, for others set any: shown.lua makes words of TTLs.
 local call, sub = redis.call, string.sub
 local lock, tokens = KEYS[1], KEYS[4] or KEYS[2]
 local TOKEN_TTL = '86400000'        -- ms, token key while only ours use it, from when the clock has passed it

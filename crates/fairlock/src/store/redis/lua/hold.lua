@@ -9,11 +9,6 @@ local function int(number)
   return string.format('%.0f', number)
 end
 
--- A number for a reply, or what stands for none.
-local function word(number)
-  return number and int(number) or '-'
-end
-
 -- A number of ours, or nil: others may have written anything into the state.
 local function whole(text)
   if not text or #text > 16 or not string.find(text, '^%d+$') then return nil end
@@ -34,9 +29,7 @@ local function check_types()
 end
 
 local function hold_ttl()
-  local ttl = call('PTTL', lock)
-  if ttl >= 0 then return ttl end
-  return false
+  return ttl_of(lock)
 end
 
 local function keep_state(ttl)
@@ -70,7 +63,7 @@ local function touch_state()
   local left = call('PTTL', state)
   if left ~= -1 then
     call('HDEL', state, '')
-    return max(left, 0)
+    return math.min(max(left, 0), LONGEST)
   end
   keep_state(REGISTRY_TTL)
   return REGISTRY_TTL

@@ -4,11 +4,10 @@
 -- Reply inspected, count or none, ttl ms or none, token or none, queue length, for each listed waiter
 --       beat age ms or none and order number or none, {the holder if there is one, the waiters listed}
 local MAX = 9007199254740991
-local ttl = call('PTTL', lock)
 local length = call('LLEN', queue)
-local text = now_ms .. ' 0 inspected ' .. (hold[2] or '-') .. ' ' .. (ttl >= 0 and ttl or '-') .. ' '
+local text = now_ms .. ' 0 inspected ' .. (hold[2] or '-') .. ' ' .. word(ttl_of(lock)) .. ' '
   .. (last_token or '-') .. ' ' .. length
-local reply = { '', hold[1] }
+local reply = { '', hold[1] and cut(hold[1]) }
 if length > 0 and ARGV[2] ~= '0' then
   local words, listed = { text }, call('LRANGE', queue, '0', ARGV[2] - 1)
   for from = 1, #listed, 100 do
@@ -32,7 +31,7 @@ if length > 0 and ARGV[2] ~= '0' then
         number = string.format('%.0f', number)
       end
       words[#words + 1] = age .. ' ' .. number
-      reply[#reply + 1] = owner
+      reply[#reply + 1] = cut(owner)
     end
   end
   text = table.concat(words, ' ')

@@ -14,4 +14,4 @@ end
 if shared and granted_request() ~= request then return now_ms .. ' 0 self ' .. hold[2] end
 if call('PTTL', lock) == -1 then call('PEXPIREAT', lock, now + lease) end
 if not last_token or last_token - 0 == 0 then write_token(now_us) end
-return now_ms .. ' 0 granted ' .. last_token .. ' ' .. (hold_ttl() or 0)
+return now_ms .. ' 0 granted ' .. last_token .. ' ' .. word(hold_ttl() or 0)

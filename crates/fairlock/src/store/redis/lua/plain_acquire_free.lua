@@ -6,6 +6,7 @@ if call('EXISTS', KEYS[8]) == 1 then return now_ms .. ' 0 buried' end
 local taking = free and #how == 1
 if not free and hold[1] ~= owner then
   local ttl = call('PTTL', lock)
-  if ttl >= 0 then return now_ms .. ' 0 busy ' .. ttl end
+  -- A longer one would be shortened.
+  if ttl >= 0 and ttl < 100000000000000 then return now_ms .. ' 0 busy ' .. ttl end
 end
 

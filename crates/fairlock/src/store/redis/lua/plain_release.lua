@@ -3,8 +3,10 @@
 -- ARGV as in release.lua
 -- Reply as in release.lua
 local owner, token, keep, change = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local alone = not check_types()
-if not holds(owner, token) then
+local there = types_known()
+local broken, alone, mine = there == nil, not there, holds(owner, token)
+if broken and (keep or not mine) then check_types() end
+if not mine then
   if not alone then tidy() end
   return naming(now_ms .. ' 0 nothold', hold[1])
 end

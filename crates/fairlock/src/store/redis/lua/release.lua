@@ -4,10 +4,13 @@
 -- Reply released | held, count | stale | nothold, {holder} if there is one
 local owner, token, keep, change = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
--- Nobody ever waited, or nothing is left of it.
-local alone = not check_types()
+-- alone: nobody ever waited, or nothing is left of it.
+local there = types_known()
+local broken, alone = there == nil, not there
+local mine = holds(owner, token)
+if broken and (keep or not mine) then check_types() end
 
-if not holds(owner, token) then
+if not mine then
   local other = hold[1]
   next_holder()
   tidy()
@@ -21,7 +24,7 @@ end
 wipe()
 freed = true
 if not last_token or last_token - token < 0 then
-  foreign = has_foreign()
+  foreign = not broken and has_foreign()
   write_token(token)
 end
 if not alone then

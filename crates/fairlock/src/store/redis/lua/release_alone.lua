@@ -3,7 +3,8 @@
 -- ARGV as in release.lua
 -- Reply as in release.lua
 local mine = hold[1] == ARGV[2] and last_token == ARGV[3] and not ARGV[4]
-local head = mine and call('LINDEX', queue, '0')
+-- A queue of a wrong type is left to release.lua; it has no length here.
+local head = mine and redis.pcall('LINDEX', queue, '0')
 if mine and not head and call('EXISTS', scores, order, state, beats) == 0 then
   call('DEL', lock)
   return now_ms .. ' 0 released'

@@ -9,7 +9,7 @@ if hold and shared and hold.request ~= request then
   words = ' ' .. hold.count
 elseif hold then
   body = 'granted'
-  words = ' ' .. hold.token .. ' ' .. hold.ends - now
+  words = ' ' .. hold.token .. ' ' .. word(hold.ends - now)
   by = hold.request
 elseif got and trying and shared and got[1] ~= request then
   -- It had been waiting.
@@ -21,10 +21,7 @@ elseif got then
   by = got[1]
 elseif trying then
   local left = first_end and max(0, first_end - now)
-  if not left and mode then
-    left = call('PTTL', lock)
-    left = left >= 0 and left
-  end
+  if not left and mode then left = ttl_of(lock) end
   body = 'busy'
   words = ' ' .. word(left)
 else

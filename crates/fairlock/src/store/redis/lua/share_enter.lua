@@ -4,7 +4,7 @@
 -- ARGV as in share_acquire.lua
 -- Reply as in share_acquire.lua
 local ends = there > 0 and sub(how, 1, 1) == 'W' and call('ZRANGE', leases, '0', '0', 'WITHSCORES')
-if ends and ends[2] and ends[2] - now >= 0 and string.find(ends[2], '^%d+$') and #ends[2] <= 15
+if ends and ends[2] and ends[2] - now >= 0 and string.find(ends[2], '^%d+$') and #ends[2] <= 13
   and call('EXISTS', KEYS[8], KEYS[9], KEYS[10]) == 0 then
   local client, head = sub(owner, 1, 36), call('ZRANGE', order, '0', '0')[1]
   local known = call('HMGET', lock, 'mode', owner, owner .. ':write', rw and ends[1] .. ':write' or ends[1])

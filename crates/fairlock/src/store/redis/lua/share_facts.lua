@@ -1,4 +1,4 @@
--- How the lock is held, and who waits: what the operations on shares know before they write.
+-- How the lock is held: what the operations on shares know before they write.
 -- KEYS as in share_keys.lua
 -- ARGV 2 whose hold is looked at, where an operation is about one
 -- Reply as in head.lua
@@ -22,7 +22,7 @@ if first_end then
 end
 -- read or write, or permits of a semaphore; false while nobody holds anything.
 local last_field = last_owner or ''
-local known = call('HMGET', lock, 'mode', me, me .. ':write', last_field, last_field .. ':write')
+local known = call('HMGET', lock, 'mode', me, me .. ':write', last_field, last_field .. ':write', ends[1] or '')
 local mode, former_mode, fields = known[1], known[1], call('HLEN', lock)
 -- Whether whoever has the last lease is in the lock. If not, the leases are those of a former lock.
 local last_held = last_owner and known[mode == 'write' and 5 or 4]
@@ -40,8 +40,8 @@ local function not_a_lock()
     return 'a hash with nothing but a field `mode`, not a lock'
   elseif last_end and last_end >= 9007199254740992 then
     return 'a hash with a lease that never ends, in `fairlock_' .. (rw and 'rw' or 'sem') .. '_leases`, not a lock'
-  elseif last_held and fields - 1 == leased and (mode ~= 'write' or leased == 1) then
-    return nil -- each field has its lease
+  elseif last_held and fields - 1 == leased and (mode == 'write' and leased or known[6] and 1) == 1 then
+    return nil -- each field has its lease, as far as the first and the last tell
   elseif fields > LOOKED_AT_FIELDS then
     return string.format('a hash with %.0f fields, more than are looked at, not a lock', fields)
   end
@@ -68,8 +68,3 @@ end
 
 local refused = not_a_lock()
 if refused then return redis.error_reply('FAIRLOCK_KIND ' .. refused) end
-
-local waiting = call('ZCARD', order)
-local mine = call('HMGET', holds, me, 'used', 'phase')
-local notes = call('HMGET', state, 'gather', 'amnesty', 'silence', 'removed', 'given', me, 'guest')
-call('ZCARD', beats)

@@ -14,7 +14,7 @@ if ARGV[3] then
       local till = end_of(call('ZSCORE', leases, waiter))
       local got = till and till >= now and read_hold(call('HGET', holds, waiter))
       if got and call('HEXISTS', lock, got.share == 'w' and waiter .. ':write' or waiter) == 1 then
-        fate = got.request .. ' ' .. got.token .. ' ' .. till - now
+        fate = got.request .. ' ' .. got.token .. ' ' .. word(till - now)
       end
     end
     fates[i] = ' ' .. fate

@@ -3,6 +3,7 @@
 -- ARGV  1
 -- Reply ended, how many others held a share, {first of the former holders} if there was one
 if rw then call('EXISTS', timeout_of('')) end -- a right that is missing is found before anything is written
+serving = not broken
 begin()
 local mine_all, foreign_ones, tokens_of = holders()
 for _, one in ipairs(mine_all) do

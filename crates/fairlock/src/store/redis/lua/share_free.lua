@@ -19,12 +19,13 @@ if string.find(how, '^%a+$') then
     local last = first[2] and first[2] - now_ms >= 0 and call('ZRANGE', leases, fields - 2, fields - 1, 'WITHSCORES')
     -- If the lock is another than that of the leases, their holders are not in it.
     local known = last and last[2] and not last[3] and string.find(last[2], '^%d+$') and #last[2] <= 15
-      and call('HMGET', lock, 'mode', last[1], owner)
+      and call('HMGET', lock, 'mode', last[1], owner, first[1])
     if known and rw then
       token, last_end, minting = call('HGET', holds, 'phase'), tonumber(last[2]), false
-      taking = known[1] == 'read' and known[2] and not known[3] and token and #token <= 16
+      taking = known[1] == 'read' and known[2] and known[4] and not known[3] and token and #token <= 16
         and string.find(token, '^%d+$') and token - 9007199254740992 < 0
-    elseif known and known[1] == 'permits' and known[2] and not known[3] and string.find(by, '^%d+$') and #by <= 15 then
+    elseif known and known[1] == 'permits' and known[2] and known[4] and not known[3]
+      and string.find(by, '^%d+$') and #by <= 15 then
       used, named, last_end, taking = found + 0, by + 0, tonumber(last[2]), true
       -- Somebody holds under another limit.
       if fields - 1 ~= named then more = '256' end

@@ -4,7 +4,8 @@
 -- ARGV as in share_release.lua
 -- Reply as in share_release.lua
 if waits > 0 and (sole or beside and n) and not exhausted then
-  local line = call('ZRANGE', order, '0', '2')
+  -- A line of a wrong type has nobody; share_ends.lua finds it.
+  local line = redis.pcall('ZRANGE', order, '0', '2')
   local head, next_one = line[1], line[2]
   -- Java's waiters may come first.
   if head and sole and rw and now_us - last_token >= 0 and sub(last_token, 1, -7) ~= clock[1] and (redis.pcall('PUBSUB',

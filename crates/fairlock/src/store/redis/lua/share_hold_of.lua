@@ -21,7 +21,7 @@ local function hold_of(owner, token, request, not_after)
   end
   count = string.format('%.0f', count)
   hold = { request = request, token = token, change = '0', count = count, share = share, adopted = true }
-  hold.ends = now + max(MENDED_HOLD, call('PTTL', lock))
+  hold.ends = now + max(MENDED_HOLD, ttl_of(lock) or 0)
   write_hold(owner, hold)
   leased = leased + call('ZADD', leases, hold.ends, owner)
   first_end, last_end = math.min(first_end or hold.ends, hold.ends), max(last_end or 0, hold.ends)

@@ -19,11 +19,6 @@ local function whole(text)
   return number < 9007199254740992 and number or nil
 end
 
--- A number for a reply, or what stands for none.
-local function word(number)
-  return number and string.format('%.0f', number) or '-'
-end
-
 -- The permits in a share and their limit, or nothing.
 local function permits_of(share)
   local n, limit = string.match(share, '^([1-9]%d*)/([1-9]%d*)$')
@@ -34,7 +29,7 @@ end
 local function read_hold(text)
   if not text then return nil end
   local request, token, change, count, share = string.match(text, '^([0-9a-f]+) (%d+) (%d+) (%d+) (%S+)$')
-  if not request or #request ~= 32 or not whole(token) then return nil end
+  if not request or #request ~= 32 or not whole(token) or count - 2147483647 > 0 then return nil end
   if rw and share ~= 'r' and share ~= 'w' or not rw and not permits_of(share) then return nil end
   return { request = request, token = token, change = change, count = count, share = share }
 end
@@ -66,7 +61,7 @@ local function keep_for_readers_of_java()
       longest = max(longest, call('PTTL', tagged .. ':' .. all[at] .. ':rwlock_timeout:' .. hold))
     end
   end
-  if longest == 0 then longest = MENDED_HOLD end
+  longest = longest == 0 and MENDED_HOLD or math.min(longest, LONGEST)
   if left == -1 or left > longest and not unseen then call('PEXPIREAT', lock, now + longest) end
 end
 

@@ -46,8 +46,8 @@ if leased > 0 then
     if hold then
       note_limit(hold.share)
       words[#words + 1] = hold.count .. ' ' .. hold.share .. ' ' .. hold.token .. ' '
-        .. end_of(found[2 * at]) - now
-      reply[#reply + 1] = owner
+        .. word(end_of(found[2 * at]) - now)
+      reply[#reply + 1] = cut(owner)
     end
   end
   listed_holders = #words
@@ -61,7 +61,7 @@ if asked > 0 and waiting > 0 then
     note_limit(share or '')
     words[#words + 1] = word(beat and math.min(max(0, now - beat), MAX)) .. ' '
       .. (number >= 0 and number <= MAX and string.format('%.0f', number) or '-') .. ' ' .. (share or 'w')
-    reply[#reply + 1] = owner
+    reply[#reply + 1] = cut(owner)
   end
 end
 local count, left = '-', '-'
@@ -71,12 +71,11 @@ if leased == 0 and holding > 0 and fields <= MENDED_MAX then
     local one = all[at]
     if one ~= 'mode' and not (stranger and stranger < one) then stranger, value = one, all[at + 1] end
   end
-  reply[#reply + 1] = stranger
+  reply[#reply + 1] = stranger and cut(stranger)
   count = word(whole(value) or 1)
-  local ttl = call('PTTL', lock)
-  left = word(ttl >= 0 and ttl)
+  left = word(ttl_of(lock))
 end
-reply[1] = now_ms .. ' 0 shares ' .. (last_token or '-') .. ' ' .. holding .. ' ' .. string.format('%.0f', used) .. ' '
+reply[1] = now_ms .. ' 0 shares ' .. (last_token or '-') .. ' ' .. holding .. ' ' .. word(used) .. ' '
   .. word(least) .. ' ' .. word(most) .. ' ' .. waiting .. ' ' .. listed_holders
   .. ' ' .. count .. ' ' .. left
   .. (#words > 0 and ' ' .. table.concat(words, ' ') or '')

@@ -13,7 +13,7 @@ local function mend()
     call('HDEL', holds, 'used')
     used = used_in(all)
   end
-  local till, there = now + max(MENDED_HOLD, call('PTTL', lock)), {}
+  local till, there = now + max(MENDED_HOLD, ttl_of(lock) or 0), {}
   for at = 1, #all, 2 do
     local holder = all[at]
     if rw and sub(holder, -6) == ':write' then holder = sub(holder, 1, -7) end

@@ -15,7 +15,8 @@ if has == ARGV[3] and of == ARGV[4] and last_token and last_token - has >= 0 the
   if two[2] and two[2] - now_ms >= 0 and (rw or n) then
     waits = call('EXISTS', order, state, beats)
     if not two[3] then
-      sole = two[1] == owner and call('HLEN', lock) == 2 and call('HEXISTS', lock, field) == 1
+      local known = two[1] == owner and call('HLEN', lock) == 2 and call('HMGET', lock, 'mode', field)
+      sole = known and known[2] and known[1] == (n and 'permits' or share == 'w' and 'write' or 'read')
     elseif share ~= 'w' then
       local mine = two[1] == owner and two[2] or two[3] == owner and two[4] or call('ZSCORE', leases, owner)
       -- The leases with the numbers of the last two fields are the last ones, if each field has its lease: then all of
@@ -24,10 +25,10 @@ if has == ARGV[3] and of == ARGV[4] and last_token and last_token - has >= 0 the
       local last = fields > 2 and call('ZRANGE', leases, fields - 3, fields - 1, 'WITHSCORES') or {}
       beside, beside_end = last[3], last[4]
       if beside == owner then beside, beside_end = last[1], last[2] end
-      local known = mine and beside and not last[5] and string.find(last[4], '^%d+$') and #last[4] <= 15
-        and string.find(beside_end, '^%d+$') and string.find(mine, '^%d+$') and call('HMGET', lock, 'mode', owner, beside)
+      local known = mine and beside and not last[5] and string.find(last[4], '^%d+$') and #last[4] <= 13
+        and string.find(beside_end, '^%d+$') and string.find(mine, '^%d+$') and call('HMGET', lock, 'mode', owner, beside, two[1])
       -- When whoever reads longest leaves, the lock ends sooner, unless Java keeps it longer.
-      if not known or not known[2] or not known[3] or n and known[2] ~= n or rw and mine - beside_end >= 0
+      if not known or not known[2] or not known[3] or not known[4] or n and known[2] ~= n or rw and mine - beside_end >= 0
         or known[1] ~= (rw and 'read' or 'permits') then
         beside = nil
       else

@@ -3,4 +3,4 @@
 -- ARGV as in head.lua
 -- Reply as in head.lua
 local reply = now_ms .. ' ' .. more .. ' ' .. body .. words
-if holder then reply = { reply, holder } end
+if holder then reply = { reply, cut(holder) } end

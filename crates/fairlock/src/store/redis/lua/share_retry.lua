@@ -7,8 +7,8 @@ local function retry_shares_ms()
   if waiting == 0 then return false end
   local till = first_end and first_end + 1
   if not till and mode then
-    local left = call('PTTL', lock)
-    till = left >= 0 and now + left + 1
+    local left = ttl_of(lock)
+    till = left and now + left + 1
   end
   if gather and gather > now and gather <= now + HB then till = till and math.min(till, gather) or gather end
   if left_to_guests() then till = till and math.min(till, guest) or guest end

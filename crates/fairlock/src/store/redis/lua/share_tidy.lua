@@ -4,6 +4,6 @@
 -- KEYS as in share_keys.lua
 -- ARGV as in head.lua
 -- Reply as in head.lua
-if waiting == 0 and leased == 0 and not notes[4] and (whole(notes[5]) or 0) - now_us <= 0 then
+if waiting == 0 and leased == 0 and not broken and not notes[4] and (whole(notes[5]) or 0) - now_us <= 0 then
   call('DEL', order, state, beats)
 end

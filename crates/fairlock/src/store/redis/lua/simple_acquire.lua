@@ -12,11 +12,11 @@ if by == owner then
     call('PEXPIREAT', lock, now_ms + lease)
     ttl = lease
   end
-  return now_ms .. ' 0 granted ' .. by_token .. ' ' .. ttl
+  return now_ms .. ' 0 granted ' .. by_token .. ' ' .. word(ttl)
 end
 -- Others may lock without an end, and mean it: their TTL is theirs.
 if by and ttl < 0 and sub(how, 1, 1) == 'W' then
   ttl = math.max(lease, MENDED_HOLD)
   call('PEXPIREAT', lock, now_ms + ttl)
 end
-return now_ms .. ' 0 taken ' .. (ttl >= 0 and ttl or '-') .. (by and ' 0' or ' 1')
+return now_ms .. ' 0 taken ' .. word(ttl >= 0 and ttl) .. (by and ' 0' or ' 1')

@@ -165,6 +165,20 @@ fn a_damaged_row_is_an_error_of_its_lock() {
     take(&mut file, "other", 2);
 }
 
+/// The number of the row's last change cannot be followed by another: every operation panicked.
+#[test]
+fn a_row_with_the_last_number_of_all_is_damaged() {
+    let fixture = Fixture::new();
+    let mut file = fixture.open();
+    let token = take(&mut file, "job", 1);
+    file.db.execute("UPDATE lock SET change = ?1", [i64::MAX]).unwrap();
+    for op in [acquire(2, Mode::Try), release(1, token)] {
+        let error = apply(&mut file, "job", &op).unwrap_err().error;
+        assert_eq!((error.kind(), error.lock()), (ErrorKind::Protocol, Some(&name("job"))));
+    }
+    take(&mut file, "other", 1);
+}
+
 /// One flipped bit anywhere in the file: a typed error, or no effect. Never a wrong answer.
 #[test]
 fn flipped_bits_are_found_or_mean_nothing() {

@@ -142,7 +142,14 @@ fn entry(all: &Value, key: &[u8]) -> Option<Value> {
     all.array().iter().find(|found| found.array()[0] == Value::Bulk(key.to_vec())).cloned()
 }
 
-const TTLS: [Option<u64>; 2] = [None, Some(60_000)];
+/// The long ones are Java's `lock(Integer.MAX_VALUE, ...)` with minutes, hours and days.
+const TTLS: [Option<u64>; 5] = [
+    None,
+    Some(60_000),
+    Some(128_849_018_820_000),
+    Some(7_730_941_129_200_000),
+    Some(185_542_587_100_800_000),
+];
 
 /// D1: a wait for a fair or plain lock gave any hash of that name a TTL of 30 s, and `force`
 /// deleted it.
@@ -251,5 +258,65 @@ fn d01_data_of_others_under_the_other_keys_stays_as_it_is() {
                 }
             }
         }
+    }
+}
+
+/// An owner of 300 kB, which others may have written, came back in each reply that named it; of 17 MB, no reply could
+/// be read.
+#[test]
+fn long_owners_and_values_of_others_are_cut() {
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
+    let long = "x".repeat(300_000);
+    let (owner, token) = (owner(0), Token::new(5).expect("5 is a token"));
+    for (kind, write) in [
+        (Kind::Fair, ["HSET", "job", &long, "1"].as_slice()),
+        (Kind::Plain, ["HSET", "job", &long, "1"].as_slice()),
+        (Kind::Simple, ["SET", "job", &long].as_slice()),
+        (Kind::ReadWrite, ["HSET", "job", "mode", "read"].as_slice()),
+    ] {
+        let hold = |op: Op| op.of_hold(kind, request(0, 0), START_US / 1_000);
+        let release = Op::Release { kind, owner: owner.clone(), token, keep: 0, change: 1 };
+        let renew = Op::Renew { kind, owner: owner.clone(), token, ttl_ms: 5 };
+        for op in [
+            hold(release),
+            hold(renew),
+            Op::Inspect { kind, limit: 9 },
+            Op::Leader,
+            Op::Force { kind },
+        ] {
+            if op == Op::Leader && kind != Kind::Fair {
+                continue;
+            }
+            fixture.reset(START_US);
+            fixture.raw.call(write);
+            if kind == Kind::ReadWrite {
+                // Of the form of Java's holders.
+                let java = format!("5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:{}", "7".repeat(300_000));
+                fixture.raw.call(&["HSET", "job", &java, "1"]);
+            } else {
+                fixture.raw.call(&["RPUSH", "redisson_lock_queue:{job}", &long]);
+                fixture.raw.call(&["ZADD", "redisson_lock_timeout:{job}", "9e12", &long]);
+            }
+            let found = fixture
+                .call(&Rules::default(), &op)
+                .unwrap_or_else(|error| panic!("{op:?}: {error}"));
+            fixture.published();
+            let shown = format!("{:?}", found.body);
+            assert!(shown.len() < 2_000, "{kind:?} {op:?}: {} bytes", shown.len());
+        }
+    }
+    // A value that no leader of ours can have announced.
+    fixture.reset(START_US);
+    let id = owner.to_string();
+    let leader = String::from_utf8(fixture.keys.leader()).expect("a text");
+    fixture.raw.call(&["HSET", "job", &id, "1"]);
+    for value in [&long[..1_024], &long] {
+        fixture.raw.call(&[
+            "HSET", &leader, "owner", &id, "token", "5", "change", "1", "since", "7", "value",
+            value,
+        ]);
+        let found = fixture.call(&Rules::default(), &Op::Leader).expect("a lock");
+        let fairlock_core::Body::Leader(seen) = found.body else { panic!("not a leader") };
+        assert_eq!(seen.announced.is_some(), value.len() == 1_024);
     }
 }

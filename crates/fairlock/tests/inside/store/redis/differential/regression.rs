@@ -488,3 +488,25 @@ fn who_stands_in_the_list_without_a_number_stays_there() {
         assert_eq!(keys.queue, [1, 2, 3].map(owner), "the first of its entries counts");
     }
 }
+
+/// A foreign waiter with an endless score made ours behind it endless, which no client can wait for.
+#[test]
+fn nobody_inherits_an_endless_score() {
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
+    for long_way in [false, true] {
+        fixture.reset(START_US);
+        fixture.long_way = long_way;
+        let mut seen = Seen::new();
+        let mut run = Run::new(&mut fixture, Rules::default(), Snapshot::default(), &mut seen);
+        for n in 0..2 {
+            run.step(&acquire(n, Mode::Wait, Place::New)).unwrap();
+        }
+        run.fixture.raw.call(&["RPUSH", "redisson_lock_queue:{job}", "java:1"]);
+        run.fixture.raw.call(&["ZADD", "redisson_lock_timeout:{job}", "inf", "java:1"]);
+        let op = run.resolve(&acquire(4, Mode::Wait, Place::New));
+        run.call(&op).unwrap();
+        let owner = owner(4).to_string();
+        let score = run.fixture.raw.call(&["ZSCORE", "redisson_lock_timeout:{job}", &owner]);
+        assert_eq!(score.text().parse::<f64>(), Ok(9e15), "long way {long_way}");
+    }
+}

@@ -479,15 +479,25 @@ fn fault(rng: &mut Rng) -> Fault {
         14..16 => Fault::ListTwice(member, end),
         16..18 => Fault::ListOnly(member, end),
         18..20 => Fault::ScoreOnly(member),
-        20 => Fault::ScoreAt(member, rng.pick(&[-300_000_000, -1, 0, 1, 5_000, 90_000_000])),
+        20 => Fault::ScoreAt(
+            member,
+            rng.pick(&[-300_000_000, -1, 0, 1, 5_000, 90_000_000, 9_003_000_000_000_000]),
+        ),
         21 => Fault::OrderOnly(owner),
         22 => Fault::OrderGone(owner),
         23 => Fault::RecordGone(owner),
         24..26 => Fault::BeatAt(client, rng.pick(&[-70_000, -6_001, -6_000, 1, 100_000])),
         26 => Fault::HolderQueued,
-        27 if rng.chance(50) => {
-            Fault::Hash(rng.pick(&HASHES), rng.pick(&[None, Some(700), Some(5_000)]))
-        }
+        27 if rng.chance(50) => Fault::Hash(
+            rng.pick(&HASHES),
+            rng.pick(&[
+                None,
+                Some(700),
+                Some(5_000),
+                Some(7_730_941_129_200_000),
+                Some(185_542_587_100_800_000),
+            ]),
+        ),
         27 => Fault::Count(rng.pick(&[0, -1, 1, 2_147_483_647, 4_294_967_296])),
         28 => Fault::TokenBack(rng.pick(&[1, 1_000_000, 1_999_999_999_999_999])),
         32..35 => Fault::Crowd(rng.pick(&[63, 64, 65, 130])),

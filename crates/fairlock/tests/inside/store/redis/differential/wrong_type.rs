@@ -3,9 +3,9 @@
 
 use super::fixture::Fixture;
 use super::rng::{Rng, seed};
-use super::run::{Run, START_US, Seen};
+use super::run::{Run, START_US, Seen, owner, request};
 use super::step::{Plan, Step};
-use fairlock_core::{Op, Snapshot};
+use fairlock_core::{Acquire, Answer, Body, Kind, Mode, Op, Rules, Share, Snapshot, is_shared};
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::Generation;
 use std::collections::BTreeSet;
@@ -140,9 +140,10 @@ fn refused_without_a_trace(generation: Generation) {
             assert!(met, "simple {op} never met {key} of a wrong type: {refusals:?}");
         }
     }
-    // The operations that serve the queue meet every key.
+    // The operations that serve the queue meet every key. `Force` ends a hold whatever the waiters' keys are.
     for op in ["Acquire", "Beat", "Force", "Leave", "Nudge", "Release", "Renew"] {
-        for key in NAMES {
+        let keys = NAMES.into_iter().filter(|key| op != "Force" || ["lock", "token"].contains(key));
+        for key in keys {
             let met = refusals.contains(&(op.to_owned(), key));
             assert!(met, "{op} never met {key} of a wrong type: {refusals:?}");
         }
@@ -162,4 +163,91 @@ fn a_key_of_a_wrong_type_is_refused_without_a_trace_on_redis_7_0() {
 #[test]
 fn a_key_of_a_wrong_type_is_refused_without_a_trace_on_valkey_9_1() {
     refused_without_a_trace(Generation::Valkey91);
+}
+
+/// Somebody wrote other types to the keys of waiters, which an acquisition of a free lock does not look at. The release was
+/// refused then, and the lock stayed until the end of its lease; `Force` was refused as well.
+#[test]
+fn a_hold_ends_beside_keys_of_a_wrong_type() {
+    let Some(mut fixture) = Fixture::start(Generation::Redis70) else { return };
+    let shares = [
+        (Kind::Fair, Share::Whole),
+        (Kind::Plain, Share::Whole),
+        (Kind::ReadWrite, Share::Whole),
+        (Kind::ReadWrite, Share::Read),
+        (Kind::Semaphore, Share::Permits { n: 1, limit: 2 }),
+    ];
+    let mut released = 0;
+    for (kind, share) in shares {
+        // Of a share, the holders' own keys stay right.
+        for at in if is_shared(kind) { 4..7 } else { 1..7 } {
+            for (before, force) in [(true, false), (true, true), (false, false), (false, true)] {
+                for held in [1, 2] {
+                    fixture.reset(START_US);
+                    fixture.long_way = (at + usize::from(force)).is_multiple_of(2);
+                    let acquire = |n| Acquire {
+                        kind,
+                        owner: owner(n),
+                        request: request(n, 1),
+                        lease_ms: 30_000,
+                        mode: Mode::Try,
+                        order: None,
+                        not_after_ms: START_US / 1_000,
+                        sure: true,
+                        shared_owner: false,
+                    };
+                    let ask = Op::asks(acquire(0), share);
+                    let key = fixture.keys.parts_of(&ask)[at].concat();
+                    let spoil = |fixture: &mut Fixture| {
+                        fixture.raw.call(&[b"SET".as_slice(), &key, b"junk"]);
+                    };
+                    if before {
+                        spoil(&mut fixture);
+                    }
+                    let mut token = None;
+                    for n in 0..held {
+                        let answer = fixture.call(&Rules::default(), &Op::asks(acquire(n), share));
+                        if let Ok(Answer { body: Body::Granted { token: got, .. }, .. }) = answer {
+                            token.get_or_insert(got);
+                        }
+                    }
+                    // The token's key is looked at by all.
+                    let Some(token) = token.filter(|_| at != 3) else { continue };
+                    if !before {
+                        spoil(&mut fixture);
+                    }
+                    let op = match force {
+                        true => Op::Force { kind },
+                        false => {
+                            let op =
+                                Op::Release { kind, owner: owner(0), token, keep: 0, change: 1 };
+                            op.of_hold(kind, request(0, 1), START_US / 1_000)
+                        }
+                    };
+                    let found = fixture.call(&Rules::default(), &op);
+                    fixture.published();
+                    let story =
+                        format!("{kind:?} {share:?}, key {at}, held {held}, {op:?}: {found:?}");
+                    let body = found.unwrap_or_else(|_| panic!("{story}")).body;
+                    match force {
+                        true => {
+                            assert!(matches!(body, Body::Forced { holder: Some(_), .. }), "{story}")
+                        }
+                        false => assert_eq!(body, Body::Released, "{story}"),
+                    }
+                    assert_eq!(
+                        fixture.raw.call(&[b"GET".as_slice(), &key]).text(),
+                        "junk",
+                        "{story}"
+                    );
+                    // Another one may hold a share still.
+                    if force || held == 1 || share == Share::Whole {
+                        assert_eq!(fixture.raw.call(&["EXISTS", "job"]).int(), 0, "{story}");
+                    }
+                    released += 1;
+                }
+            }
+        }
+    }
+    assert!(released > 100, "{released}");
 }

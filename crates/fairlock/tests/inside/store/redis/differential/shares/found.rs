@@ -1,6 +1,6 @@
 //! What a trial by reading found in the scripts of shares, one test each, on a server. Each failed before the repair.
 
-use super::super::run::{owner, request};
+use super::super::run::{START_US, owner, request};
 use super::beside_java::{LEASE, Scene};
 use super::cases::{each, first_of, of_each, permits};
 use Share::{Read, Whole};
@@ -347,5 +347,80 @@ fn data_with_a_mode_are_left_alone() {
         assert_eq!(rw.fixture.java[0].read_acquire("job", -1, LEASE as i64), None);
         assert_eq!(rw.fixture.java[1].read_acquire("job", U, LEASE as i64), None);
         rw.gets(0, Read);
+    });
+}
+
+/// A field was taken out of the lock, and one of another program put in its place. The short way of a release deleted the
+/// key, which the long one refuses.
+#[test]
+fn short_ways_refuse_what_the_long_ones_refuse() {
+    for (kind, share) in
+        [(Kind::ReadWrite, Whole), (Kind::ReadWrite, Read), (Kind::Semaphore, permits(1, 4))]
+    {
+        let Some(mut lock) = Scene::new(kind) else { return };
+        for held in 1..=if share == Whole { 1 } else { 3 } {
+            // Whose field is taken out; the last is `mode`.
+            for out in 0..=held {
+                let mut refused = 0;
+                for at in 0..held + 3 {
+                    let both = [false, true].map(|long_way| {
+                        lock.fixture.reset(START_US);
+                        lock.fixture.long_way = long_way;
+                        let tokens: Vec<_> =
+                            (0..held).map(|n| lock.gets_for(n, share, LEASE + n)).collect();
+                        let field = match share {
+                            _ if out == held => "mode".to_owned(),
+                            Whole => format!("{}:write", owner(out)),
+                            _ => owner(out).to_string(),
+                        };
+                        assert_eq!(lock.number(&["HDEL", "job", &field]), 1);
+                        lock.number(&["HSET", "job", "volume", "5"]);
+                        let op = match at.checked_sub(held) {
+                            None => {
+                                let (owner, token) = (owner(at), tokens[at as usize]);
+                                let op = Op::Release { kind, owner, token, keep: 0, change: 1 };
+                                lock.of_hold(at, op)
+                            }
+                            Some(0) => Op::Inspect { kind, limit: 5 },
+                            Some(asked) => {
+                                let mode = if asked == 1 { Mode::Try } else { Mode::Wait };
+                                Op::asks(lock.asks(5, LEASE, mode), share)
+                            }
+                        };
+                        (lock.send(&op), lock.number(&["HEXISTS", "job", "volume"]))
+                    });
+                    let story =
+                        format!("{kind:?} {share:?}, {held} hold, {out} out, {at}: {both:?}");
+                    // The error names the line of the script.
+                    let said = |at: usize| both[at].0.as_ref().map_err(|_| ());
+                    assert_eq!(said(0), said(1), "{story}");
+                    assert_eq!(both.iter().map(|it| it.1).sum::<i64>(), 2, "deleted: {story}");
+                    refused += u32::from(both[0].0.is_err());
+                }
+                // What the first and the last lease do not tell would cost a look at each field.
+                let is_told = out == held || out == 0 || out == held - 1;
+                assert_eq!(refused > 0, is_told, "{kind:?} {share:?}, {held} hold, {out} out");
+            }
+        }
+    }
+}
+
+/// A lock that Java holds for as long as it can. A lease that was lost got that end, and was refused from then on as one
+/// that never ends; the lock's end could not be set any more.
+#[test]
+fn no_lease_of_ours_is_endless() {
+    each(|rw| {
+        for ms in [7_730_941_129_200_000_u64, 9_223_370_000_000_000_000] {
+            rw.fixture.reset(START_US);
+            let token = rw.gets(0, Read);
+            rw.number(&["ZREM", "fairlock_rw_leases:{job}", &owner(0).to_string()]);
+            rw.fixture.raw.call(&["HSET", "job", "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:7", "1"]);
+            rw.fixture.raw.call(&["PEXPIRE", "job", &ms.to_string()]);
+            rw.waits(1, Whole);
+            rw.beat(1);
+            rw.beat(1);
+            rw.release(0, token);
+            assert!(rw.send(&Op::Inspect { kind: Kind::ReadWrite, limit: 1 }).is_ok());
+        }
     });
 }
