@@ -6,7 +6,9 @@ use crate::base::error::{Error, ErrorKind};
 use crate::store::StoreError;
 use fairlock_core::{CoreError, LockName};
 use rusqlite::ErrorCode;
-use std::path::Path;
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Whether somebody else currently has the file locked, so that the same call may succeed soon.
@@ -35,6 +37,16 @@ pub(super) fn busy(path: &Path, waited: Duration) -> StoreError {
 #[cold]
 pub(super) fn of(path: &Path, error: &rusqlite::Error, commit: bool) -> StoreError {
     let at = path.display();
+    if error.sqlite_error_code() == Some(ErrorCode::CannotOpen)
+        && let Some(file) = closed_to_us(path)
+    {
+        let message = format!(
+            "{}: this program may not read and write this file, which belongs to the store {at}; give its user the \
+             right (`chmod u+rw`), as for the store itself, and remove nothing",
+            file.display()
+        );
+        return refused(ErrorKind::Denied, message);
+    }
     let passing = |message: String, doubt| StoreError::unavailable(message, doubt);
     match error.sqlite_error_code() {
         _ if is_busy(error) => {
@@ -59,7 +71,9 @@ pub(super) fn of(path: &Path, error: &rusqlite::Error, commit: bool) -> StoreErr
                  locks"
             ),
         ),
-        Some(ErrorCode::DatabaseCorrupt) => damaged(path, error),
+        Some(ErrorCode::DatabaseCorrupt) => {
+            damaged(path, "a part of it is missing or was overwritten")
+        }
         Some(
             ErrorCode::SystemIoFailure
             | ErrorCode::CannotOpen
@@ -105,6 +119,28 @@ pub(super) fn of_core(path: &Path, name: &LockName, error: &CoreError) -> StoreE
         _ => ErrorKind::WrongType,
     };
     StoreError::refused(Error::new(kind, message).on(name))
+}
+
+/// The file of the store that this process may not use; SQLite names none. Not found by opening it: closing it again
+/// would drop SQLite's locks.
+fn closed_to_us(path: &Path) -> Option<PathBuf> {
+    let files = ["", "-wal", "-shm"].map(|ending| place::named(path, ending));
+    files.into_iter().find(|file| {
+        let rights = Access::READ_OK | Access::WRITE_OK;
+        accessat(CWD, file, rights, AtFlags::EACCESS) == Err(Errno::ACCESS)
+    })
+}
+
+#[cold]
+pub(super) fn no_timer(error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("the kernel gives no timer ({error})"))
+}
+
+#[cold]
+pub(super) fn no_fifo(path: &Path, error: &std::io::Error) -> Error {
+    let message =
+        format!("{}-clients: the files of this client cannot be made ({error})", path.display());
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 /// Whether the file system has no space for even an index of SQLite's log.

@@ -10,6 +10,7 @@ use super::around::{Stand, acquire_of, beats_apart, behind_leaver, behind_of};
 use super::cleanup;
 use super::deadlines::Deadlines;
 use super::early::Before;
+use super::fault;
 use super::file::{HostFile, OpenOptions};
 use super::folder::{self, Folder};
 use super::graves;
@@ -30,7 +31,6 @@ use fairlock_core::{
     Payload, REGISTRY_TTL_MS, RequestId, Rules, Token, has_queue,
 };
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 use std::time::{Duration, UNIX_EPOCH};
@@ -111,9 +111,9 @@ impl HostStore {
         let mut file = HostFile::open(path, &options)?;
         let folder = Arc::clone(file.folder());
         let at = file.path().to_owned();
-        let bell = WakeUp::hang(&folder, client).map_err(|error| no_fifo(&at, &error))?;
+        let bell = WakeUp::hang(&folder, client).map_err(|error| fault::no_fifo(&at, &error))?;
         let begun = Liveness::begin(&folder, client, config.children_keep_alive);
-        let life = begun.map_err(|error| no_fifo(&at, &error))?;
+        let life = begun.map_err(|error| fault::no_fifo(&at, &error))?;
         if config.announce {
             // By the clock that dates its holds.
             let since = UNIX_EPOCH + Duration::from_millis(file.now_us() / 1_000);
@@ -121,7 +121,7 @@ impl HostStore {
             file.announce(client, &info).map_err(|failure| failure.error)?;
         }
         let runtime = Handle::current();
-        let deadlines = Deadlines::set_up(&runtime).map_err(|error| no_timer(&error))?;
+        let deadlines = Deadlines::set_up(&runtime).map_err(|error| fault::no_timer(&error))?;
         let me = OwnerId::ours(client, 1)?;
         let inner = Arc::new_cyclic(|this| Inner {
             client,
@@ -557,20 +557,10 @@ pub(super) struct Done {
     pub(super) moved: Vec<ClientId>,
 }
 
-fn no_timer(error: &std::io::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("the kernel gives no timer ({error})"))
-}
-
 fn no_thread(error: &std::io::Error) -> StoreError {
     let message =
         format!("no thread can be started to wait for the file ({error}); is a limit reached?");
     StoreError::unavailable(message, false)
-}
-
-fn no_fifo(path: &Path, error: &std::io::Error) -> Error {
-    let message =
-        format!("{}-clients: the files of this client cannot be made ({error})", path.display());
-    Error::new(ErrorKind::Unavailable, message)
 }
 
 impl Store for HostStore {

@@ -201,6 +201,44 @@ fn a_read_only_place_is_refused() {
     }
 }
 
+/// D64: SQLite says only that it cannot open "the database file".
+#[test]
+fn a_file_beside_the_store_that_may_not_be_used_is_named() {
+    let Some(()) = as_root() else { return };
+    let fixture = Fixture::new();
+    set_mode(fixture.dir.path(), 0o755);
+    let folder = fixture.dir.path().join("own");
+    let path = folder.join("locks");
+    fs::create_dir(&folder).unwrap();
+    chown(&folder, Some(64_001), Some(64_001)).unwrap();
+    // While it has it open, the log stays.
+    let mut user = worker_as("block", &path, 64_001, 64_001);
+    assert_eq!(user.says().as_deref(), Some("blocks"));
+    let log = folder.join("locks-wal");
+    set_mode(&log, 0o000);
+    let said = worker_as("open", &path, 64_001, 64_001).says().unwrap();
+    let named = format!("{}: this program may not", log.display());
+    assert!(said.starts_with("Denied") && said.contains(&named), "{said}");
+    assert!(said.contains("chmod u+rw"), "{said}");
+    user.tell();
+}
+
+/// D64: a file that was cut off is named, with what to do.
+#[test]
+fn a_file_that_was_cut_off_is_named_without_sqlites_words() {
+    let fixture = Fixture::new();
+    let mut file = fixture.open();
+    take(&mut file, "job", 1);
+    drop(file);
+    let whole = fs::metadata(fixture.path()).unwrap().len();
+    fs::File::options().write(true).open(fixture.path()).unwrap().set_len(whole / 2).unwrap();
+    let Err(error) = open(&fixture.path()) else { panic!("it was opened") };
+    let said = error.to_string();
+    assert_eq!(error.kind(), ErrorKind::Protocol, "{said}");
+    assert!(said.contains(fixture.path().to_str().unwrap()) && said.contains("Move it"), "{said}");
+    assert!(!said.contains("malformed") && !said.contains("disk image"), "{said}");
+}
+
 /// D52: a misspelt path made a folder and a store of its own, where a lock excludes nobody.
 #[test]
 fn a_missing_folder_is_refused_and_not_made() {
