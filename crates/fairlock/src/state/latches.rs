@@ -245,7 +245,7 @@ impl Heard {
             (true, None) => self.counted_down = Some(now),
             (true, Some(_)) => {}
             (false, Some(at)) if !self.is_kept || now.since(at) < ON_ITS_WAY => {
-                self.set_anew = true
+                self.set_anew = true;
             }
             (false, _) => *self = Self { changed_before: true, ..Self::default() },
         }
