@@ -140,7 +140,7 @@ fn fill(pipe: &PipeWriter) {
     // A description of its own: the other processes that write to the pipe are to block.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
-    let mut pipe = File::options().write(true).custom_flags(flags).open(path).unwrap();
+    let mut pipe = File::options().write(true).custom_flags(flags).open(path).expect("it is open");
     for piece in [&[b'x'; 512][..], b"x"] {
         let full = loop {
             if let Err(error) = pipe.write(piece) {
@@ -153,15 +153,15 @@ fn fill(pipe: &PipeWriter) {
 
 /// A run whose stderr stands still from the moment when it has the lock. Returns both ends of the pipe.
 fn start_unread(url: &str) -> (Running, BufReader<PipeReader>, PipeWriter) {
-    let (reader, writer) = io::pipe().unwrap();
+    let (reader, writer) = io::pipe().expect("a pipe");
     let script = "exec 2>/dev/null; trap 'exit 3' TERM; echo holding; while :; do sleep 0.02; done";
     let mut command = run_script(url, &["--verbose", "--grace", "300ms"], "x", script);
-    command.stderr(writer.try_clone().unwrap());
+    command.stderr(writer.try_clone().expect("a copy"));
     let mut running = Running::start(command);
     assert_eq!(running.line(), "holding");
     let (mut reader, mut said) = (BufReader::new(reader), String::new());
     while !said.contains("x: acquired") {
-        reader.read_line(&mut said).unwrap();
+        reader.read_line(&mut said).expect("UTF-8");
     }
     fill(&writer);
     (running, reader, writer)
