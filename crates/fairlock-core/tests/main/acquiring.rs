@@ -258,7 +258,7 @@ impl Play {
             // By any request that was sent, or another one.
             3 => {
                 let sent = one.known.keys().nth(usize::from(how) % (one.known.len() + 1));
-                let request = sent.copied().unwrap_or(request(9_999));
+                let request = sent.copied().unwrap_or_else(|| request(9_999));
                 Body::GrantedBefore(Grant { request, token: token(), ttl_ms })
             }
             4..=6 => Body::Queued { order: 7, retry_ms: None, foreign: false, length: 1 },

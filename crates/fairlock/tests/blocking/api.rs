@@ -229,6 +229,10 @@ impl RwLock {
         self.0.name()
     }
 
+    pub(crate) fn lease(self, lease: Duration) -> Self {
+        Self(self.0.lease(lease))
+    }
+
     pub(crate) fn owned_by(self, owner: &Owner) -> Self {
         Self(self.0.owned_by(owner))
     }

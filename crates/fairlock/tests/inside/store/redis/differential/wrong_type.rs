@@ -231,7 +231,10 @@ fn a_hold_ends_beside_keys_of_a_wrong_type() {
                     let body = found.unwrap_or_else(|_| panic!("{story}")).body;
                     match force {
                         true => {
-                            assert!(matches!(body, Body::Forced { holder: Some(_), .. }), "{story}");
+                            assert!(
+                                matches!(body, Body::Forced { holder: Some(_), .. }),
+                                "{story}"
+                            );
                         }
                         false => assert_eq!(body, Body::Released, "{story}"),
                     }
