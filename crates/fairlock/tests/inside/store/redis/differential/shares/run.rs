@@ -288,7 +288,10 @@ impl<'a> Run<'a> {
             ("answer: MORE", answer.more),
             ("answer: removed", answer.removed > 0),
             ("answer: other limit", answer.other_limit),
-            ("answer: downgraded", matches!(op, Op::Downgrade { .. }) && body == "StillHeld"),
+            (
+                "answer: downgraded",
+                matches!(op.bare(), Op::Downgrade { .. }) && body == "StillHeld",
+            ),
             ("answer: granted in a beat", text.contains("Fates") && text.contains("Granted")),
             ("message: grant", grants == 1),
             ("message: cohort", grants > 1),
