@@ -46,9 +46,9 @@ impl LockState {
 
     pub(crate) fn leadership(&mut self, cx: &Cx<'_>) -> Leadership {
         self.forget_leader(cx.now_ms);
-        // A longer value was written by somebody else.
-        let is_short = |it: &&Leader| it.value.len() <= crate::rules::ANNOUNCED_BYTES_MAX;
-        let announced = self.leader().filter(is_short).filter(|it| self.holds(&it.owner, it.token));
+        let announced = self.leader().filter(|it| self.holds(&it.owner, it.token));
+        // A longer value was written by another program.
+        let announced = announced.filter(|it| it.value.len() <= crate::rules::ANNOUNCED_BYTES_MAX);
         let last = self.keys.token.and_then(Token::new);
         Leadership {
             holder: self.named_holder(),

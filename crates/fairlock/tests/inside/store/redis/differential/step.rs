@@ -494,8 +494,8 @@ fn fault(rng: &mut Rng) -> Fault {
                 None,
                 Some(700),
                 Some(5_000),
+                // Above 2^53 the test itself reads a TTL inexactly.
                 Some(7_730_941_129_200_000),
-                Some(185_542_587_100_800_000),
             ]),
         ),
         27 => Fault::Count(rng.pick(&[0, -1, 1, 2_147_483_647, 4_294_967_296])),
