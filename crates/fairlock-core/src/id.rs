@@ -1,12 +1,15 @@
 //! Names and ids of locks, clients, owners and requests.
 
-use crate::value::VALUE_SHOWN_BYTES;
 use std::fmt;
 use std::sync::Arc;
 
 /// Longest lock name in bytes. Names become parts of eight keys and two channels; 4 KiB is far more
 /// than any intended name needs.
 pub const MAX_NAME_BYTES: usize = 4096;
+
+/// How many bytes of a foreign owner, or of a foreign value as its holder, are shown: more than any id has, and few enough
+/// to be read with every call, whatever somebody stored there.
+pub const VALUE_SHOWN_BYTES: usize = 256;
 
 /// Largest owner number: fifteen decimal digits, exact in a Lua number and in a Java `long`.
 pub const MAX_OWNER_NUMBER: u64 = 999_999_999_999_999;

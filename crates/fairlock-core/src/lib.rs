@@ -56,7 +56,7 @@ pub use every_op::every_op;
 pub use holds::{SharedHold, Shares};
 pub use id::{
     ClientId, IdError, LockName, MAX_NAME_BYTES, MAX_OWNER_NUMBER, ONCE_NUMBER_MIN, OwnerId,
-    RequestId, client_text,
+    RequestId, VALUE_SHOWN_BYTES, client_text,
 };
 pub use latch::{
     Counted as LatchCounted, LATCH_COUNT_MAX, LATCH_NOTE_MS, Latch, LatchFate, LatchNote, LatchOp,
@@ -82,4 +82,4 @@ pub use share::Share;
 pub use slot::{SLOTS, slot, slot_tag};
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotWaiter, Watch};
 pub use state::LockState;
-pub use value::{SimpleValue, VALUE_SHOWN_BYTES};
+pub use value::SimpleValue;

@@ -1,16 +1,12 @@
 //! The content of a simple lock's string.
 
-use crate::id::{OwnerId, RequestId};
+use crate::id::{OwnerId, RequestId, VALUE_SHOWN_BYTES};
 use crate::rules::Token;
 use std::sync::Arc;
 
 /// Length of the longest value that we write: owner (52), request (32) and token (16 bytes), two
 /// colons.
 const OURS_BYTES_MAX: usize = 102;
-
-/// How many bytes of a foreign value are shown as its holder: more than any id has, and few enough
-/// to be read with every call, whatever somebody stored there.
-pub const VALUE_SHOWN_BYTES: usize = 256;
 
 /// The content of a simple lock's key. Every client that locks with `SET key value NX PX` chooses
 /// its own value; ours is `<owner>:<request>:<token>`.

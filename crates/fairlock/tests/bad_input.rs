@@ -357,7 +357,9 @@ fn members_without_scores_and_scores_without_members() {
             assert!(lock.try_lock().await.unwrap().is_none());
             let status = lock.inspect().await.unwrap();
             assert_eq!(status.queue_len, status.queue.len());
-            assert_eq!(status.queue.last().unwrap().owner.to_bytes(), member.as_bytes());
+            // A long one is cut.
+            let shown = &member.as_bytes()[..member.len().min(256)];
+            assert_eq!(status.queue.last().unwrap().owner.to_bytes(), shown);
             assert_eq!(everything(&mut raw), before, "{member:.20?}");
         }
         raw.call(&["DEL", "redisson_lock_queue:{job}", "redisson_lock_timeout:{job}"]);

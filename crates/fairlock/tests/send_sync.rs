@@ -4,6 +4,7 @@
 use fairlock::{Client, Config, GuardState, Opened, Release};
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 const TYPES: &str = "\
@@ -421,6 +422,8 @@ async fn election(sent: &mut Sent, client: &Client) {
     drop(sent.by("Election::lead", election.lead(guard, "three")).await.unwrap());
     let ran = sent.by("Election::run", election.run("four", |term| async move { term.token() }));
     assert!(ran.await.unwrap().get() > 0);
+    let terms = election.run_terms("five", |term| async move { ControlFlow::Break(term.token()) });
+    assert!(sent.by("Election::run_terms", terms).await.unwrap().get() > 0);
 }
 
 async fn several(sent: &mut Sent, client: &Client) {
