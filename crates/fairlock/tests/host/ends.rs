@@ -112,7 +112,7 @@ fn an_ended_lease_is_free_at_the_first_try() {
             };
             holder.order(&format!("{kind} 0 {kind} 1000"));
             holder.expect("granted 0", crate::support::SOON);
-            holder.stop();
+            super::stop_between_writes(&holder, &client).await;
             if kind == "lock" {
                 waiter.order(&format!("{kind} 0 {kind}"));
                 queue_is(&lock, 1).await;

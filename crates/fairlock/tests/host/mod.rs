@@ -71,6 +71,17 @@ async fn take(worker: &mut Worker, lock: &Lock) {
     assert!(lock.is_locked().await.unwrap());
 }
 
+/// Stops a worker, but not in the middle of a write, when it has the file locked for all others.
+async fn stop_between_writes(worker: &Worker, client: &Client) {
+    loop {
+        worker.stop();
+        if client.plain_lock("written by others").try_lock().await.is_ok() {
+            return;
+        }
+        worker.cont();
+    }
+}
+
 /// Far below every lease and heartbeat of these tests.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
