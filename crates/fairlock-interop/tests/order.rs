@@ -4,7 +4,7 @@ use fairlock::{Client, Release, Turn};
 use fairlock_interop::java::{Call, JavaClient, JavaLock};
 use fairlock_interop::watch::is_java;
 
-use fairlock_testkit::history::now_ns;
+use fairlock_testkit::rng::first_seed;
 
 use crate::fixture::{Fixture, measured, run, soon};
 
@@ -107,7 +107,7 @@ fn two_of_one_side_and_one_of_the_other() {
 fn random_mixtures_of_two_to_forty() {
     run(|fixture| async move {
         let seed = std::env::var("FAIRLOCK_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = seed.unwrap_or_else(|| now_ns() % 1_000_000_000);
+        let seed = first_seed(seed, false);
         measured(&format!("random mixtures from seed {seed}"));
         let mut state: u64 = seed;
         let mut random = move || {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fairlock_interop::rounds::script::Game;
 use fairlock_interop::rounds::{self, Report};
-use fairlock_testkit::history::now_ns;
+use fairlock_testkit::rng::first_seed;
 
 use crate::fixture::{Fixture, measured, run};
 
@@ -14,7 +14,7 @@ const LONG_ROUNDS: u64 = 8;
 
 fn seed() -> u64 {
     let seed = std::env::var("FAIRLOCK_SEED").ok().and_then(|seed| seed.parse().ok());
-    seed.unwrap_or_else(|| now_ns() % 1_000_000_000)
+    first_seed(seed, false)
 }
 
 fn sound(fixture: &Fixture, kind: &str, seed: u64, report: &Report) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fairlock::{Client, Config, Error, Guard, Lock, Release, RwLock};
+use fairlock::{Client, Config, Error, ErrorKind, Guard, Lock, Release, RwLock};
 use fairlock_testkit::history::{Event, now_ns};
 
 use super::notes::{Mine, Notes, Played};
@@ -247,6 +247,8 @@ async fn rust_turn(client: &Client, game: Game, server: SocketAddr, turn: Turn, 
             rust_hold(guard, server, turn, notes).await;
         }
         Ok(Ok(None)) => {}
+        // The machine stood still for as long as the lease of 100 ms.
+        Ok(Err(error)) if error.kind() == ErrorKind::LeaseTooShort => {}
         Ok(Err(error)) => notes.problem(format!("ours, {turn:?}: {error}")),
         Err(_) => notes.problem(format!("ours has no answer: {turn:?}")),
     }

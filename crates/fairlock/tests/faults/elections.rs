@@ -3,9 +3,8 @@
 use super::campaign::{Campaign, LOOKS_EVERY, Member, NAME, Place};
 use super::fixture::{Fixture, HB, LEASE, SLACK, client, eventually, measured, ms, steady, within};
 use fairlock::{Client, Election, Leader, LostReason, Observer, Release, Term};
-use fairlock_testkit::history::now_ns;
 use fairlock_testkit::proxy::Proxy;
-use fairlock_testkit::rng::Rng;
+use fairlock_testkit::rng::{Rng, first_seed};
 use fairlock_testkit::server::{Generation, Server};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
@@ -376,7 +375,7 @@ fn elections_under_faults_on_redis62() {
 #[test]
 fn elections_under_faults_on_redis70() {
     let seed = std::env::var("FAIRLOCK_SEED").ok().and_then(|seed| seed.parse().ok());
-    campaigns_under_faults(Generation::Redis70, seed.unwrap_or_else(|| now_ns() % 1_000_000));
+    campaigns_under_faults(Generation::Redis70, first_seed(seed, false));
 }
 
 #[test]
