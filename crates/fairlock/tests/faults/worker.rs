@@ -10,7 +10,7 @@
 //!                               lock, `permit` for one of two permits, `permits` for both
 //! watch KEY                  -> says KEY STATE REMAINING_MS AT, every few milliseconds
 //! release KEY                -> released KEY OUTCOME AT
-//! detach KEY                 -> detached KEY AT
+//! detach KEY [LEASE_MS]      -> detached KEY AT
 //! ```
 //!
 //! `stand`, `keep` and `observe` are about elections: see [`candidate`](super::candidate).
@@ -323,6 +323,9 @@ async fn work(config: fairlock::Config) {
             ["stand", name, resource] => candidate.stands(name, resource),
             ["keep"] => candidate.keeps(),
             ["observe", name] => candidate.observes(name),
+            ["detach", key, lease_ms] => {
+                let _ = turns[key].send(format!("detach {lease_ms}"));
+            }
             [order, key] => {
                 // A turn that has failed takes no more orders.
                 let _ = turns[key].send(order.to_owned());
@@ -370,6 +373,11 @@ async fn turn(
                 Some("release") => break,
                 Some("detach") => {
                     guard.detach().await.unwrap();
+                    return say(format_args!("detached {key}"));
+                }
+                Some(order) if order.starts_with("detach ") => {
+                    let left = order["detach ".len()..].parse().unwrap();
+                    guard.detach_for(ms(left)).await.unwrap();
                     return say(format_args!("detached {key}"));
                 }
                 _ => return,

@@ -323,6 +323,58 @@ fn a_detached_share_outlives_its_process() {
     });
 }
 
+/// D46: of two holds with one token, one was left to the store. The mark kept both, so a writer waited for the whole
+/// lease of the other one, whose process was dead.
+#[test]
+fn a_mark_of_one_read_keeps_no_other_read_of_a_dead_client() {
+    let fixture = Fixture::new();
+    runtime().block_on(async {
+        let client = fixture.client().await;
+        let (mut reader, left) = reads_twice_and_leaves_one(&fixture);
+        let next = wait_for(&client, "write", 1).await;
+        reader.kill9();
+        granted(next).await.release().await.unwrap();
+        let took = left.elapsed();
+        assert!(took + Duration::from_millis(50) > SHORT && took < SHORT + AT_ONCE, "{took:?}");
+    });
+}
+
+/// Programs that do not know of requests leave an empty mark, which keeps all holds with its token.
+#[test]
+fn an_empty_mark_of_a_former_version_keeps_all_reads_of_a_dead_client() {
+    let fixture = Fixture::new();
+    runtime().block_on(async {
+        let client = fixture.client().await;
+        let (mut reader, left) = reads_twice_and_leaves_one(&fixture);
+        let [mark] = &fixture.files(".kept")[..] else { panic!("one token, one mark") };
+        std::fs::write(fixture.dir.path().join("locks-clients").join(mark), "").unwrap();
+        reader.kill9();
+        let lock = client.rw_lock(JOB);
+        until("one is over", async || lock.inspect().await.unwrap().holding == 1).await;
+        assert!(left.elapsed() + Duration::from_millis(50) > SHORT, "{:?}", left.elapsed());
+        assert!(lock.try_write().await.unwrap().is_none(), "it knows that the other one is kept");
+        assert_eq!(lock.force_unlock().await.unwrap(), 1);
+    });
+}
+
+/// For how long one of the two is left.
+const SHORT: Duration = Duration::from_secs(2);
+
+/// A worker that reads twice, and has left one hold to the store, and when.
+fn reads_twice_and_leaves_one(fixture: &Fixture) -> (Worker, Instant) {
+    let mut reader = fixture.worker();
+    let mut tokens = Vec::new();
+    for key in [0, 1] {
+        reader.order(&format!("read {key} {JOB}"));
+        tokens.push(reader.expect(&format!("granted {key}"), SOON).token());
+    }
+    assert_eq!(tokens[0], tokens[1], "neighbours read under one token");
+    let began = Instant::now();
+    reader.order(&format!("detach 0 {}", SHORT.as_millis()));
+    reader.expect("detached 0", SOON);
+    (reader, began)
+}
+
 /// The writer knew of a lease of 300 s when it looked.
 #[test]
 fn the_end_of_a_short_lease_lets_a_writer_in() {
