@@ -5,6 +5,7 @@ mod doubt;
 pub(crate) mod elect;
 mod flock;
 mod hold;
+mod kinds;
 mod limit;
 mod loss;
 mod mistakes;
@@ -45,6 +46,7 @@ use crate::settings::store_access::StoreAccess;
 use crate::store::{self, Store};
 use args::{OnLost, Run};
 use doubt::Doubt;
+use kinds::KindNotice;
 use limit::Limit;
 use plan::{Plan, Step};
 use release::{Outcome, in_doubt, release};
@@ -101,12 +103,18 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
         [name] => Ok(Handle::new(&client, kind, share, name)),
         _ => Handle::several(&client, kind, share, &names),
     };
+    let mut kinds = KindNotice::new(&args);
     let result = match lock {
-        Ok(lock) => run_with(&client, lock, &args, began, &access, &mut signals).await,
+        Ok(lock) => {
+            run_with(&client, lock, &args, began, &access, (&mut signals, &mut kinds)).await
+        }
         Err(error) => Err(error.into()),
     };
+    let ended = client.clone();
     // In any case a leave or a release that is still under way gets its time.
     store::shutdown(client).await;
+    // The store may have answered only now.
+    kinds.look(&ended);
     result
 }
 
@@ -116,7 +124,7 @@ async fn run_with(
     args: &Run,
     began: Duration,
     access: &StoreAccess,
-    signals: &mut Signals,
+    (signals, kinds): (&mut Signals, &mut KindNotice),
 ) -> Result<Code, Failure> {
     if let Some(lease) = args.lease {
         lock = lock.lease(lease);
@@ -138,7 +146,7 @@ async fn run_with(
         }
         tell_acquired(args, &guard);
         if args.command.is_empty() {
-            return Err(hold::hold(client, args, guard, signals).await);
+            return Err(hold::hold(client, args, guard, (signals, kinds)).await);
         }
         let begun = tokio::select! {
             biased;
@@ -183,7 +191,9 @@ async fn run_with(
         child.begin((!hands_off).then(|| clock::now() + guard.remaining()));
         let mut limit = Limit::new(clock::now(), args.max_run, args.grace);
         let plans = (&mut plan, &mut limit);
-        let ended = supervise(&mut child, args, &guard, plans, signals).await;
+        let ended =
+            supervise(&mut child, (client, args), &guard, plans, (&mut *signals, &mut *kinds))
+                .await;
         let plans = (&plan, &limit);
         match finish(client, args, (guard, granted), child, plans, ended).await {
             Err(loss) if elect::goes_on(args) => drop(loss.report()),
@@ -354,16 +364,17 @@ async fn start(
 /// Watches the command and the lock until the command has ended.
 async fn supervise(
     child: &mut Child,
-    args: &Run,
+    (client, args): (&Client, &Run),
     guard: &Held,
     (plan, limit): (&mut Plan, &mut Limit),
-    signals: &mut Signals,
+    (signals, kinds): (&mut Signals, &mut KindNotice),
 ) -> Ended {
     let mut terminal = Terminal::open();
     let (mut why, mut went_on) = (None, false);
     let mut doubt = Doubt::new(args);
     let code = loop {
         let state: GuardState = guard.state();
+        kinds.look(client);
         let step = next(plan, limit, state, guard.remaining());
         if why.is_none() {
             let left = plan.left(guard.remaining());
