@@ -407,7 +407,7 @@ impl LockState {
     /// After how many milliseconds the waiters should look again without being notified.
     pub(crate) fn retry_ms(&self, now_ms: u64, rules: &Rules) -> Option<u64> {
         let at = self.next_deadline_ms(now_ms, rules)?;
-        Some(at.saturating_sub(now_ms).min(crate::rules::LONGEST_MS))
+        Some(crate::rules::left_ms(at, now_ms))
     }
 
     /// Gives a hold of ours a TTL if it has none, because it would outlive a dead holder for ever.

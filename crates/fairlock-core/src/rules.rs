@@ -50,6 +50,11 @@ pub const TOKEN_TTL_MS: u64 = 24 * 3_600_000;
 /// that long. Others may have set any TTL. A sum with the clock is still below 2^53.
 pub(crate) const LONGEST_MS: u64 = 9_000_000_000_000_000;
 
+/// What an answer says of the time until `at_ms`.
+pub(crate) fn left_ms(at_ms: u64, now_ms: u64) -> u64 {
+    at_ms.saturating_sub(now_ms).min(LONGEST_MS)
+}
+
 /// The minimum TTL in milliseconds that a waiter gives to a hold without one: an operator removed
 /// it, and the holder may be dead. This is Redisson's watchdog lease: a live holder renews long
 /// before that.

@@ -126,6 +126,6 @@ impl LockState {
     }
 
     fn value_ttl(&self, now_ms: u64) -> Option<u64> {
-        self.keys.value_expires.map(|at| at.saturating_sub(now_ms).min(crate::rules::LONGEST_MS))
+        self.keys.value_expires.map(|at| crate::rules::left_ms(at, now_ms))
     }
 }

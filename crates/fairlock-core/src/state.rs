@@ -5,7 +5,7 @@ use crate::id::{ClientId, OwnerId};
 use crate::latch::Latch;
 use crate::leader::Leader;
 use crate::op::{Effect, Mode, Op};
-use crate::rules::{LONGEST_MS, Rules, TOKEN_LIMIT, Token, World};
+use crate::rules::{Rules, TOKEN_LIMIT, Token, World, left_ms};
 use crate::snapshot::Snapshot;
 use std::collections::BTreeSet;
 
@@ -240,7 +240,7 @@ impl LockState {
         if self.is_free() {
             return None;
         }
-        self.keys.hold_expires.map(|at| at.saturating_sub(now_ms).min(LONGEST_MS))
+        self.keys.hold_expires.map(|at| left_ms(at, now_ms))
     }
 
     /// Whether `owner` holds the lock under `token`. A token key that is missing or was set back

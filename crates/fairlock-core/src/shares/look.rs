@@ -47,7 +47,7 @@ impl LockState {
             share: hold.share,
             count: hold.count,
             token: hold.token,
-            ttl_ms: hold.ends_ms.saturating_sub(now_ms).min(crate::rules::LONGEST_MS),
+            ttl_ms: crate::rules::left_ms(hold.ends_ms, now_ms),
         };
         let want = |(_, owner): &(u64, OwnerId)| shares.wants.get(owner).copied();
         let all = first.iter().map(|(.., hold)| hold.share).chain(listed.iter().filter_map(want));

@@ -7,7 +7,7 @@ use crate::op::{
     Acquire, Answer, Body, CoreError, Effect, Fate, Grant, Kind, Mode, Op, ShareAcquire,
     is_share_of, is_shared,
 };
-use crate::rules::{LONGEST_MS, Rules, TOKEN_LIMIT, Token, World};
+use crate::rules::{Rules, TOKEN_LIMIT, Token, World, left_ms};
 use crate::share::Share;
 use crate::state::{Cx, LockState};
 
@@ -375,7 +375,7 @@ impl LockState {
             return Fate::Queued;
         }
         self.held_share(waiter, now_ms).map_or(Fate::Unknown, |hold| {
-            let ttl_ms = hold.ends_ms.saturating_sub(now_ms).min(LONGEST_MS);
+            let ttl_ms = left_ms(hold.ends_ms, now_ms);
             Fate::Granted(Grant { request: hold.request, token: hold.token, ttl_ms })
         })
     }
@@ -419,7 +419,7 @@ impl LockState {
     }
 
     fn first_end_in_ms(&mut self, cx: &Cx<'_>) -> Option<u64> {
-        self.shared().first_end_ms().map(|end| end.saturating_sub(cx.now_ms).min(LONGEST_MS))
+        self.shared().first_end_ms().map(|end| left_ms(end, cx.now_ms))
     }
 
     fn retry_shares_ms(&self, cx: &Cx<'_>) -> Option<u64> {
@@ -429,7 +429,7 @@ impl LockState {
     /// After how many milliseconds those who wait for shares should look again without being notified.
     pub(super) fn shares_retry_ms(&self, now_ms: u64, rules: &Rules) -> Option<u64> {
         let at = self.shares_deadline_ms(now_ms, rules.beat_ms)?;
-        Some(at.saturating_sub(now_ms).min(LONGEST_MS))
+        Some(left_ms(at, now_ms))
     }
 }
 
@@ -437,7 +437,7 @@ impl LockState {
 /// several share.
 fn held_before(a: &Acquire, hold: SharedHold, cx: &Cx<'_>) -> Body {
     let (request, token) = (hold.request, hold.token);
-    let ttl_ms = hold.ends_ms.saturating_sub(cx.now_ms).min(LONGEST_MS);
+    let ttl_ms = left_ms(hold.ends_ms, cx.now_ms);
     match (request == a.request, a.shared_owner) {
         (true, _) => Body::Granted { token, ttl_ms },
         (false, true) => Body::HeldBySelf { count: hold.count },
