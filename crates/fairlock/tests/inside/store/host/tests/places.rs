@@ -4,7 +4,7 @@ use crate::ErrorKind;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
@@ -181,16 +181,22 @@ fn other_users_are_kept_out_unless_a_group_shares_the_file() {
     assert!(said.contains("Denied") && said.contains("shared=group"), "{said}");
 }
 
+/// A folder of user 64001, and the path of a store in it.
+fn place_of_another(fixture: &Fixture) -> (PathBuf, PathBuf) {
+    set_mode(fixture.dir.path(), 0o755);
+    let folder = fixture.dir.path().join("own");
+    fs::create_dir(&folder).unwrap();
+    chown(&folder, Some(64_001), Some(64_001)).unwrap();
+    let path = folder.join("locks");
+    (folder, path)
+}
+
 /// Where this user may not write, nothing can be locked, and the error says so.
 #[test]
 fn a_read_only_place_is_refused() {
     let Some(()) = as_root() else { return };
     let fixture = Fixture::new();
-    set_mode(fixture.dir.path(), 0o755);
-    let folder = fixture.dir.path().join("own");
-    let path = folder.join("locks");
-    fs::create_dir(&folder).unwrap();
-    chown(&folder, Some(64_001), Some(64_001)).unwrap();
+    let (folder, path) = place_of_another(&fixture);
     let says = |order: &str| worker_as(order, &path, 64_001, 64_001).says().unwrap();
     assert_eq!(says("open"), "opened");
     for (folder_mode, file_mode) in [(0o500, 0o600), (0o700, 0o400), (0o000, 0o600)] {
@@ -206,11 +212,7 @@ fn a_read_only_place_is_refused() {
 fn a_file_beside_the_store_that_may_not_be_used_is_named() {
     let Some(()) = as_root() else { return };
     let fixture = Fixture::new();
-    set_mode(fixture.dir.path(), 0o755);
-    let folder = fixture.dir.path().join("own");
-    let path = folder.join("locks");
-    fs::create_dir(&folder).unwrap();
-    chown(&folder, Some(64_001), Some(64_001)).unwrap();
+    let (folder, path) = place_of_another(&fixture);
     // While it has it open, the log stays.
     let mut user = worker_as("block", &path, 64_001, 64_001);
     assert_eq!(user.says().as_deref(), Some("blocks"));
