@@ -128,12 +128,22 @@ impl Stand {
         }
     }
 
-    /// Whether the resource takes a write of this term. A connection for each: the future may be dropped
-    /// between the write and the answer.
+    /// Whether the resource takes a write of this term.
     async fn writes(&self, token: u64) -> bool {
-        let mut resource = TcpStream::connect(&self.resource).await.unwrap();
-        resource.write_u64(token).await.unwrap();
-        resource.read_u8().await.unwrap() == 1
+        loop {
+            if let Ok(taken) = self.writes_once(token).await {
+                return taken;
+            }
+            // The resource does not wait for whoever is frozen in the middle of a write.
+            tokio::time::sleep(ROUND).await;
+        }
+    }
+
+    /// A connection for each: the future may be dropped between the write and the answer.
+    async fn writes_once(&self, token: u64) -> std::io::Result<bool> {
+        let mut resource = TcpStream::connect(&self.resource).await?;
+        resource.write_u64(token).await?;
+        Ok(resource.read_u8().await? == 1)
     }
 }
 

@@ -15,7 +15,8 @@
 //!
 //! `stand`, `keep` and `observe` are about elections: see [`candidate`](super::candidate).
 //!
-//! A guard that changes its state reports `state KEY STATE AT`.
+//! A guard that changes its state reports `state KEY STATE AT`. A panic of any task ends the process, and is said as
+//! `panicked ...`, which fails the test.
 
 use super::candidate::Candidate;
 use super::fixture::{Fixture, HB, LEASE, SELDOM, SLACK, config, eventually, ms};
@@ -65,6 +66,12 @@ impl Line {
             text.strip_prefix("> ")?.split(' ').map(ToOwned::to_owned).collect();
         let at_ns = words.pop()?.parse().ok()?;
         Some(Self { words, at_ns })
+    }
+
+    /// A panic of one task would leave a worker that looks like one that lost its locks.
+    #[track_caller]
+    fn assert_no_panic(&self) {
+        assert!(self.words[0] != "panicked", "a worker has {}", self.words.join(" "));
     }
 
     pub(crate) fn token(&self) -> u64 {
@@ -165,16 +172,18 @@ impl Worker {
     }
 
     /// All that it has said since the last look.
+    #[track_caller]
     pub(crate) fn said(&self) -> Vec<Line> {
-        self.lines.try_iter().collect()
+        self.lines.try_iter().inspect(Line::assert_no_panic).collect()
     }
 
+    #[track_caller]
     pub(crate) fn hear(&self, beginning: &str, within: Duration) -> Option<Line> {
         let until = Instant::now() + within;
         loop {
             match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(line) if line.words.join(" ").starts_with(beginning) => return Some(line),
-                Ok(_) => {}
+                Ok(line) => line.assert_no_panic(),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
             }
         }
@@ -271,6 +280,10 @@ pub(super) fn say_at(at_ns: u64, what: std::fmt::Arguments<'_>) {
 #[test]
 fn takes_orders() {
     let Some(url) = std::env::var_os(URL) else { return check_a_worker() };
+    std::panic::set_hook(Box::new(|panic| {
+        say(format_args!("{}", panic.to_string().replace('\n', " ")));
+        std::process::abort();
+    }));
     let times = std::env::var(TIMES).unwrap();
     let (heartbeat, lease) = times.split_once(' ').unwrap();
     let url = url.to_str().unwrap();
@@ -412,4 +425,12 @@ fn check_a_worker() {
     worker.stop();
     worker.cont();
     worker.kill9();
+}
+
+#[test]
+#[should_panic(expected = "a worker has panicked at")]
+fn a_worker_that_panics_fails_the_test() {
+    let mut worker = Worker::with("memory:", HB, LEASE, []);
+    worker.order("lock 0 job no-number");
+    worker.hear("granted", STARTS_WITHIN);
 }
