@@ -423,6 +423,9 @@ fn shares(transcript: &mut Transcript) {
     let mut nested = run(&url, &["--permits", "3"], inner);
     nested.env("F", env!("CARGO_BIN_EXE_fairlock")).env("U", &url);
     transcript.about("job", "a permit inside of a run with one", &finish(nested));
+    finish(run_script(&url, &[], "encode", "true")).expect(0, "");
+    let another = finish(run_script(&url, &["--permits", "3"], "encode", "true"));
+    transcript.about("encode", "last used as a fair lock: --permits 3", &another);
 }
 
 fn elections(transcript: &mut Transcript) {

@@ -462,3 +462,23 @@ fn a_line_of_a_free_lock_is_shown() {
     let row = scene.shown(&["list"]).pop().expect("a row");
     assert!(row.starts_with("x ") && row.contains(" rw "), "{row}");
 }
+
+/// D54: `run encode` and `run --permits 3 encode` passed all tests, and one of them failed in the one night in which
+/// they met. Without a terminal, too: a crontab has both.
+#[test]
+fn another_kind_than_the_last_is_told_once_by_each_run() {
+    on_each(|scene| {
+        let run = |options: &[&str], expected: &str| {
+            let outcome = finish(run_script(&scene.url, options, "x", "true"));
+            outcome.expect(0, expected);
+            assert_eq!(outcome.stderr.lines().count(), usize::from(!expected.is_empty()));
+        };
+        let pool: &[&str] = &["--permits", "3"];
+        run(&[], "");
+        run(&[], "");
+        run(pool, "warning: x: used as kind `semaphore`, but last used as kind `fair`;");
+        run(pool, "");
+        run(&["--quiet"], "");
+        run(&[], "");
+    });
+}

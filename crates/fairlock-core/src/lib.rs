@@ -68,7 +68,7 @@ pub use not_a_lock::NotALock;
 pub use op::{
     Acquire, Announce, Announced, Answer, Body, Channel, CoreError, Effect, Fate, Grant, HeldBy,
     Inspection, Kind, Leadership, Mode, OfHold, Op, Payload, ShareAcquire, ShareHolder, SharesView,
-    WaiterView, has_queue, is_share_of, is_shared, is_string, kind_label,
+    WaiterView, has_queue, is_share_of, is_shared, is_string, kind_label, kind_of_label,
 };
 pub use rules::{
     ANNOUNCED_BYTES_MAX, BEATS_KEPT_MS, GUEST_MS, HEAD_SCORE_MS, JAVA_HEAD_PATIENCE_MS,

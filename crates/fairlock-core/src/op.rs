@@ -78,6 +78,12 @@ pub const fn kind_label(kind: Kind) -> &'static str {
     }
 }
 
+/// Returns the kind with this [label](kind_label).
+pub fn kind_of_label(label: &[u8]) -> Option<Kind> {
+    let kinds = [Kind::Fair, Kind::Plain, Kind::Simple, Kind::ReadWrite, Kind::Semaphore];
+    kinds.into_iter().find(|kind| kind_label(*kind).as_bytes() == label)
+}
+
 /// Whether an acquisition waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {

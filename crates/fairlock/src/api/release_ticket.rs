@@ -1,6 +1,8 @@
 //! Releases a hold from another process than the one that holds it.
 
-use fairlock_core::{Kind, LockName, Op, OwnerId, RequestId, Token as FencingToken, kind_label};
+use fairlock_core::{
+    Kind, LockName, Op, OwnerId, RequestId, Token as FencingToken, kind_label, kind_of_label,
+};
 use std::fmt;
 use std::str::FromStr;
 
@@ -70,8 +72,7 @@ impl FromStr for ReleaseTicket {
     fn from_str(text: &str) -> Result<Self, NotATicket> {
         let parts: Vec<_> = text.split('.').collect();
         let [name, kind, owner, token, request] = parts[..] else { return Err(NotATicket) };
-        let kinds = [Kind::Fair, Kind::Plain, Kind::Simple, Kind::ReadWrite, Kind::Semaphore];
-        let kind = kinds.into_iter().find(|known| kind_label(*known) == kind).ok_or(NotATicket)?;
+        let kind = kind_of_label(kind.as_bytes()).ok_or(NotATicket)?;
         Ok(Self {
             name: LockName::new(&unhex(name)?).map_err(|_| NotATicket)?,
             kind,

@@ -9,6 +9,7 @@ use crate::settings::config::Config;
 use crate::settings::connection_state::ConnectionState;
 use crate::settings::server_checks::{Check, Reaction, Warning};
 use crate::state::in_flight::InFlight;
+use crate::state::kinds::Kinds;
 use crate::state::latches::Latches;
 use crate::state::observers::Observers;
 use crate::state::renewals::Watchdog;
@@ -34,6 +35,7 @@ pub(crate) struct Context {
     pub(crate) is_in_process: bool,
     pub(crate) clock: ServerClock,
     pub(crate) waiters: Waiters,
+    pub(crate) kinds: Kinds,
     pub(crate) latches: Latches,
     pub(crate) observers: Observers,
     pub(crate) owners: Arc<Owners>,
@@ -76,6 +78,7 @@ impl Context {
             is_in_process,
             clock: ServerClock::default(),
             waiters: Waiters::default(),
+            kinds: Kinds::default(),
             latches: Latches::default(),
             observers: Observers::default(),
             owners: Arc::default(),
@@ -240,6 +243,11 @@ impl Context {
         ];
         let there = counts.iter().filter(|(count, _)| *count > 0);
         there.map(|(count, what)| format!("{count} {what}")).collect()
+    }
+
+    /// Adds a warning until the next connection, or, in a store without a server, until the client ends.
+    pub(crate) fn add_warning(&self, warning: Warning) {
+        lock(&self.warnings).push(warning);
     }
 
     /// Replaces the findings of one check during this connection.

@@ -8,6 +8,7 @@ pub(crate) mod dispatch;
 pub(crate) mod downgrade;
 pub(crate) mod election;
 pub(crate) mod heartbeat;
+mod last_kind;
 pub(crate) mod latch;
 pub(crate) mod panics;
 pub(crate) mod reenter;

@@ -451,6 +451,19 @@ pub(crate) fn warned(warning: &Warning) {
     event!(WARN, check = warning.check().name(), "{warning}");
 }
 
+/// A lock was granted as this kind, and before as that one.
+pub(crate) fn kinds_differ(names: bool, name: &LockName, kind: Kind, before: Kind) {
+    count!(WARNINGS, check = "kind");
+    event!(
+        WARN,
+        check = "kind",
+        lock = named(names, name),
+        kind = kind_label(kind),
+        before = kind_label(before),
+        "a lock was last used as another kind"
+    );
+}
+
 /// The first attempt to connect since the last connection has failed, for this reason. Its text names
 /// the server, and no lock.
 pub(crate) fn unreached(error: &Error) {

@@ -567,7 +567,8 @@ impl Config {
 
     /// Sets what to do if a check finds a problem with a server. Default: refuse, but only warn of
     /// [`Check::Eviction`], [`Check::Clock`], [`Check::PasswordFile`], [`Check::Inbox`],
-    /// [`Check::Failover`] and [`Check::Sentinels`]. In a URL: `?on-eviction=refuse`.
+    /// [`Check::Failover`], [`Check::Sentinels`] and [`Check::Kind`]. In a URL:
+    /// `?on-eviction=refuse`.
     ///
     /// ```
     /// use fairlock::{Check, Config, Reaction};

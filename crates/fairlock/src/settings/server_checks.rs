@@ -50,10 +50,15 @@ pub enum Check {
     /// split, and continue with a primary that was replaced. Default: warn. With Refuse, the client
     /// does not connect, and tries again; an existing connection stays.
     Sentinels,
+    /// This client was granted a lock as one kind that was last granted as another, within a day. Each works as long as
+    /// nobody uses the other; then one of them is refused ([`WrongType`](crate::ErrorKind::WrongType)). Every store
+    /// remembers the kind; the client looks once for each name, in the background, after a grant. Default: warn.
+    /// Refuse only warns, too.
+    Kind,
 }
 
 impl Check {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Rights,
         Self::Eviction,
         Self::Version,
@@ -64,6 +69,7 @@ impl Check {
         Self::Inbox,
         Self::Failover,
         Self::Sentinels,
+        Self::Kind,
     ];
 
     /// Returns the name in URLs and logs.
@@ -79,6 +85,7 @@ impl Check {
             Self::Inbox => "inbox",
             Self::Failover => "failover",
             Self::Sentinels => "sentinels",
+            Self::Kind => "kind",
         }
     }
 
@@ -89,7 +96,8 @@ impl Check {
             | Self::PasswordFile
             | Self::Inbox
             | Self::Failover
-            | Self::Sentinels => Reaction::Warn,
+            | Self::Sentinels
+            | Self::Kind => Reaction::Warn,
             _ => Reaction::Refuse,
         }
     }

@@ -105,7 +105,7 @@ fn login(user: &str) -> Result<(Option<String>, Password), Error> {
 }
 
 /// Options of every server's URL.
-const OF_SERVERS: [&str; 16] = [
+const OF_SERVERS: [&str; 17] = [
     "password-file",
     "password-env",
     "replicas",
@@ -122,6 +122,7 @@ const OF_SERVERS: [&str; 16] = [
     "on-inbox",
     "on-failover",
     "on-sentinels",
+    "on-kind",
 ];
 
 /// Options of encrypted connections.
@@ -556,6 +557,7 @@ mod tests {
                 "redis+sentinel://h/m?on-failover=ignore",
                 sentinel().on_check(Check::Failover, Reaction::Ignore),
             ),
+            ("redis://h?on-kind=ignore", tcp().on_check(Check::Kind, Reaction::Ignore)),
             (
                 "redis+sentinel://h/m?on-sentinels=refuse",
                 sentinel().on_check(Check::Sentinels, Reaction::Refuse),

@@ -3,6 +3,7 @@
 
 pub(crate) mod hold;
 pub(crate) mod in_flight;
+pub(crate) mod kinds;
 pub(crate) mod latches;
 pub(crate) mod observers;
 pub(crate) mod outcome;

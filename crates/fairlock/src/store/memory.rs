@@ -40,7 +40,12 @@ struct State {
     listened: HashMap<Topic, usize>,
     /// The clients that announce themselves.
     clients: BTreeMap<ClientId, ClientInfo>,
+    /// The kind as which each lock was last granted.
+    kinds: HashMap<LockName, Kind>,
 }
+
+/// For so many locks the last kind is kept.
+const KINDS_MAX: usize = 4_096;
 
 /// Within one process, every client of ours is reachable and there are no others.
 struct Inside;
@@ -364,6 +369,19 @@ impl Store for MemoryStore {
         let known = ids.iter().filter_map(|id| Some((*id, state.clients.get(id)?.clone())));
         let known = known.collect();
         Box::pin(async { known })
+    }
+
+    fn note_kind<'a>(
+        &'a self,
+        name: &'a LockName,
+        kind: Kind,
+    ) -> Boxed<'a, Result<Option<Kind>, StoreError>> {
+        let mut state = lock(&self.state);
+        if state.kinds.len() >= KINDS_MAX {
+            state.kinds.clear();
+        }
+        let before = state.kinds.insert(name.clone(), kind);
+        Box::pin(async move { Ok(before) })
     }
 
     fn lease_differs(&self, client: ClientId) {

@@ -20,7 +20,7 @@ use crate::store::entry::LockEntry;
 pub(crate) use crate::store::redis::Raw;
 #[cfg(feature = "redis")]
 use crate::store::redis::Walk;
-use fairlock_core::{Answer, ClientId, Grant, LockName, Op, OwnerId, RequestId, Token};
+use fairlock_core::{Answer, ClientId, Grant, Kind, LockName, Op, OwnerId, RequestId, Token};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -347,6 +347,13 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn left_behind(&self, name: &LockName, token: Token, request: Option<RequestId>) {
         let _ = (name, token, request);
     }
+
+    /// Notes for a day that the lock was last granted as this kind; returns the kind that was noted before.
+    fn note_kind<'a>(
+        &'a self,
+        name: &'a LockName,
+        kind: Kind,
+    ) -> Boxed<'a, Result<Option<Kind>, StoreError>>;
 
     /// This client has a hold that is not renewed for the lease of its settings, or leaves one to
     /// the store: its announcement says no lease any more.

@@ -8,7 +8,7 @@ use super::{Boxed, Cursor, Events, Page, Reply, Store, StoreError, Taken, Topic}
 use crate::base::clock::lock;
 use crate::settings::client_info::ClientInfo;
 use crate::settings::config::Config;
-use fairlock_core::{ClientId, LockName, Op};
+use fairlock_core::{ClientId, Kind, LockName, Op};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -119,6 +119,14 @@ impl Store for SharedMemory {
 
     fn clients<'a>(&'a self, ids: &'a [ClientId]) -> Boxed<'a, BTreeMap<ClientId, ClientInfo>> {
         self.memory().clients(ids)
+    }
+
+    fn note_kind<'a>(
+        &'a self,
+        name: &'a LockName,
+        kind: Kind,
+    ) -> Boxed<'a, Result<Option<Kind>, StoreError>> {
+        self.memory().note_kind(name, kind)
     }
 
     fn lease_differs(&self, client: ClientId) {

@@ -6,7 +6,7 @@ use crate::engine::context::Context;
 use crate::settings::client_info::ClientInfo;
 use crate::store::memory::MemoryStore;
 use crate::store::{Boxed, Cursor, Event, Page, Reply, Store, StoreError, Taken, Topic};
-use fairlock_core::{ClientId, LockName, Op, Rules};
+use fairlock_core::{ClientId, Kind, LockName, Op, Rules};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::watch;
@@ -136,6 +136,17 @@ impl Store for Port {
 
     fn is_synchronous(&self) -> bool {
         true
+    }
+
+    fn note_kind<'a>(
+        &'a self,
+        name: &'a LockName,
+        kind: Kind,
+    ) -> Boxed<'a, Result<Option<Kind>, StoreError>> {
+        if self.is_up() {
+            return self.inside.memory.note_kind(name, kind);
+        }
+        Box::pin(async { Err(cut_off()) })
     }
 
     fn lease_differs(&self, client: ClientId) {

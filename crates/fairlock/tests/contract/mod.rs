@@ -10,6 +10,7 @@ mod enqueue;
 mod errors;
 mod forced;
 mod guards;
+mod kinds;
 mod latches;
 mod listing;
 mod looking;
@@ -55,6 +56,9 @@ macro_rules! on {
                 leaving_is_confirmed, dropped_turns_leave, only_fair_locks_have_a_queue,
                 the_shutdown_ends_them, positions, turns_of_one_owner,
                 no_runtime_is_needed,
+            ];
+            kinds: [
+                another_kind_than_the_last_is_warned_of_once, a_client_that_mixes_kinds_is_warned_of_once,
             ];
             latches: [
                 it_opens_at_zero, a_timed_wait_ends, a_deleted_latch_is_gone,

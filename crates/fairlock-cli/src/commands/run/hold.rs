@@ -11,6 +11,7 @@ use tokio::time;
 
 use super::args::Run;
 use super::doubt::Doubt;
+use super::kinds::KindNotice;
 use super::loss;
 use super::release::{Outcome, in_doubt, release};
 use crate::base::exit::{Code, Failure};
@@ -29,7 +30,7 @@ pub(super) async fn hold(
     client: &Client,
     args: &Run,
     guard: Held,
-    signals: &mut Signals,
+    (signals, kinds): (&mut Signals, &mut KindNotice),
 ) -> Failure {
     let name = message::printable(&args.name);
     if let Err(error) = output::line(&line(args, &guard)) {
@@ -51,6 +52,7 @@ pub(super) async fn hold(
     let mut doubt = Doubt::new(args);
     let signal = loop {
         let state = guard.state();
+        kinds.look(client);
         doubt.look(&guard, state, Some(("the lock is lost", guard.remaining())));
         if state == GuardState::Lost {
             return loss::failure(args, loss::why(&guard, args));

@@ -5,6 +5,7 @@ mod doubt;
 pub(crate) mod elect;
 mod flock;
 mod hold;
+mod kinds;
 mod limit;
 mod loss;
 mod mistakes;
@@ -45,6 +46,7 @@ use crate::settings::store_access::StoreAccess;
 use crate::store::{self, Store};
 use args::{OnLost, Run};
 use doubt::Doubt;
+use kinds::KindNotice;
 use limit::Limit;
 use plan::{Plan, Step};
 use release::{Outcome, in_doubt, release};
@@ -102,12 +104,18 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
         [name] => Ok(Handle::new(&client, kind, share, name)),
         _ => Handle::several(&client, kind, share, &names),
     };
+    let mut kinds = KindNotice::new(&args);
     let result = match lock {
-        Ok(lock) => run_with(&client, lock, &args, began, &access, &mut signals).await,
+        Ok(lock) => {
+            run_with(&client, lock, &args, began, &access, (&mut signals, &mut kinds)).await
+        }
         Err(error) => Err(error.into()),
     };
+    let ended = client.clone();
     // In any case a leave or a release that is still under way gets its time.
     store::shutdown_after(client, &result).await;
+    // The store may have answered only now.
+    kinds.look(&ended);
     result
 }
 
@@ -117,7 +125,7 @@ async fn run_with(
     args: &Run,
     began: Duration,
     access: &StoreAccess,
-    signals: &mut Signals,
+    (signals, kinds): (&mut Signals, &mut KindNotice),
 ) -> Result<Code, Failure> {
     if let Some(lease) = args.lease {
         lock = lock.lease(lease);
@@ -139,7 +147,7 @@ async fn run_with(
         }
         tell_acquired(args, &guard);
         if args.command.is_empty() {
-            return Err(hold::hold(client, args, guard, signals).await);
+            return Err(hold::hold(client, args, guard, (signals, kinds)).await);
         }
         let begun = tokio::select! {
             biased;
@@ -187,7 +195,9 @@ async fn run_with(
         let of_lock = (!hands_off).then(|| clock::now() + guard.remaining());
         child.begin([of_lock, limit.deadline()].into_iter().flatten().min());
         let plans = (&mut plan, &mut limit);
-        let ended = supervise(&mut child, args, &guard, plans, signals).await;
+        let ended =
+            supervise(&mut child, (client, args), &guard, plans, (&mut *signals, &mut *kinds))
+                .await;
         let plans = (&plan, &limit);
         match finish(client, args, (guard, granted), child, plans, ended).await {
             Err(loss) if elect::goes_on(args) => drop(loss.report()),
@@ -358,10 +368,10 @@ async fn start(
 /// Watches the command and the lock until the command has ended.
 async fn supervise(
     child: &mut Child,
-    args: &Run,
+    (client, args): (&Client, &Run),
     guard: &Held,
     (plan, limit): (&mut Plan, &mut Limit),
-    signals: &mut Signals,
+    (signals, kinds): (&mut Signals, &mut KindNotice),
 ) -> Ended {
     let mut terminal = Terminal::open();
     let (mut why, mut went_on) = (None, false);
@@ -372,6 +382,7 @@ async fn supervise(
             break code;
         }
         let state: GuardState = guard.state();
+        kinds.look(client);
         let step = next(plan, limit, state, guard.remaining());
         if let Some(deadline) = [plan.deadline(), limit.deadline()].into_iter().flatten().min() {
             child.allow_until(deadline);

@@ -104,8 +104,9 @@ impl Request {
     }
 
     /// As [`hold`](Self::hold), for the caller, and watched from now on.
-    pub(super) fn held(&self, context: &Context, held: Held) -> Arc<Hold> {
+    pub(super) fn held(&self, context: &Arc<Context>, held: Held) -> Arc<Hold> {
         context.note_lease(held.hold.lease());
+        context.note_kind(&self.name, self.kind, held.hold.valid_until_ns());
         let (standing, whole) = (held.hold.standing(), held.whole);
         let hold = Arc::new(self.hold(context, held));
         observe::held(&hold.told(), context.config.log_names, &self.asked);

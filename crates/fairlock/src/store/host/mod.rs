@@ -39,6 +39,7 @@ mod forks;
 mod graves;
 mod hand;
 mod heads;
+mod kinds;
 mod latches;
 mod leaders;
 mod line;

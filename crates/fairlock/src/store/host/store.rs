@@ -656,6 +656,15 @@ impl Store for HostStore {
         let _ = self.0.hand.run(move || _ = lock(&inner.file).drop_lease(client));
     }
 
+    fn note_kind<'a>(
+        &'a self,
+        name: &'a LockName,
+        kind: Kind,
+    ) -> Boxed<'a, Result<Option<Kind>, StoreError>> {
+        let name = name.clone();
+        self.patiently(move |inner| inner.file()?.note_kind(&name, kind))
+    }
+
     fn left_behind(&self, name: &LockName, token: Token, request: Option<RequestId>) {
         self.0.leave(name, token, request);
     }

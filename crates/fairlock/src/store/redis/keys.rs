@@ -194,6 +194,11 @@ impl Keys {
         self.with_ours(LEADER).concat()
     }
 
+    /// The kind as which the lock was last granted.
+    pub(crate) fn kind(&self) -> Vec<u8> {
+        self.with_ours("fairlock_kind").concat()
+    }
+
     /// The base channel.
     pub(crate) fn base(&self) -> Vec<u8> {
         self.with("redisson_lock__channel").concat()

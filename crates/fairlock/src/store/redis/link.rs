@@ -13,7 +13,7 @@ use crate::base::clock::{Moment, lock};
 use crate::base::error::{Error, ErrorKind};
 use crate::settings::config::Config;
 use crate::store::{Event, Events, Scope, StoreError};
-use fairlock_core::{CoreError, Kind, LockName, Op};
+use fairlock_core::{CoreError, Kind, LockName, Op, TOKEN_TTL_MS, kind_label, kind_of_label};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -147,6 +147,23 @@ impl Link {
     /// Resolves when the server has refused the connection, as it will refuse the next.
     pub(crate) async fn refused(&self) {
         self.attempt.refused().await;
+    }
+
+    /// Notes for a day that the lock was last granted as this kind; returns the kind that was noted before.
+    pub(crate) async fn note_kind(
+        &self,
+        name: &LockName,
+        kind: Kind,
+    ) -> Result<Option<Kind>, StoreError> {
+        let conn = self.connection().ok_or_else(|| self.not_connected())?;
+        let mut cmd = wire::cmd("SET");
+        cmd.arg(Keys::new(name).kind()).arg(kind_label(kind));
+        cmd.arg("PX").arg(TOKEN_TTL_MS).arg("GET");
+        let reply = conn.call(&cmd).await.and_then(Value::extract_error);
+        match reply.map_err(|error| classify(&error))? {
+            Value::BulkString(label) => Ok(kind_of_label(&label)),
+            _ => Ok(None),
+        }
     }
 
     pub(crate) fn note_answer(&self) {

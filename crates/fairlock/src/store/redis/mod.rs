@@ -72,7 +72,7 @@ use crate::settings::config::{Address, Config};
 use classify::classify;
 use confirm::Confirmer;
 use exchange::Call;
-use fairlock_core::{ClientId, LockName, Op, Rules};
+use fairlock_core::{ClientId, Kind, LockName, Op, Rules};
 use inbox::Inbox;
 use kept::kept;
 use keys::Publishing;
@@ -464,6 +464,20 @@ impl Store for RedisStore {
     #[cfg(feature = "yardstick")]
     fn erase<'a>(&'a self, names: &'a [LockName]) -> Boxed<'a, Result<(), StoreError>> {
         Box::pin(async move { raw::erase(self.groups(names)?).await })
+    }
+
+    fn note_kind<'a>(
+        &'a self,
+        name: &'a LockName,
+        kind: Kind,
+    ) -> Boxed<'a, Result<Option<Kind>, StoreError>> {
+        Box::pin(async move {
+            let link = match &self.to {
+                To::One(one) => Arc::clone(&one.link),
+                To::Cluster(routes) => routes.link_of(name)?,
+            };
+            link.note_kind(name, kind).await
+        })
     }
 
     fn lease_differs(&self, _: ClientId) {

@@ -192,6 +192,11 @@ impl Routes {
         Ok(groups.into_values().collect())
     }
 
+    /// The connection to the node that serves the lock's slot.
+    pub(crate) fn link_of(&self, name: &LockName) -> Result<Arc<link::Link>, StoreError> {
+        Ok(Arc::clone(&self.cluster.node_of(slot_or_refusal(name)?)?.link))
+    }
+
     fn not_connected(&self) -> StoreError {
         let known = self.attempt.failure();
         known.unwrap_or_else(|| StoreError::unavailable("not connected yet".into(), false))
