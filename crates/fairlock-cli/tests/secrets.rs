@@ -401,6 +401,29 @@ fn a_password_in_a_typed_url_comes_before_the_variable() {
     finish(by_variables).expect(0, "");
 }
 
+/// D57: nobody noticed that a server asks for no password, so that everybody can use it.
+#[test]
+fn a_password_that_the_server_does_not_ask_for_is_told() {
+    let Some(open) = Server::start(Generation::Redis70) else { return };
+    let run = |url: &str| {
+        let mut command = fairlock(["run", "--verbose", "--url", url, "x", "--", "true"]);
+        command.env("FAIRLOCK_PASSWORD", CANARY);
+        finish(command)
+    };
+    let told = "a password is given, but the server asks for none";
+    let asked = run(&open.url());
+    assert!(asked.code() == 0 && asked.stderr.contains(told), "{asked:?}");
+    let asked = run(&format!("{}?on-password=ignore", open.url()));
+    assert!(!asked.stderr.contains(told), "{asked:?}");
+    let asked = run(&format!("{}?on-password=refuse", open.url()));
+    assert_eq!(asked.code(), 77, "{asked:?}");
+    assert!(asked.stderr.contains("without any password configured"), "{asked:?}");
+    let Some(closed) = server() else { return };
+    let asked = run(&closed.url());
+    assert_eq!(asked.code(), 0, "{asked:?}");
+    assert!(!asked.stderr.contains(told), "{asked:?}");
+}
+
 /// F88: however the password is passed in, no process of ours shows it in its arguments, and none
 /// below us in its environment. Only a user who passes it in `--url` shows it, to every user of the
 /// host.

@@ -567,7 +567,7 @@ impl Config {
 
     /// Sets what to do if a check finds a problem with a server. Default: refuse, but only warn of
     /// [`Check::Eviction`], [`Check::Clock`], [`Check::PasswordFile`], [`Check::Inbox`],
-    /// [`Check::Failover`], [`Check::Sentinels`] and [`Check::Kind`]. In a URL:
+    /// [`Check::Failover`], [`Check::Sentinels`], [`Check::Password`] and [`Check::Kind`]. In a URL:
     /// `?on-eviction=refuse`.
     ///
     /// ```

@@ -50,6 +50,9 @@ pub enum Check {
     /// split, and continue with a primary that was replaced. Default: warn. With Refuse, the client
     /// does not connect, and tries again; an existing connection stays.
     Sentinels,
+    /// A password is given, but the server asks for none: whoever reaches it can use all locks. Found for the user
+    /// `default` only: of another user without a password a server says nothing. Default: warn.
+    Password,
     /// This client was granted a lock as one kind that was last granted as another, within a day. Each works as long as
     /// nobody uses the other; then one of them is refused ([`WrongType`](crate::ErrorKind::WrongType)). Every store
     /// remembers the kind; the client looks once for each name, in the background, after a grant. Default: warn.
@@ -58,7 +61,7 @@ pub enum Check {
 }
 
 impl Check {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Rights,
         Self::Eviction,
         Self::Version,
@@ -69,6 +72,7 @@ impl Check {
         Self::Inbox,
         Self::Failover,
         Self::Sentinels,
+        Self::Password,
         Self::Kind,
     ];
 
@@ -85,6 +89,7 @@ impl Check {
             Self::Inbox => "inbox",
             Self::Failover => "failover",
             Self::Sentinels => "sentinels",
+            Self::Password => "password",
             Self::Kind => "kind",
         }
     }
@@ -97,6 +102,7 @@ impl Check {
             | Self::Inbox
             | Self::Failover
             | Self::Sentinels
+            | Self::Password
             | Self::Kind => Reaction::Warn,
             _ => Reaction::Refuse,
         }

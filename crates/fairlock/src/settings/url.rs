@@ -105,7 +105,7 @@ fn login(user: &str) -> Result<(Option<String>, Password), Error> {
 }
 
 /// Options of every server's URL.
-const OF_SERVERS: [&str; 17] = [
+const OF_SERVERS: [&str; 18] = [
     "password-file",
     "password-env",
     "replicas",
@@ -122,6 +122,7 @@ const OF_SERVERS: [&str; 17] = [
     "on-inbox",
     "on-failover",
     "on-sentinels",
+    "on-password",
     "on-kind",
 ];
 
@@ -557,6 +558,7 @@ mod tests {
                 "redis+sentinel://h/m?on-failover=ignore",
                 sentinel().on_check(Check::Failover, Reaction::Ignore),
             ),
+            ("redis://h?on-password=refuse", tcp().on_check(Check::Password, Reaction::Refuse)),
             ("redis://h?on-kind=ignore", tcp().on_check(Check::Kind, Reaction::Ignore)),
             (
                 "redis+sentinel://h/m?on-sentinels=refuse",

@@ -124,7 +124,11 @@ fn by_code(error: &CallError, message: String) -> StoreError {
         let message = format!("{message}; {advice}");
         return StoreError::refused(Error::new(ErrorKind::WrongType, message));
     }
-    if says("NOAUTH") || says("WRONGPASS") || is_permission(error) {
+    if says("NOAUTH")
+        || says("WRONGPASS")
+        || says(super::login::WITHOUT_PASSWORD)
+        || is_permission(error)
+    {
         return denied(message);
     }
     if says("DB index is out of range") {

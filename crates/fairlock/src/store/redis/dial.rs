@@ -373,8 +373,17 @@ where
     if login.database != 0 {
         both.cmd("SELECT").arg(login.database);
     }
-    for reply in conn.call_all(&both).await? {
+    let asks = login.credentials.as_ref().filter(|(user, _)| login.needless.is_asked(user));
+    if let Some((_, password)) = asks {
+        both.cmd("AUTH").arg(&password.0);
+    }
+    let mut replies = conn.call_all(&both).await?;
+    let asked = asks.and_then(|_| replies.pop());
+    for reply in replies {
         reply.extract_error()?;
+    }
+    if let Some(reply) = asked {
+        login.needless.note(reply.extract_error())?;
     }
     Ok(conn)
 }

@@ -1,12 +1,15 @@
 //! The login of a connection: user, password and database, updated before each connection.
 
 use super::aside::{Aside, Failed};
+use super::classify::text;
+use super::wire::{CallError, Value};
 use crate::base::clock::lock;
 use crate::base::error::{Error, ErrorKind};
 use crate::settings::config::Config;
 use crate::settings::credentials::{Credentials, Found, Password, Secret, no_login};
 use crate::settings::server_checks::{Check, Reaction, Warning};
 use crate::store::StoreError;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,7 +19,39 @@ pub(crate) struct Logon {
     /// User and password.
     pub(super) credentials: Option<(String, Secret)>,
     pub(super) database: u32,
+    pub(super) needless: Needless,
 }
+
+/// Whether the server asks for no password though one is given, and what to do then.
+#[derive(Clone)]
+pub(crate) struct Needless {
+    reaction: Reaction,
+    found: Arc<AtomicBool>,
+}
+
+impl Needless {
+    /// Whether to ask with this login. A server says it only to `AUTH PASSWORD`, which is about the user `default`;
+    /// with a user's name every password is right.
+    pub(super) fn is_asked(&self, user: &str) -> bool {
+        self.reaction != Reaction::Ignore && user == "default"
+    }
+
+    /// Notes the server's reply to `AUTH PASSWORD`.
+    ///
+    /// # Errors
+    /// Such a server must not be used.
+    pub(super) fn note(&self, reply: Result<Value, CallError>) -> Result<(), CallError> {
+        let told = reply.err().filter(|error| text(error).contains(WITHOUT_PASSWORD));
+        self.found.store(told.is_some(), Ordering::Relaxed);
+        match told {
+            Some(error) if self.reaction == Reaction::Refuse => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Part of the server's reply to `AUTH PASSWORD` if it asks for none.
+pub(super) const WITHOUT_PASSWORD: &str = "without any password configured";
 
 /// Where logins come from.
 pub(crate) struct Login {
@@ -34,6 +69,7 @@ pub(crate) struct Login {
     on_exposed: Reaction,
     /// The problem with the last one, if it was used anyway.
     warning: Mutex<Option<Warning>>,
+    needless: Needless,
 }
 
 impl Login {
@@ -48,6 +84,7 @@ impl Login {
             last: Mutex::default(),
             on_exposed: config.on.to(Check::PasswordFile),
             warning: Mutex::default(),
+            needless: Needless { reaction: config.on.to(Check::Password), found: Arc::default() },
         }
     }
 
@@ -80,7 +117,7 @@ impl Login {
             *lock(&self.last) = Some(password.clone());
             (username.unwrap_or_else(|| "default".into()), password)
         });
-        Ok(Logon { credentials, database: self.database })
+        Ok(Logon { credentials, database: self.database, needless: self.needless.clone() })
     }
 
     fn look_at(&self, exposed: Option<String>) -> Result<(), Error> {
@@ -97,9 +134,14 @@ impl Login {
         Ok(())
     }
 
-    /// The problem with the last login, if it was used anyway.
-    pub(crate) fn warning(&self) -> Option<Warning> {
-        lock(&self.warning).clone()
+    /// The problems with the last login, if it was used anyway.
+    pub(crate) fn warnings(&self) -> Vec<Warning> {
+        let needless = self.needless.found.load(Ordering::Relaxed).then(|| {
+            let message = "a password is given, but the server asks for none: whoever reaches it can use all locks; \
+                           set one on the server (`requirepass`, or `ACL SETUSER default`), or give none here";
+            Warning::new(Check::Password, message)
+        });
+        lock(&self.warning).iter().cloned().chain(needless).collect()
     }
 
     /// Classifies a failure to log in. A refusal passes if the next login may be another one: the

@@ -124,7 +124,7 @@ impl Place {
             Self::Sentinels(sentinels) => sentinels.warning(),
             _ => None,
         };
-        logins.into_iter().filter_map(Login::warning).chain(of_sentinels).collect()
+        logins.into_iter().flat_map(Login::warnings).chain(of_sentinels).collect()
     }
 
     /// Notifies that the connection belongs elsewhere now.
