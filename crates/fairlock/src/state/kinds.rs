@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The store is told again in the next period: a store keeps the note for a day.
-const PERIOD: Duration = Duration::from_secs(6 * 3_600);
+const PERIOD: Duration = Duration::from_secs(21_600);
 
 /// Names remembered. A client with more of them tells the store nothing of the others until the next period.
 const NAMES_MAX: usize = 256;
