@@ -76,7 +76,7 @@ async fn drain(server: &Server, name: &str, waiters: usize) -> Vec<Duration> {
                 let guard = lock.lock().await.unwrap();
                 let took = released.lock().unwrap().take().unwrap().elapsed();
                 *released.lock().unwrap() = Some(Instant::now());
-                guard.release().await.unwrap();
+                let _ = guard.release().await.unwrap();
                 took
             })
         })
@@ -86,7 +86,7 @@ async fn drain(server: &Server, name: &str, waiters: usize) -> Vec<Duration> {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     *released.lock().unwrap() = Some(Instant::now());
-    first.release().await.unwrap();
+    let _ = first.release().await.unwrap();
     let mut samples = Vec::new();
     for task in tasks {
         samples.push(task.await.unwrap());
@@ -134,7 +134,7 @@ async fn measure(server: &Server, waiters: usize, span: Duration) -> Run {
                     }
                     board.grants.fetch_add(1, Ordering::Relaxed);
                     *board.released.lock().unwrap() = Some(Instant::now());
-                    guard.release().await.unwrap();
+                    let _ = guard.release().await.unwrap();
                 }
             })
         })
@@ -145,7 +145,7 @@ async fn measure(server: &Server, waiters: usize, span: Duration) -> Run {
     }
     let calls_before = server.script_calls();
     let began = Instant::now();
-    first.release().await.unwrap();
+    let _ = first.release().await.unwrap();
     tokio::time::sleep(span).await;
     let grants = board.grants.load(Ordering::Relaxed);
     let took = began.elapsed();

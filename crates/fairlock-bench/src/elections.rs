@@ -48,10 +48,10 @@ async fn resigned(server: &Server, span: Duration) {
         let waits = tokio::spawn(async move { (place.wait().await.unwrap(), Instant::now()) });
         tokio::task::yield_now().await;
         let began = Instant::now();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let (guard, at) = waits.await.unwrap();
         handed.push(at - began);
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
 
         let election = clients[next].election("led");
         let term = clients[first].election("led").campaign("one").await.unwrap();
@@ -63,11 +63,11 @@ async fn resigned(server: &Server, span: Duration) {
         });
         tokio::task::yield_now().await;
         let began = Instant::now();
-        term.resign().await.unwrap();
+        let _ = term.resign().await.unwrap();
         let (term, at, said) = waits.await.unwrap();
         begun.push(at - began);
         announced.push(said - began);
-        term.resign().await.unwrap();
+        let _ = term.resign().await.unwrap();
     }
     let lock = percentile(&mut handed, 50);
     let term = percentile(&mut begun, 50);
@@ -118,7 +118,7 @@ async fn heard(server: &Server, span: Duration) {
             took.push(at - began);
             observers.push(observer);
         }
-        term.resign().await.unwrap();
+        let _ = term.resign().await.unwrap();
     }
     println!(
         "{OBSERVERS} observers show a new leader after p50 {}, p99 {} (goal {} ms), at most {}; {round} terms",
@@ -151,7 +151,7 @@ async fn killed(server: &Server) {
         let began = Instant::now();
         let term = waits.election("killed").lead(guard, "next").await.unwrap();
         seen.push(shows(&mut observer, "next").await.saturating_duration_since(began));
-        term.resign().await.unwrap();
+        let _ = term.resign().await.unwrap();
     }
     println!(
         "{KILLS} leaders are killed: the next term begins p50 {}, at most {} after the end of the lease (goal {} ms), and is \
@@ -183,7 +183,7 @@ async fn unheard(server: &Server) {
         let began = Instant::now();
         let term = leads.election("unheard").campaign(&value).await.unwrap();
         took.push(shows(&mut observer, &value).await - began);
-        term.resign().await.unwrap();
+        let _ = term.resign().await.unwrap();
     }
     println!(
         "without messages an observer shows a new leader after at most {:.2} s (goal {} s); 3 terms",

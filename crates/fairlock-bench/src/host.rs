@@ -103,7 +103,7 @@ fn uncontended(url: &str, span: Duration) {
         let began = Instant::now();
         while began.elapsed() < span {
             let start = Instant::now();
-            lock.lock().await.unwrap().release().await.unwrap();
+            let _ = lock.lock().await.unwrap().release().await.unwrap();
             took.push(start.elapsed());
         }
         let rate = took.len() as f64 / began.elapsed().as_secs_f64();
@@ -143,7 +143,7 @@ fn reads(url: &str, span: Duration) {
             let began = Instant::now();
             while began.elapsed() < span {
                 let start = Instant::now();
-                lock.read().await.unwrap().release().await.unwrap();
+                let _ = lock.read().await.unwrap().release().await.unwrap();
                 took.push(start.elapsed());
             }
             let rate = took.len() as f64 / began.elapsed().as_secs_f64();
@@ -154,7 +154,7 @@ fn reads(url: &str, span: Duration) {
                 us(p99)
             );
             for reader in beside {
-                reader.release().await.unwrap();
+                let _ = reader.release().await.unwrap();
             }
         }
     });
@@ -221,7 +221,7 @@ fn deaths(url: &str) {
                 dying.push(ended - began);
                 let guard = turn.await.unwrap();
                 took.push(ended.elapsed());
-                guard.release().await.unwrap();
+                let _ = guard.release().await.unwrap();
             }
             println!(
                 "host: hand-over after the end of a killed holder, {share}: p50 {}, longest {} (goal \
@@ -247,7 +247,7 @@ fn turns_fairlock(url: &str) -> Vec<(&'static str, u64)> {
             seen.push(("A", now_ns()));
             std::thread::sleep(HOLD);
             seen.push(("R", now_ns()));
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
         }
         seen
     })

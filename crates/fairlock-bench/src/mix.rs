@@ -94,7 +94,7 @@ async fn round<C: Crowd>(lock: &RwLock, span: Duration, begin: impl FnOnce() -> 
     while lock.inspect().await.unwrap().queue_len < TASKS as usize {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    first.release().await.unwrap();
+    let _ = first.release().await.unwrap();
     tokio::time::sleep(span).await;
     crowd.stop().await
 }

@@ -41,7 +41,7 @@ async fn round_trips(server: &Server, span: Duration) {
     let began = Instant::now();
     while began.elapsed() < span {
         let sent = Instant::now();
-        lock.lock().await.unwrap().release().await.unwrap();
+        let _ = lock.lock().await.unwrap().release().await.unwrap();
         pairs.push(sent.elapsed());
     }
     let rows = [("redis-rs PING", &mut raw), ("client.ping()", &mut pings), ("pair", &mut pairs)];

@@ -44,11 +44,11 @@ async fn pairs(server: &Server, span: Duration) {
                 if count == 1 {
                     let guard = one.lock().await.unwrap();
                     takes[at].push(asked.elapsed());
-                    guard.release().await.unwrap();
+                    let _ = guard.release().await.unwrap();
                 } else {
                     let guard = several.lock().await.unwrap();
                     takes[at].push(asked.elapsed());
-                    guard.release().await.unwrap();
+                    let _ = guard.release().await.unwrap();
                 }
                 all[at].push(asked.elapsed());
             }

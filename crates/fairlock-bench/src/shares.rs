@@ -175,7 +175,7 @@ async fn turns(server: &Server, kind: &Kind, span: Duration) -> Turns {
             while !over.load(Ordering::Relaxed) {
                 let guard = wanted.acquire(1).await;
                 grants.fetch_add(1, Ordering::Relaxed);
-                guard.release().await.unwrap();
+                let _ = guard.release().await.unwrap();
             }
         });
     }
@@ -184,7 +184,7 @@ async fn turns(server: &Server, kind: &Kind, span: Duration) -> Turns {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let mut raw = server.client();
-    first.release().await.unwrap();
+    let _ = first.release().await.unwrap();
     // The first permits are all granted at once.
     tokio::time::sleep(span / 4).await;
     let (before, began) = (Spent::now(&mut raw), Instant::now());
@@ -224,7 +224,7 @@ async fn beside_readers(server: &Server) {
         let before = Spent::now(&mut raw);
         let guard = locks[which].1.read().await.unwrap();
         let between = Spent::now(&mut raw);
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let after = Spent::now(&mut raw);
         // The renewals of the others come in between now and then.
         for (list, spent) in [
@@ -288,14 +288,14 @@ async fn cohort(server: &Server, readers: usize, goals: &str) {
         }
         let before = Spent::now(&mut raw);
         let began = Instant::now();
-        writer.release().await.unwrap();
+        let _ = writer.release().await.unwrap();
         let guards = tasks.join_all().await;
         let spent = Spent::now(&mut raw).since(before);
         scripts.push(spent.scripts as f64);
         server_us.push(spent.us as f64);
         took.push(guards.iter().map(|(_, granted)| *granted - began).max().unwrap());
         for (guard, _) in guards {
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
         }
     }
     let most = scripts.iter().copied().fold(0.0, f64::max);

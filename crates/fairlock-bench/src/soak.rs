@@ -143,7 +143,7 @@ async fn turn(lock: &Lock, cycle: u64) {
     if cycle.is_multiple_of(16) {
         drop(guard);
     } else {
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
 }
 

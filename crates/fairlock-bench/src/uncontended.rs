@@ -50,7 +50,7 @@ pub(crate) async fn report(server: &Server, span: Duration, ping: Duration) {
     let began = Instant::now();
     while began.elapsed() < span {
         let sent = Instant::now();
-        lock.lock().await.unwrap().release().await.unwrap();
+        let _ = lock.lock().await.unwrap().release().await.unwrap();
         samples.push(sent.elapsed());
     }
     let p50 = percentile(&mut samples, 50);
@@ -72,7 +72,7 @@ async fn many(client: &Client, span: Duration) {
             tokio::spawn(async move {
                 let mut pairs = 0_u64;
                 while began.elapsed() < span {
-                    lock.lock().await.unwrap().release().await.unwrap();
+                    let _ = lock.lock().await.unwrap().release().await.unwrap();
                     pairs += 1;
                 }
                 pairs

@@ -26,13 +26,13 @@ async fn in_short(client: &Client) -> Result<(), Error> {
     // lock.lock(); try { work(); } finally { lock.unlock(); }
     let guard = lock.lock().await?;
     work(guard.token()).await?;
-    guard.release().await?; // dropping the guard releases too
+    let _ = guard.release().await?; // dropping the guard releases too
 
     // if (lock.tryLock(5, 60, SECONDS)) try { work(); } finally { lock.unlock(); }
     let leased = lock.clone().lease(Duration::from_secs(60));
     if let Some(guard) = leased.try_lock_for(Duration::from_secs(5)).await? {
         work(guard.token()).await?;
-        guard.release().await?;
+        let _ = guard.release().await?;
     }
     Ok(())
 }
@@ -54,7 +54,7 @@ async fn one_queue_with_java() {
     let enters = async || waiting.inspect().await.unwrap().queue_len == 1;
     wait::until_async("it stands in the queue", Duration::from_secs(20), enters).await;
     assert_eq!(java.unlock("invoice:42", 7), Some(1));
-    waits.await.unwrap().unwrap().release().await.unwrap();
+    let _ = waits.await.unwrap().unwrap().release().await.unwrap();
     // A fleet's keys have no TTL.
     let ttl = server.client().call(&["PTTL", "redisson_lock_token:{invoice:42}"]);
     assert_eq!(ttl.int(), -1);
@@ -85,7 +85,7 @@ async fn a_value_that_others_can_read() -> Result<(), Error> {
     let holder = other.election("invoice:42").leader().await?;
     let value = holder.and_then(|holder| holder.value);
     assert_eq!(value.as_deref(), Some(&b"page 4 of 9"[..]));
-    term.resign().await?;
+    let _ = term.resign().await?;
     assert!(other.election("invoice:42").leader().await?.is_none());
     Ok(())
 }
@@ -107,6 +107,6 @@ async fn owners_and_tokens() -> Result<(), Error> {
     let token = guard.token();
     let series = server.client().call(&["GET", "redisson_lock_token:{ledger}"]);
     assert_eq!(series.text(), token.to_string());
-    guard.release().await?;
+    let _ = guard.release().await?;
     Ok(())
 }

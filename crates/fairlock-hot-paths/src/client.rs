@@ -18,7 +18,7 @@ pub(crate) fn pairs(times: u64) {
     alone(|sandbox| async move {
         let lock = sandbox.client().fair_lock("job");
         for _ in 0..times {
-            lock.lock().await.unwrap().release().await.unwrap();
+            let _ = lock.lock().await.unwrap().release().await.unwrap();
         }
     });
 }
@@ -29,7 +29,7 @@ pub(crate) fn read_pairs(times: u64) {
         let lock = sandbox.client().rw_lock("job");
         let _another = lock.read().await.unwrap();
         for _ in 0..times {
-            lock.read().await.unwrap().release().await.unwrap();
+            let _ = lock.read().await.unwrap().release().await.unwrap();
         }
     });
 }
@@ -49,7 +49,7 @@ pub(crate) fn handovers(times: u64) {
                         left.set(left.get().saturating_sub(1));
                         // Lets the other tasks enter the queue.
                         tokio::task::yield_now().await;
-                        guard.release().await.unwrap();
+                        let _ = guard.release().await.unwrap();
                     }
                 })
             })

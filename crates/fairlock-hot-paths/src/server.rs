@@ -28,7 +28,7 @@ pub(crate) fn pairs(times: u64, url: &str) {
     with_clients(url, |clients| async move {
         let lock = clients[0].fair_lock("guard:pair");
         for _ in 0..times {
-            lock.lock().await.unwrap().release().await.unwrap();
+            let _ = lock.lock().await.unwrap().release().await.unwrap();
         }
     });
 }
@@ -43,7 +43,7 @@ pub(crate) fn handovers(times: u64, url: &str) {
                 let done = Arc::clone(&done);
                 tokio::spawn(async move {
                     while done.fetch_add(1, Ordering::Relaxed) < times {
-                        lock.lock().await.unwrap().release().await.unwrap();
+                        let _ = lock.lock().await.unwrap().release().await.unwrap();
                     }
                 })
             })

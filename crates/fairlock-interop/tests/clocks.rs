@@ -47,12 +47,12 @@ fn ours_keep_their_places_before_a_java_client_that_is_ahead() {
             third.owner().to_string(),
         ];
         until("all are in their places", || fixture.queue("a") == in_order).await;
-        guard.release().await.unwrap();
-        soon(first.wait()).await.unwrap().release().await.unwrap();
-        soon(second.wait()).await.unwrap().release().await.unwrap();
+        let _ = guard.release().await.unwrap();
+        let _ = soon(first.wait()).await.unwrap().release().await.unwrap();
+        let _ = soon(second.wait()).await.unwrap().release().await.unwrap();
         call.value().await;
         java.fair("a").unlock().value().await;
-        soon(third.wait()).await.unwrap().release().await.unwrap();
+        let _ = soon(third.wait()).await.unwrap().release().await.unwrap();
     });
 }
 
@@ -70,12 +70,12 @@ fn ours_serve_a_java_client_that_is_behind_in_its_turn() {
             until("it listens", || fixture.listeners(&channel) == 1).await;
             assert!(fixture.scores("a")[0].1 < 0, "it has passed");
             let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
             call.value().await;
             assert_eq!(fixture.hold("a"), Some((java.id.clone(), 1)));
             assert_eq!(fixture.queue("a"), [turn.owner().to_string()]);
             java.fair("a").unlock().value().await;
-            soon(turn.wait()).await.unwrap().release().await.unwrap();
+            let _ = soon(turn.wait()).await.unwrap().release().await.unwrap();
         }
         assert_eq!((fixture.queue("a"), fixture.hold("a")), (vec![], None));
     });

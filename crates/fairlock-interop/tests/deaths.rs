@@ -49,7 +49,7 @@ fn a_java_holder_dies() {
             took.saturating_sub(left)
         ));
         assert!(took < left + ms(1000), "{took:?} for a lease of {left:?}");
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         call.value().await;
         java.fair("a").unlock().value().await;
         fixture.nothing_left().await;
@@ -73,17 +73,17 @@ fn java_waiters_die_at_the_head_and_in_the_middle() {
         doomed.kill9();
 
         let released = Instant::now();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let guard = soon(first.wait()).await.unwrap();
         measured(&format!("past a dead Java head: {:?}", released.elapsed()));
         assert!(released.elapsed() < PATIENCE + HEARTBEAT, "{:?}", released.elapsed());
         assert!(released.elapsed() > PATIENCE - ms(1000), "it might have been about to subscribe");
         // The one in the middle, behind a head that was passed over, later becomes the head itself.
         let released = Instant::now();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let guard = soon(second.wait()).await.unwrap();
         assert!(released.elapsed() < PATIENCE + HEARTBEAT, "{:?}", released.elapsed());
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         // What dead Java waiters leave is for Java to remove.
         assert_eq!(fixture.queue("a"), [head.id, middle.id]);
     });
@@ -119,7 +119,7 @@ fn many_die_at_once() {
         measured(&format!("past a dead holder and {} dead waiters: {took:?}", 2 * EACH));
         assert!(took < WORKER_LEASE + PATIENCE + HEARTBEAT, "{took:?}");
         assert_eq!(fixture.hold("a"), Some((guard.owner().to_string(), 1)));
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         drop(calls);
     });
 }
@@ -173,7 +173,7 @@ fn rust_waiters_die_at_the_head_and_in_the_middle() {
         measured(&format!("Java past a dead waiter of ours: {:?}", unlocked.elapsed()));
         assert!(unlocked.elapsed() < HEARTBEAT, "{:?}", unlocked.elapsed());
         two.fair("a").unlock().value().await;
-        soon(last.wait()).await.unwrap().release().await.unwrap();
+        let _ = soon(last.wait()).await.unwrap().release().await.unwrap();
         assert_eq!((fixture.queue("a"), fixture.hold("a")), (vec![], None));
     });
 }
@@ -197,14 +197,14 @@ fn a_frozen_java_head_keeps_its_turn() {
         until("it listens", || fixture.listeners(&channel) == 1).await;
         let mut turn = soon(rust.fair_lock("a").enqueue()).await.unwrap();
         frozen.stop();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         assert!(turn.wait_for(ms(1500)).await.unwrap().is_none());
         assert_eq!(fixture.hold("a"), None);
         frozen.cont();
         call.value().await;
         assert_eq!(fixture.hold("a"), Some((owner.id.clone(), 1)));
         owner.fair("a").unlock().value().await;
-        soon(turn.wait()).await.unwrap().release().await.unwrap();
+        let _ = soon(turn.wait()).await.unwrap().release().await.unwrap();
         fixture.nothing_left().await;
     });
 }

@@ -192,11 +192,11 @@ impl Fixture {
             let name = rest.trim_end_matches('}');
             if key.starts_with(SHARES) {
                 let guard = rust.rw_lock(name).try_write().await.unwrap();
-                guard.expect("it is free").release().await.unwrap();
+                let _ = guard.expect("it is free").release().await.unwrap();
                 continue;
             }
             let guard = rust.fair_lock(name).try_lock().await.unwrap();
-            guard.expect("it is free").release().await.unwrap();
+            let _ = guard.expect("it is free").release().await.unwrap();
         }
         let deadline = Instant::now() + SOON;
         while !self.left().is_empty() {

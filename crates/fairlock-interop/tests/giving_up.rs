@@ -67,9 +67,9 @@ fn java_gives_up_in_the_middle() {
             until("four wait", || fixture.queue("a").len() == 4).await;
             assert!(!call.is_true().await, "{what}");
             fixture.queued("a", &others).await;
-            guard.release().await.unwrap();
-            soon(first.wait()).await.unwrap().release().await.unwrap();
-            soon(second.wait()).await.unwrap().release().await.unwrap();
+            let _ = guard.release().await.unwrap();
+            let _ = soon(first.wait()).await.unwrap().release().await.unwrap();
+            let _ = soon(second.wait()).await.unwrap().release().await.unwrap();
             waits.value().await;
             last.fair("a").unlock().value().await;
         }
@@ -98,12 +98,12 @@ fn a_java_thread_is_interrupted_at_the_head() {
         until("it listens no more", || !listens()).await;
         assert_eq!(fixture.queue("a"), [java.id.clone(), turn.owner().to_string()]);
         let released = Instant::now();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let guard = soon(turn.wait()).await.unwrap();
         let took = released.elapsed();
         measured(&format!("past an interrupted Java head: {took:?}"));
         assert!(took < ms(8000 + 2000), "{took:?}");
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     });
 }
 
@@ -134,7 +134,7 @@ fn rust_gives_up_before_java() {
         cancelled.abort();
         fixture.queued("a", &[one.id.clone(), two.id.clone()]).await;
 
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         first.value().await;
         one.fair("a").unlock().value().await;
         second.value().await;

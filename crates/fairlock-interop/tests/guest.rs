@@ -40,11 +40,11 @@ impl Hot {
                     if n < readers {
                         let reading = lock.read().await.unwrap();
                         works().await;
-                        reading.release().await.unwrap();
+                        let _ = reading.release().await.unwrap();
                     } else {
                         let writing = lock.write().await.unwrap();
                         works().await;
-                        writing.release().await.unwrap();
+                        let _ = writing.release().await.unwrap();
                     }
                     turns.fetch_add(1, Ordering::Relaxed);
                 }

@@ -108,7 +108,7 @@ fn a_java_object_hands_its_last_lease_on() {
         assert!((0..=300).contains(&left_ms), "{left_ms} ms");
         theirs.apart().force_unlock().value().await;
         let rust = fixture.rust().await;
-        soon(rust.fair_lock("a").lock()).await.unwrap().release().await.unwrap();
+        let _ = soon(rust.fair_lock("a").lock()).await.unwrap().release().await.unwrap();
         fixture.nothing_left().await;
     });
 }
@@ -127,13 +127,13 @@ fn a_lock_handed_over_has_the_lease_of_its_waiter() {
         let mut turn = soon(leased.enqueue()).await.unwrap();
         let last = two.fair("a").lock();
         fixture.queued("a", &[one.id.clone(), turn.owner().to_string(), two.id.clone()]).await;
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         call.value().await;
         assert!((45_000..=50_000).contains(&fixture.pttl("a")), "{}", fixture.pttl("a"));
         one.fair("a").unlock().value().await;
         let guard = soon(turn.wait()).await.unwrap();
         until("the whole lease", || (35_000..=40_000).contains(&fixture.pttl("a"))).await;
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         last.value().await;
         assert!((25_000..=30_000).contains(&fixture.pttl("a")), "{}", fixture.pttl("a"));
         two.fair("a").unlock().value().await;

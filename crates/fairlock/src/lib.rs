@@ -12,7 +12,9 @@
 //! let guard = lock.lock().await?; // waits its turn; renewed in the background
 //! assert!(guard.token().get() > 0); // the fencing token: pass it to what you write to
 //! guard.ensure_valid()?; // still held? Costs no I/O
-//! guard.release().await?; // dropping the guard releases the lock too
+//! if guard.release().await? == fairlock::Release::Lost {
+//!     eprintln!("another client may have worked at the same time"); // dropping the guard releases it, too
+//! }
 //!
 //! if let Some(guard) = lock.try_lock_for(Duration::from_secs(5)).await? {
 //!     drop(guard);

@@ -208,9 +208,9 @@ fn foreign_data_in_the_keys() {
             assert_eq!(everything(&mut raw), before, "{what}");
             raw.call(&["DEL", key]);
             if let Some(guard) = guard {
-                guard.release().await.unwrap();
+                let _ = guard.release().await.unwrap();
             }
-            soon("a lock that is whole again", other.lock())
+            let _ = soon("a lock that is whole again", other.lock())
                 .await
                 .unwrap()
                 .release()
@@ -363,7 +363,7 @@ fn members_without_scores_and_scores_without_members() {
             assert_eq!(everything(&mut raw), before, "{member:.20?}");
         }
         raw.call(&["DEL", "redisson_lock_queue:{job}", "redisson_lock_timeout:{job}"]);
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     });
 }
 
@@ -423,7 +423,7 @@ fn forged_messages_in_the_inbox() {
         // A real grant, sent again: the second time nobody waits for it.
         let mut spy = store.server().unwrap().client();
         spy.subscribe(&inbox);
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let (_, grant) = spy.message_within(SOON).expect("the grant");
         let next = soon("the grant", waiter).await.unwrap().unwrap();
         let odd = client.dropped_messages();
@@ -434,7 +434,7 @@ fn forged_messages_in_the_inbox() {
         }
         let holder = lock.inspect().await.unwrap().holder.unwrap();
         assert_eq!((&holder.owner, holder.count), (next.owner(), 1));
-        next.release().await.unwrap();
+        let _ = next.release().await.unwrap();
     });
 }
 
@@ -464,8 +464,8 @@ fn forged_messages_in_the_channel_of_a_lock() {
         assert!(!waiter.is_finished());
         assert_eq!(everything(&mut raw), before, "being woken for nothing changes nothing");
         assert_eq!(client.dropped_messages(), odd);
-        guard.release().await.unwrap();
-        soon("the wake-up", waiter).await.unwrap().release().await.unwrap();
+        let _ = guard.release().await.unwrap();
+        let _ = soon("the wake-up", waiter).await.unwrap().release().await.unwrap();
     });
 }
 
@@ -488,10 +488,10 @@ fn a_grant_that_is_over_is_no_grant() {
         until("it is counted", async || client.dropped_messages() == odd + 1).await;
         assert!(!waiter.is_finished());
         queue_is(&lock, 1).await;
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let next = soon("the real grant", waiter).await.unwrap().unwrap();
         assert!(next.token().get() > 5);
-        next.release().await.unwrap();
+        let _ = next.release().await.unwrap();
     });
 }
 

@@ -81,9 +81,9 @@ fn f77_names_of_helper_keys_are_refused_and_change_nothing() {
         }
         assert_eq!(everything(&mut raw), before);
         guard.ensure_valid().unwrap();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         for waiter in waiters {
-            soon("its turn", waiter).await.unwrap().unwrap().release().await.unwrap();
+            let _ = soon("its turn", waiter).await.unwrap().unwrap().release().await.unwrap();
         }
     });
 }
@@ -154,13 +154,13 @@ fn f77_names_that_only_look_like_it_work() {
         for name in HARMLESS {
             let held = other.fair_lock(name).lock().await.unwrap();
             let next = wait_behind(&other.fair_lock(name), 1).await;
-            held.release().await.unwrap();
-            soon("its turn", next).await.unwrap().unwrap().release().await.unwrap();
+            let _ = held.release().await.unwrap();
+            let _ = soon("its turn", next).await.unwrap().unwrap().release().await.unwrap();
             assert_eq!(own_keys(&mut raw), before, "{name}");
         }
         assert!(!waiter.is_finished());
-        guard.release().await.unwrap();
-        soon("its turn", waiter).await.unwrap().unwrap().release().await.unwrap();
+        let _ = guard.release().await.unwrap();
+        let _ = soon("its turn", waiter).await.unwrap().unwrap().release().await.unwrap();
     });
 }
 

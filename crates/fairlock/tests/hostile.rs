@@ -212,7 +212,7 @@ async fn use_it(addr: SocketAddr, name: &str) -> Result<(), Error> {
     let client = Client::with_config(config(addr)).await?;
     let used = async {
         if let Some(guard) = client.fair_lock(name).try_lock_for(STORE_TIMEOUT).await? {
-            guard.release().await?;
+            let _ = guard.release().await?;
         }
         client.fair_lock(name).inspect().await.map(drop)
     };
@@ -359,7 +359,7 @@ fn in_a_child(part: &str) {
     // The server still works.
     runtime().block_on(async {
         let client = Client::connect(&server.url()).await.unwrap();
-        client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
+        let _ = client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
     });
 }
 

@@ -112,14 +112,14 @@ fn f89_forged_owner_ids_in_the_keys_give_no_hold() {
         }
         let next = lock.clone();
         let next = tokio::spawn(async move { next.lock().await });
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         // Each forged entry costs the time of an unclaimed grant; then the real waiter gets the
         // lock.
         let guard = soon("past the ghosts", next).await.unwrap().unwrap();
         guard.ensure_valid().unwrap();
         let holder = lock.inspect().await.unwrap().holder.unwrap();
         assert_eq!(&holder.owner, guard.owner());
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     });
 }
 
@@ -137,7 +137,7 @@ fn f89_an_owner_that_is_forged_before_it_exists_excludes_all_others() {
             let guard = lock.lock().await.unwrap();
             let owner = guard.owner().to_string();
             let (id, number) = owner.rsplit_once(':').unwrap();
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
             let forged = format!("{id}:{}", number.parse::<u64>().unwrap() + 1);
             raw.call(&["HSET", name, &forged, "1"]);
             raw.call(&["PEXPIRE", name, "60000"]);

@@ -84,7 +84,7 @@ fn contenders_are_served_in_order() {
         }
         let began = Instant::now();
         sleep(s(600)).await;
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         for task in tasks {
             task.await.unwrap();
         }
@@ -110,7 +110,7 @@ fn plain_and_simple_locks_hand_over_between_clients() {
             sleep(s(100)).await;
             assert!(!waiter.is_finished());
             let released = Instant::now();
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
             drop(waiter.await.unwrap());
             assert!(released.elapsed() < s(1), "{:?}", released.elapsed());
         }
@@ -171,7 +171,7 @@ fn a_job_stops_when_its_lock_is_taken() {
         assert_eq!(release, Release::Lost);
         assert!(next.token() > token);
         assert!(next.ensure_valid().is_ok());
-        next.release().await.unwrap();
+        let _ = next.release().await.unwrap();
         assert!(!sandbox.lose("nightly"), "nobody holds it any more");
     });
 }
@@ -263,8 +263,8 @@ fn a_client_that_is_cut_off_loses_its_locks() {
         sandbox.restore(&far);
         assert_eq!(*far.connection().borrow(), ConnectionState::Connected);
         let waiter = wait_behind(&far.fair_lock("x"), 1).await;
-        next.release().await.unwrap();
-        waiter.await.unwrap().unwrap().release().await.unwrap();
+        let _ = next.release().await.unwrap();
+        let _ = waiter.await.unwrap().unwrap().release().await.unwrap();
     });
 }
 
@@ -283,11 +283,11 @@ fn a_short_cut_costs_nothing() {
         sandbox.restore(&far);
         assert_eq!(next_state(&held).await.0, GuardState::Held);
         // It has kept its place.
-        other.release().await.unwrap();
+        let _ = other.release().await.unwrap();
         let first = waiter.await.unwrap().unwrap();
         assert!(!behind.is_finished());
-        first.release().await.unwrap();
-        behind.await.unwrap().unwrap().release().await.unwrap();
+        let _ = first.release().await.unwrap();
+        let _ = behind.await.unwrap().unwrap().release().await.unwrap();
     });
 }
 
@@ -304,13 +304,13 @@ fn a_waiter_that_is_cut_off_is_passed() {
         sandbox.cut_off(&far);
         sleep(s(10)).await;
         let released = Instant::now();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let guard = behind.await.unwrap().unwrap();
         assert!(released.elapsed() < s(1), "{:?}", released.elapsed());
         sandbox.restore(&far);
         sleep(s(1)).await;
-        guard.release().await.unwrap();
-        gone.await.unwrap().unwrap().release().await.unwrap();
+        let _ = guard.release().await.unwrap();
+        let _ = gone.await.unwrap().unwrap().release().await.unwrap();
     });
 }
 

@@ -442,8 +442,8 @@ fn d42_whoever_could_not_ask_takes_no_silence_for_taken() {
             let first = tokio::spawn(async move { asks.lock().await });
             tokio::time::sleep(Duration::from_millis(50)).await;
             assert!(lock(&client, &name).try_lock_for(WAIT).await.unwrap().is_none(), "{name}");
-            held.release().await.unwrap();
-            first.await.unwrap().unwrap().release().await.unwrap();
+            let _ = held.release().await.unwrap();
+            let _ = first.await.unwrap().unwrap().release().await.unwrap();
 
             let name = format!("silent {kind:?}");
             proxy.black_hole_to_client(true);
@@ -494,7 +494,7 @@ fn d42_a_lock_that_is_taken_is_no_error() {
             assert!(owned.try_lock_for(WAIT).await.unwrap().is_none());
             println!("measured: d42 a lock that is taken: {:?}", began.elapsed());
             first.abort();
-            taken.release().await.unwrap();
+            let _ = taken.release().await.unwrap();
         }
     });
 }

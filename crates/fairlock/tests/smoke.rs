@@ -22,7 +22,7 @@ async fn three_in_order(url: &str) {
         tokio::task::yield_now().await;
     }
     let began = Instant::now();
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     let guard = first.await.unwrap();
     println!("{url}: hand-over {:?}", began.elapsed());
     assert!(began.elapsed() < Duration::from_millis(500));
@@ -61,7 +61,7 @@ async fn a_unix_socket() {
     assert!(by_url.fair_lock("job").is_locked().await.unwrap());
     let elsewhere = Client::connect(&server.url()).await.unwrap();
     assert!(!elsewhere.fair_lock("job").is_locked().await.unwrap());
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }
 
 /// `scripts/servers-report` reads what it prints.

@@ -54,7 +54,7 @@ async fn a_lock_in_use_is_an_error() {
     let yardstick = Yardstick::connect(&client, &names(2)).await.unwrap().unwrap();
     let error = yardstick.pairs(TIME).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misuse, "{error}");
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     assert!(yardstick.pairs(TIME).await.unwrap() > 0);
 }
 
@@ -87,14 +87,14 @@ async fn other_stores_have_none() {
         let client = quiet(&url).await;
         assert!(Yardstick::connect(&client, &names(1)).await.unwrap().is_none(), "{url}");
         let held = client.fair_lock("bench:0").lock().await.unwrap();
-        client.fair_lock("bench:1").lock().await.unwrap().release().await.unwrap();
-        client.fair_lock("other").lock().await.unwrap().release().await.unwrap();
+        let _ = client.fair_lock("bench:1").lock().await.unwrap().release().await.unwrap();
+        let _ = client.fair_lock("other").lock().await.unwrap().release().await.unwrap();
         assert_eq!(listed(&client).await, 3, "{url}");
         Yardstick::erase(&client, names(2)).await.unwrap();
         // The memory store, which ends with its client, keeps the locks; in the file, only held
         // locks stay.
         let left = if url == "memory:" { 3 } else { 2 };
         assert_eq!(listed(&client).await, left, "{url}");
-        held.release().await.unwrap();
+        let _ = held.release().await.unwrap();
     }
 }

@@ -89,7 +89,7 @@ impl Show {
         self.tokens.push(holder.token().get());
         say("   somebody holds the lock; contenders 1 2 3 4 5 queue up behind\n")?;
         let tasks = self.line_up(5).await?;
-        holder.release().await?;
+        let _ = holder.release().await?;
         self.expect_served(&[1, 2, 3, 4, 5]).await?;
         all(tasks).await
     }
@@ -104,7 +104,7 @@ impl Show {
             tasks.remove(dead).abort();
         }
         self.queue_reaches(2).await?;
-        holder.release().await?;
+        let _ = holder.release().await?;
         self.expect_served(&[2, 4]).await?;
         all(tasks).await
     }
@@ -154,15 +154,15 @@ impl Show {
         let mut writer = catalogue.enqueue_write().await?;
         let mut late = catalogue.enqueue_read().await?;
         say("   1 and 2 read; 3 waits to write; 4 wants to read, and waits behind 3\n")?;
-        one.release().await?;
-        two.release().await?;
+        let _ = one.release().await?;
+        let _ = two.release().await?;
         let writing = writer.wait().await?;
         let seen = catalogue.inspect().await?;
         if (seen.holding, seen.queue_len) != (1, 1) {
             return Err(failed("a writer was not alone"));
         }
-        writing.release().await?;
-        late.wait().await?.release().await?;
+        let _ = writing.release().await?;
+        let _ = late.wait().await?.release().await?;
         say("   1 and 2 ended: 3 wrote alone, then 4 read\n")?;
         Ok(())
     }
@@ -174,12 +174,12 @@ impl Show {
         if pool.try_acquire().await?.is_some() {
             return Err(failed("a third of two permits was given"));
         }
-        first.release().await?;
+        let _ = first.release().await?;
         let third = pool.try_acquire().await?;
         let third = third.ok_or_else(|| failed("a permit did not come back"))?;
         say("   2 of 2 were taken, so a third was refused; when one came back, it was given\n")?;
-        second.release().await?;
-        third.release().await?;
+        let _ = second.release().await?;
+        let _ = third.release().await?;
         Ok(())
     }
 

@@ -301,14 +301,14 @@ mod tests {
             assert_eq!((&share["permits"], &share["limit"]), (&permits.into(), &limit.into()));
         }
         waits.abort();
-        permit.release().await?;
+        let _ = permit.release().await?;
         let reading = client.rw_lock("y").read().await?;
         let status = client.rw_lock("y").inspect().await?;
         let form = form::of(OsStr::new("y"), Some(fairlock::Kind::ReadWrite), &status);
         let share = &form["holder"];
         assert_eq!((&form["kind"], &share["share"]), (&"rw".into(), &"read".into()));
         assert_eq!((&share["permits"], &form["limits"]), (&Value::Null, &Value::Null));
-        reading.release().await?;
+        let _ = reading.release().await?;
         Ok(())
     }
 }

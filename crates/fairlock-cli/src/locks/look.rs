@@ -266,7 +266,7 @@ mod tests {
                 let expected = if looks_plain { like_before } else { Some(kind) };
                 assert_eq!(found, expected, "{kind:?}, before {before:?}");
             }
-            guard.release().await?;
+            let _ = guard.release().await?;
         }
         Ok(())
     }

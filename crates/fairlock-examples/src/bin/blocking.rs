@@ -2,7 +2,7 @@
 //! `cargo run -p fairlock-examples --bin blocking [-- redis://127.0.0.1/]`
 
 use fairlock::blocking::{Client, Interrupt};
-use fairlock::{Error, ErrorKind};
+use fairlock::{Error, ErrorKind, Release};
 use std::thread;
 use std::time::Duration;
 
@@ -31,6 +31,6 @@ fn main() -> Result<(), Error> {
         other => println!("not interrupted: {other:?}"),
     }
 
-    outer.release()?;
+    assert_eq!(outer.release()?, Release::Released);
     Ok(())
 }

@@ -49,7 +49,7 @@ async fn bounded(config: Config) -> Result<(), Error> {
     // The next waiter is served, whether or not the task releases the lock.
     let next = lock.lock().await?;
     assert!(next.token() > guard.token());
-    next.release().await?;
+    assert_eq!(next.release().await?, Release::Released);
     Ok(())
 }
 
@@ -62,6 +62,6 @@ async fn left_to_the_store(config: Config) -> Result<(), Error> {
     assert!(lock.try_lock().await?.is_none());
     let next = lock.lock().await?; // waits for the rest
     println!("left to the store: {:?} of it left when the next one came", detached.remaining());
-    next.release().await?;
+    assert_eq!(next.release().await?, Release::Released);
     Ok(())
 }

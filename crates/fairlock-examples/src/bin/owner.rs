@@ -23,7 +23,7 @@ async fn main() -> Result<(), Error> {
     below(&lock).await?;
     // Any other request waits, even from another handle in the same task.
     assert!(client.fair_lock("invoice:42").try_lock().await?.is_none());
-    guard.release().await?;
+    assert_eq!(guard.release().await?, Release::Released);
 
     // Where a second entry is a mistake, it is an error.
     let lock = client.fair_lock("invoice:42").owned_by(&client.owner()).non_reentrant();
@@ -31,13 +31,13 @@ async fn main() -> Result<(), Error> {
     let refused = lock.lock().await.expect_err("it has the lock");
     assert_eq!(refused.kind(), ErrorKind::AlreadyHeld);
     println!("non_reentrant: held {} times", guard.hold_count());
-    guard.release().await?;
+    assert_eq!(guard.release().await?, Release::Released);
     Ok(())
 }
 
 async fn below(lock: &Lock) -> Result<(), Error> {
     let guard = lock.lock().await?; // would wait for itself without an owner
     println!("owner: held {} times", guard.hold_count());
-    guard.release().await?;
+    assert_eq!(guard.release().await?, Release::StillHeld(1));
     Ok(())
 }

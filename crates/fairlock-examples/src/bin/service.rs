@@ -117,7 +117,8 @@ impl Worker {
             Some(()) => self.say(&format!("wrote {value} {}", guard.token())).await?,
             None => self.say(&format!("refused {value} {:?}", guard.state())).await?,
         }
-        guard.release().await?;
+        // If the lock was lost, the counter has refused the write.
+        let _ = guard.release().await?;
         Ok(())
     }
 

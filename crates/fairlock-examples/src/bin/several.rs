@@ -13,7 +13,7 @@ async fn main() -> Result<(), Error> {
     let guard = both.lock().await?; // both, or none
     let token = |name| guard.token(name).expect("a member");
     ledger.move_money(token("account:1"), token("account:2")).await?;
-    guard.release().await?;
+    let _ = guard.release().await?; // a late write would have been refused
 
     let _one = client.fair_lock("account:2").lock().await?;
     assert!(both.try_lock().await?.is_none());

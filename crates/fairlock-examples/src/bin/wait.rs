@@ -1,7 +1,7 @@
 //! Waiting for a lock: not at all, for a limited time, or while doing something else.
 //! `cargo run -p fairlock-examples --bin wait [-- redis://127.0.0.1/]`
 
-use fairlock::{Client, Error};
+use fairlock::{Client, Error, Release};
 use std::time::Duration;
 
 #[tokio::main]
@@ -44,6 +44,6 @@ async fn main() -> Result<(), Error> {
     assert!(given_up.is_err());
     behind.leave().await?; // ready when the place is given up
     println!("given up");
-    guard.release().await?;
+    assert_eq!(guard.release().await?, Release::Released);
     Ok(())
 }

@@ -117,7 +117,7 @@ async fn ours_alone(fixture: &Fixture, scene: &Scene) {
             // The head is known to be dead by now.
             assert!(began.elapsed() < HEARTBEAT, "{:?}", began.elapsed());
         }
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
 }
 
@@ -142,5 +142,5 @@ async fn ours_end_the_polling(fixture: &Fixture, scene: &Scene) {
         0 => measured(&format!("Java behind a dead head: {then}")),
         _ => measured(&format!("Java polled behind a dead head at {before} scripts/s; {then}")),
     }
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }

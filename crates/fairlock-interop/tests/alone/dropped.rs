@@ -68,7 +68,7 @@ async fn a_fast_clock_beside_ours(fixture: &Fixture, ahead: &JavaClient) {
     measured(&format!("ours dropped by a clock 10 min ahead: back in its place after {took:?}"));
     assert!(took < HEARTBEAT, "{took:?}");
     holder.fair("a").unlock().value().await;
-    soon(first.wait()).await.unwrap().release().await.unwrap();
+    let _ = soon(first.wait()).await.unwrap().release().await.unwrap();
     overtakes.value().await;
     late.fair("a").unlock().value().await;
 }
@@ -155,7 +155,7 @@ async fn giving_up_beside_ours(fixture: &Fixture, fair_wait: Duration) {
          {dropped}, in its place after {back:?}, granted {took:?} after the unlock"
     ));
     assert!(back < HEARTBEAT && took < ms(1000), "{back:?}, {took:?}");
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     comes.value().await;
     late.fair("a").unlock().value().await;
 }

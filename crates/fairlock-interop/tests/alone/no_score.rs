@@ -57,7 +57,7 @@ async fn ours_passes_it(fixture: &Fixture) {
     assert!(took < PAST_A_DEAD_HEAD, "{took:?}");
     let scores = fixture.scores("a");
     assert!(scores.iter().any(|(owner, ms)| owner == GHOST && *ms < 300_000), "{scores:?}");
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }
 
 /// When that has passed, Java removes it itself.
@@ -70,7 +70,7 @@ async fn ours_heals_it(fixture: &Fixture) {
     let call = java.fair("a").lock();
     until("three wait", || fixture.queue("a").len() == 3).await;
     let guard = soon(turn.wait()).await.unwrap();
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     call.value().await;
     let took = began.elapsed();
     measured(&format!(

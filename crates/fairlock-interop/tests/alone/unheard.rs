@@ -100,7 +100,7 @@ async fn lost_to_ours(fixture: &Fixture) {
     let took = freed.elapsed();
     measured(&format!("ours, a lost message: {took:?}"));
     assert!(took < HEARTBEAT, "{took:?}");
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }
 
 /// Java misses its message, and ours behind it repeats it.
@@ -117,7 +117,7 @@ async fn told_again_by_ours(fixture: &Fixture) {
     measured(&format!("Java, a lost message, ours behind it: {took:?}"));
     assert!(took < HEARTBEAT, "{took:?}");
     deaf.owner.fair("a").unlock().value().await;
-    soon(turn.wait()).await.unwrap().release().await.unwrap();
+    let _ = soon(turn.wait()).await.unwrap().release().await.unwrap();
 }
 
 #[test]
@@ -167,8 +167,8 @@ async fn ours_wake_the_head(fixture: &Fixture) {
     ));
     assert!(took < ms(1000) && calls < CALM, "{took:?}, {calls} scripts");
     deaf.owner.fair("a").unlock().value().await;
-    soon(first.wait()).await.unwrap().release().await.unwrap();
-    soon(second.wait()).await.unwrap().release().await.unwrap();
+    let _ = soon(first.wait()).await.unwrap().release().await.unwrap();
+    let _ = soon(second.wait()).await.unwrap().release().await.unwrap();
 }
 
 /// Java is already polling when one of ours arrives.
@@ -199,5 +199,5 @@ async fn ours_end_it(fixture: &Fixture) {
     deaf.owner.fair("a").unlock().value().await;
     waits.value().await;
     polls.fair("a").unlock().value().await;
-    soon(turn.wait()).await.unwrap().release().await.unwrap();
+    let _ = soon(turn.wait()).await.unwrap().release().await.unwrap();
 }

@@ -124,7 +124,7 @@ fn b20_a_reader_of_ours_among_javas_gets_a_new_token() {
         let (ours, theirs) = (rust.rw_lock("job"), Theirs::new(&java, "job"));
         let writing = soon(ours.write()).await.unwrap();
         let late = writing.token();
-        writing.release().await.unwrap();
+        let _ = writing.release().await.unwrap();
         theirs.writes.lock().value().await;
         theirs.writes.unlock().value().await;
         theirs.reads.lock().value().await;
@@ -133,12 +133,12 @@ fn b20_a_reader_of_ours_among_javas_gets_a_new_token() {
         let second = soon(ours.read()).await.unwrap();
         assert_eq!(second.token(), first.token(), "who reads at the same time has one token");
         let of_a_phase = first.token();
-        first.release().await.unwrap();
-        second.release().await.unwrap();
+        let _ = first.release().await.unwrap();
+        let _ = second.release().await.unwrap();
         assert_eq!(fixture.holds("job").len(), 1, "Java reads on");
         let third = soon(ours.read()).await.unwrap();
         assert!(third.token() > of_a_phase, "Java's readers alone are no phase");
-        third.release().await.unwrap();
+        let _ = third.release().await.unwrap();
         theirs.reads.unlock().value().await;
         fixture.nothing_left().await;
     });

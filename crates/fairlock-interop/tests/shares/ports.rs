@@ -86,7 +86,7 @@ fn a_writer_waits_for_the_long_lease_when_the_short_reader_has_left() {
             let _long = Reader::with_lease(&fixture, &rust, long, &lock, 1200).await;
             let read = Instant::now();
             let short = Reader::with_lease(&fixture, &rust, short, &lock, 400).await;
-            short.release().await;
+            let _ = short.release().await;
             writes(&fixture, &rust, writer, &lock).await;
             let took = read.elapsed();
             assert!(took + ms(100) > ms(1200), "{n}: {took:?}");

@@ -184,13 +184,13 @@ impl Client {
     /// let both = client.multi_lock(["account:1", "account:2"])?;
     /// let guard = both.lock().await?;
     /// assert!(guard.token("account:1").is_some());
-    /// guard.release().await?;
+    /// let _ = guard.release().await?;
     /// let mixed = client.multi_lock([
     ///     client.rw_lock("catalogue").to_read(),
     ///     client.semaphore("db", 10).many(2),
     ///     "invoice:42".into(),
     /// ])?;
-    /// # mixed.lock().await?.release().await?;
+    /// # let _ = mixed.lock().await?.release().await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -244,7 +244,7 @@ impl Client {
     /// #       assert_eq!(lock.name.as_bytes(), b"invoice:42");
     ///     }
     /// }
-    /// # guard.release().await?;
+    /// # let _ = guard.release().await?;
     /// # Ok(())
     /// # }
     /// ```

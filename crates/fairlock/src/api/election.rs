@@ -41,7 +41,7 @@ use tokio::task::JoinHandle;
 /// assert_eq!(leader.term, term.token());
 /// assert_eq!(leader.value.as_deref(), Some(&b"http://10.0.0.7:8080"[..]));
 ///
-/// term.resign().await?;
+/// let _ = term.resign().await?;
 /// assert!(observer.changed().await?.is_none());
 /// # Ok(())
 /// # }
@@ -122,7 +122,7 @@ impl Election {
     /// let client = fairlock::Client::connect("memory:").await?;
     /// if let Some(guard) = client.fair_lock("scheduler").try_lock().await? {
     ///     let term = client.election("scheduler").lead(guard, "me").await?;
-    /// #   term.resign().await?;
+    /// #   let _ = term.resign().await?;
     /// }
     /// # Ok(())
     /// # }

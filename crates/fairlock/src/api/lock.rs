@@ -36,7 +36,7 @@ use tokio::task::coop;
 /// let lock = client.fair_lock("invoice:42");
 /// let guard = lock.lock().await?;
 /// println!("token {}", guard.token());
-/// guard.release().await?;
+/// let _ = guard.release().await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -112,7 +112,7 @@ impl Lock {
     /// let client = fairlock::Client::connect("memory:").await?;
     /// let lock = client.fair_lock("nightly").max_hold(Duration::from_secs(3_600));
     /// let guard = lock.lock().await?; // renewed, for an hour at most
-    /// # guard.release().await?;
+    /// # let _ = guard.release().await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -146,7 +146,7 @@ impl Lock {
     /// let guard = lock.lock().await?;
     /// let error = lock.lock().await.unwrap_err();
     /// assert_eq!(error.kind(), fairlock::ErrorKind::AlreadyHeld);
-    /// # guard.release().await?;
+    /// # let _ = guard.release().await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -172,7 +172,7 @@ impl Lock {
     /// let client = fairlock::Client::connect("memory:").await?;
     /// // Java locks it with getSpinLock("invoice:42").
     /// let lock = client.plain_lock("invoice:42").poll(Duration::from_millis(100));
-    /// # lock.lock().await?.release().await?;
+    /// # let _ = lock.lock().await?.release().await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -664,7 +664,7 @@ impl Lock {
     /// let guard = lock.lock().await?;
     /// assert!(lock.remaining_ttl().await?.is_some());
     /// assert_eq!(&lock.holder().await?.unwrap().owner, guard.owner());
-    /// # guard.release().await?;
+    /// # let _ = guard.release().await?;
     /// # Ok(())
     /// # }
     /// ```

@@ -39,7 +39,7 @@ use std::time::Duration;
 ///
 /// let writing = catalogue.write().await?;
 /// let reading = writing.downgrade().await?; // nobody writes in between
-/// reading.release().await?;
+/// let _ = reading.release().await?;
 /// # Ok(())
 /// # }
 /// ```

@@ -43,7 +43,7 @@ use std::time::Duration;
 /// let one = downloads.acquire().await?;
 /// let two = downloads.acquire_many(2).await?;
 /// assert!(downloads.try_acquire().await?.is_none());
-/// two.release().await?;
+/// let _ = two.release().await?;
 /// assert_eq!(downloads.usage().await?.used, 1);
 /// # drop(one);
 /// # Ok(())

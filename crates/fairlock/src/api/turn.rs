@@ -47,7 +47,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 ///         }
 ///     }
 /// };
-/// guard.release().await?;
+/// let _ = guard.release().await?;
 /// # Ok(())
 /// # }
 /// ```

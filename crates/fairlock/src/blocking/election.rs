@@ -23,7 +23,7 @@ use std::time::Duration;
 /// let election = client.election("scheduler");
 /// let term = election.campaign("me")?;
 /// assert_eq!(election.leader()?.expect("somebody leads").term, term.token());
-/// term.resign()?;
+/// let _ = term.resign()?;
 /// # Ok(())
 /// # }
 /// ```
@@ -88,7 +88,7 @@ impl Election {
             };
             let value = work(&term);
             if term.state() != GuardState::Lost {
-                term.resign()?;
+                let _ = term.resign()?;
                 return Ok(value);
             }
         }

@@ -15,7 +15,7 @@
 //! let inner = lock.lock()?; // the same thread: enters once more
 //! assert_eq!(inner.token(), outer.token());
 //! drop(inner);
-//! outer.release()?;
+//! let _ = outer.release()?; // `Release::Lost`: another client may have worked at the same time
 //!
 //! let done = lock.with(|held| held.token())?; // releases it, also when the closure panics
 //! println!("{:?} under {}", done.release, done.value);

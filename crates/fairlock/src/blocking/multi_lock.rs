@@ -22,7 +22,7 @@ use std::time::Duration;
 /// let both = client.multi_lock(["account:1", "account:2"])?;
 /// let guard = both.lock()?;
 /// assert!(both.try_lock()?.is_none());
-/// guard.release()?;
+/// let _ = guard.release()?;
 /// # Ok(())
 /// # }
 /// ```

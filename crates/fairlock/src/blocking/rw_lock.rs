@@ -27,7 +27,7 @@ use std::time::Duration;
 /// let catalogue = client.rw_lock("catalogue");
 /// let writing = catalogue.write()?;
 /// let reading = writing.downgrade()?; // nobody writes in between
-/// reading.release()?;
+/// let _ = reading.release()?;
 /// # Ok(())
 /// # }
 /// ```

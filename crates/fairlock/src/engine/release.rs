@@ -367,7 +367,7 @@ mod tests {
         let client = Client::connect(&server.url()).await.expect("a server");
         let take = async |name| client.fair_lock(name).lock().await.expect("free");
         // The server knows the script from now on.
-        take("job").await.release().await.expect("answered");
+        let _ = take("job").await.release().await.expect("answered");
         let guard = take("job").await;
         let (began, is_busy) = mpsc::channel();
         let (frees, until) = mpsc::channel::<()>();

@@ -13,6 +13,7 @@
     serde(rename_all = "snake_case")
 )]
 #[non_exhaustive]
+#[must_use = "the lock may have been lost (`Release::Lost`); `let _ = ...` where that does not matter"]
 pub enum Release {
     /// The lock is free, or was handed to the next waiter.
     Released,

@@ -148,7 +148,13 @@ mod tests {
         let owners: Vec<_> = (0..50).map(|_| client.owner()).collect();
         let of = |name: &str, owner: &Owner| -> Lock { client.fair_lock(name).owned_by(owner) };
         for (number, owner) in owners.iter().enumerate() {
-            of(&number.to_string(), owner).lock().await.expect("free").release().await.expect("ok");
+            let _ = of(&number.to_string(), owner)
+                .lock()
+                .await
+                .expect("free")
+                .release()
+                .await
+                .expect("ok");
         }
         seats_are(&client, 0).await;
 

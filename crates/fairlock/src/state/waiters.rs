@@ -317,7 +317,7 @@ mod tests {
         let reply = context.store.call(&name, &asks).await.expect("memory answers");
         let Body::Queued { order, .. } = reply.answer.body else { panic!("{reply:?}") };
         context.clock.forget();
-        guard.release().await.expect("released");
+        let _ = guard.release().await.expect("released");
         assert!(outcome.try_recv().is_err(), "granted by a message that counts from no time");
         let (nothing, period) = (Outlook::default(), Duration::from_secs(60));
         let heartbeat = context.waiters.queued(&name, waiter, order, nothing, period);

@@ -165,7 +165,7 @@ impl Pair {
             let guard = client.plain_lock(name).lock().await?;
             let lock = client.plain_lock(name);
             assert!(lock.try_lock_for(Duration::from_millis(20)).await?.is_none());
-            guard.release().await?;
+            let _ = guard.release().await?;
         }
         let name = "billing:moving";
         let number = slot(name.as_bytes());

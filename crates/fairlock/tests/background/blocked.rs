@@ -77,7 +77,7 @@ fn stays_held(what: &str, user: &Runtime, block: impl Fn(&Runtime)) {
             assert!(seen.looks > 100, "{seen:?}");
             assert_eq!(held.state(), GuardState::Held);
             let guard = Arc::into_inner(held).unwrap();
-            on(user, guard.release()).unwrap();
+            let _ = on(user, guard.release()).unwrap();
             drop(own);
         });
     });
@@ -151,7 +151,7 @@ fn f11_a_blocked_waiter_keeps_its_place_and_its_grant() {
         });
         let owner = fixture.joined("job", &before);
         let younger = fixture.enter(&other, "job").await;
-        held.release().await;
+        let _ = held.release().await;
         let granted = Instant::now();
         while fixture.holder("job").as_ref() != Some(&owner) {
             assert!(granted.elapsed() < LEASE, "the blocked one is passed by");
@@ -159,6 +159,6 @@ fn f11_a_blocked_waiter_keeps_its_place_and_its_grant() {
         measured("f11 release to the grant of a blocked waiter", granted.elapsed());
         let released = tokio::task::block_in_place(|| blocked.join().unwrap());
         assert_eq!(released, fairlock::Release::Released);
-        younger.granted(LEASE).await.release().await;
+        let _ = younger.granted(LEASE).await.release().await;
     });
 }

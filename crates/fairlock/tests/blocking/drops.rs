@@ -27,7 +27,7 @@ impl Drop for AtTheEnd {
             assert_eq!(error.kind(), ErrorKind::Misuse);
         }
         let owner = self.0.owner();
-        self.0.fair_lock("at the end").owned_by(&owner).lock().unwrap().release().unwrap();
+        let _ = self.0.fair_lock("at the end").owned_by(&owner).lock().unwrap().release().unwrap();
     }
 }
 
@@ -64,7 +64,7 @@ fn in_the_destructor_of_a_thread_local_that_is_older_than_tokios() {
         let ended = std::thread::spawn(move || {
             LAST.with(|last| *last.borrow_mut() = Some(AtTheEnd(own.clone())));
             KEPT.with(|kept| kept.borrow_mut().reserve(1));
-            own.fair_lock("other").lock().unwrap().release().unwrap();
+            let _ = own.fair_lock("other").lock().unwrap().release().unwrap();
             let guard = own.fair_lock("fair").lock().unwrap();
             KEPT.with(|kept| kept.borrow_mut().push(guard));
         });

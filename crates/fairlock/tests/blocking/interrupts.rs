@@ -54,7 +54,7 @@ fn a_blocked_wait_ends_at_once_and_leaves_the_queue() {
             if server.is_some() { "redis" } else { "memory" }
         );
         assert!(slowest < AT_ONCE && left < AT_ONCE, "{slowest:?}, {left:?}");
-        guard.release().unwrap();
+        let _ = guard.release().unwrap();
         // No waiter is left that could have received the lock.
         assert!(!lock.is_locked().unwrap());
     });
@@ -116,7 +116,7 @@ fn one_that_comes_before_the_wait_ends_it_until_it_is_cleared() {
         guard.ensure_valid().unwrap();
         let again = guard.reenter().unwrap();
         drop(again);
-        guard.release().unwrap();
+        let _ = guard.release().unwrap();
         assert!(!lock.is_locked().unwrap());
     });
 }
@@ -184,7 +184,7 @@ fn it_races_with_the_grant() {
             }
         }
         let last = lock.try_lock_for(Duration::from_secs(10)).unwrap();
-        last.expect("nothing is left behind").release().unwrap();
+        let _ = last.expect("nothing is left behind").release().unwrap();
         println!("{granted} granted, {interrupted} interrupted");
         assert_eq!(granted + interrupted, 200);
     });

@@ -29,7 +29,7 @@ pub(super) async fn while_waiting(store: Store) {
     let stays_owner = lock.inspect().await.unwrap().queue[1].owner.clone();
     gone.abort();
     queue_is(&lock, 1).await;
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     let next = granted(stays).await;
     assert_eq!(*next.owner(), stays_owner);
     assert!(soon("the end of the task", gone).await.unwrap_err().is_cancelled());
@@ -43,7 +43,7 @@ pub(super) async fn the_last_waiter_and_the_next(store: Store) {
     queue_is(&lock, 0).await;
     assert_eq!(guard.release().await.unwrap(), Release::Released);
     let guard = soon("a free lock", lock.lock()).await.unwrap();
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }
 
 /// The release and the cancellation race. Whichever wins, the next waiter gets the lock, and the
@@ -59,12 +59,12 @@ pub(super) async fn a_grant_nobody_takes_is_passed_on(store: Store) {
         if round % 2 == 0 {
             tokio::time::sleep(Duration::from_micros(round * 20)).await;
         } else {
-            soon("the release", releasing).await.unwrap().unwrap();
+            let _ = soon("the release", releasing).await.unwrap().unwrap();
         }
         gone.abort();
         // It may have got its guard before the abort: the guard is dropped with the task's result.
         drop(gone.await);
-        granted(next).await.release().await.unwrap();
+        let _ = granted(next).await.release().await.unwrap();
     }
     is_free(&lock).await;
     assert_eq!(lock.inspect().await.unwrap().queue_len, 0);
@@ -85,7 +85,7 @@ pub(super) async fn a_guard_on_its_way_is_released(store: Store) {
         let token = guard.token();
         let mut waiting = Box::pin(other.lock());
         assert!(poll_once(&mut waiting).await.is_none());
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         until("the grant", async || lock.inspect().await.unwrap().token > Some(token)).await;
         // By then the client has finished its work for the grant.
         for _ in 0..5 {
@@ -93,7 +93,7 @@ pub(super) async fn a_guard_on_its_way_is_released(store: Store) {
         }
         drop(waiting);
         is_free(&lock).await;
-        soon("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
+        let _ = soon("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
     }
 }
 
@@ -117,6 +117,6 @@ pub(super) async fn a_thousand_give_up(store: Store) {
         task.abort();
     }
     queue_is(&lock, 1).await;
-    guard.release().await.unwrap();
-    granted(last).await.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
+    let _ = granted(last).await.release().await.unwrap();
 }

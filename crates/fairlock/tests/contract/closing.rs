@@ -110,7 +110,7 @@ pub(super) async fn the_connection_can_be_watched(store: Store) {
         let up = connection.wait_for(|state| *state == ConnectionState::Connected);
         soon("the connection is back", up).await.unwrap();
         client.ping().await.unwrap();
-        client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
+        let _ = client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
     }
     client.shutdown().await;
     let closed = connection.wait_for(|state| *state == ConnectionState::Closed);

@@ -124,8 +124,8 @@ pub(super) async fn fair_and_plain_names_do_not_touch(store: Store) {
         let elsewhere = client.plain_lock("two").try_lock().await.unwrap();
         // If it were dropped, it would be released in the background, on a Cluster by a different
         // node than the one that the next attempt asks.
-        elsewhere.expect("free").release().await.unwrap();
-        guard.release().await.unwrap();
+        let _ = elsewhere.expect("free").release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         assert!(tried.try_lock().await.unwrap().is_some());
         is_free(&tried).await;
     }

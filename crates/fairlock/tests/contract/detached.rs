@@ -51,7 +51,7 @@ pub(super) async fn the_next_is_served_at_its_end(store: Store) {
         assert!(detached.remaining().is_zero(), "granted {:?} too early", detached.remaining());
         assert!(began.elapsed() >= LEASE, "after {:?}", began.elapsed());
         assert!(next.token() > token);
-        next.release().await.unwrap();
+        let _ = next.release().await.unwrap();
     }
 }
 
@@ -195,7 +195,7 @@ pub(super) async fn others_do_not_free_it(store: Store) {
         .await;
         assert!(other.try_lock().await.unwrap().is_none());
         assert!(other.force_unlock().await.unwrap());
-        soon("a free lock", other.lock()).await.unwrap().release().await.unwrap();
+        let _ = soon("a free lock", other.lock()).await.unwrap().release().await.unwrap();
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) async fn it_stands_in_the_queue_when_ready(store: Store) {
         assert_eq!(status.queue_len, place + 1, "at once");
         assert_eq!(status.queue[place].owner, *turns[place].owner());
     }
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     for turn in &mut turns {
         let guard = soon("its turn", turn.wait()).await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Release::Released);
@@ -68,7 +68,7 @@ pub(super) async fn a_dropped_wait_keeps_the_place(store: Store) {
         assert!(waited.is_none());
     }
     assert_eq!(lock.inspect().await.unwrap().queue[0].owner, *turn.owner());
-    first.release().await.unwrap();
+    let _ = first.release().await.unwrap();
     // The wait is also dropped repeatedly while the grant arrives.
     let guard = loop {
         if let Some(guard) = poll_once(&mut pin!(turn.wait())).await {
@@ -78,7 +78,7 @@ pub(super) async fn a_dropped_wait_keeps_the_place(store: Store) {
     };
     assert_eq!(guard.owner(), turn.owner());
     let token = guard.token();
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     assert!(granted(behind).await.token() > token);
 }
 
@@ -95,8 +95,8 @@ pub(super) async fn a_timed_wait_keeps_the_place(store: Store) {
     assert_eq!(lock.inspect().await.unwrap().queue[0].owner, *turn.owner());
     drop(first);
     let guard = soon("its turn", turn.wait_for(Duration::MAX)).await.unwrap().unwrap();
-    guard.release().await.unwrap();
-    granted(behind).await.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
+    let _ = granted(behind).await.release().await.unwrap();
 }
 
 /// Nobody polls the turn when its grant arrives: the lock is held for it, and renewed.
@@ -125,7 +125,7 @@ pub(super) async fn a_granted_turn_ends_with_its_longest_hold(store: Store) {
     let first = lock.lock().await.unwrap();
     let mut turn = lock.clone().max_hold(Duration::from_millis(900)).enqueue().await.unwrap();
     let behind = wait_behind(&other, 2).await;
-    first.release().await.unwrap();
+    let _ = first.release().await.unwrap();
     let next = granted(behind).await;
     for _ in 0..2 {
         let error = soon("what is there", turn.wait()).await.unwrap_err();
@@ -146,8 +146,8 @@ pub(super) async fn leaving_is_confirmed(store: Store) {
         let stays = wait_behind(&lock, 2).await;
         soon("the confirmation", turn.leave()).await.unwrap();
         assert_eq!(lock.inspect().await.unwrap().queue_len, 1, "round {round}: at once");
-        first.release().await.unwrap();
-        granted(stays).await.release().await.unwrap();
+        let _ = first.release().await.unwrap();
+        let _ = granted(stays).await.release().await.unwrap();
     }
     // Granted at once, granted later, and granted while leaving.
     soon("the release", other.enqueue().await.unwrap().leave()).await.unwrap();
@@ -166,7 +166,7 @@ pub(super) async fn leaving_is_confirmed(store: Store) {
             .await;
         }
         soon("the confirmation", turn.leave()).await.unwrap();
-        soon("the release", releasing).await.unwrap().unwrap();
+        let _ = soon("the release", releasing).await.unwrap().unwrap();
         let status = lock.inspect().await.unwrap();
         assert!(status.holder.is_none() && status.queue_len == 0, "round {round}: {status:?}");
     }
@@ -183,8 +183,8 @@ pub(super) async fn dropped_turns_leave(store: Store) {
     drop(turns);
     queue_is(&lock, 1).await;
     let turn = other.enqueue().await.unwrap();
-    first.release().await.unwrap();
-    granted(stays).await.release().await.unwrap();
+    let _ = first.release().await.unwrap();
+    let _ = granted(stays).await.release().await.unwrap();
     until("the grant", async || lock.is_locked().await.unwrap()).await;
     // A call to `leave` that is never polled.
     drop(turn.leave());
@@ -248,13 +248,13 @@ pub(super) async fn positions(store: Store) {
         for (place, turn) in turns.iter_mut().enumerate() {
             assert_eq!(turn.position().await.unwrap(), place);
         }
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let mut turn = turns.remove(0);
         // The grant may not have arrived yet: `wait` waits for it.
         assert_eq!(soon("its place", turn.position()).await.unwrap(), 0);
         guard = soon("its turn", turn.wait()).await.unwrap();
     }
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }
 
 /// At most one request of an owner stands in the queue; its other requests enter the same hold.
@@ -267,7 +267,7 @@ pub(super) async fn turns_of_one_owner(store: Store) {
     let mut enqueueing = Box::pin(owned.enqueue());
     assert!(poll_once(&mut enqueueing).await.is_none());
     assert_eq!(lock.inspect().await.unwrap().queue_len, 1);
-    first.release().await.unwrap();
+    let _ = first.release().await.unwrap();
     let mut two = soon("it is over with the first", enqueueing).await.unwrap();
     let guard = soon("its turn", one.wait()).await.unwrap();
     assert_eq!(two.owner(), guard.owner());

@@ -58,8 +58,8 @@ pub(super) async fn looks_at_the_holder(store: Store) {
         assert_eq!((&holder.owner, holder.count, holder.ours), (guard.owner(), 2, true));
         let ttl = look.remaining_ttl().await.unwrap().unwrap();
         assert!(ttl <= lease && ttl > lease / 2, "{ttl:?}");
-        again.release().await.unwrap();
-        guard.release().await.unwrap();
+        let _ = again.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         assert_eq!(look.remaining_ttl().await.unwrap(), None);
     }
 }
@@ -125,12 +125,12 @@ pub(super) async fn tokens_rise(store: Store) {
             } else {
                 None
             };
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
             if let Some(waiter) = waiter {
                 let next = granted(waiter).await;
                 assert!(next.token() > last, "{} after {last}", next.token());
                 last = next.token();
-                next.release().await.unwrap();
+                let _ = next.release().await.unwrap();
             }
         }
     }
@@ -152,7 +152,7 @@ pub(super) async fn tokens_rise_without_their_key(store: Store) {
             assert_eq!(guard.release().await.unwrap(), Release::Released);
             assert_eq!(lock.inspect().await.unwrap().token.unwrap().get(), last);
         } else {
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
             assert_eq!(raw.call(&["DEL", "redisson_lock_token:{job}"]).int(), 1);
         }
     }
@@ -206,11 +206,11 @@ pub(super) async fn inspection(store: Store) {
     let same_client = status.queue[0].owner.client() == status.queue[1].owner.client();
     assert_eq!(same_client, store.is_memory());
 
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     for (waiter, seen) in waiters.into_iter().zip(&status.queue) {
         let guard = granted(waiter).await;
         assert_eq!(*guard.owner(), seen.owner, "listed in the order in which they are served");
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
     assert!(lock.inspect().await.unwrap().holder.is_none());
 }
@@ -224,5 +224,5 @@ pub(super) async fn guards_name_what_they_hold(store: Store) {
     assert!(guard.owner().to_string().starts_with(&client.id().to_string()));
     let shown = format!("{guard:?}");
     assert!(shown.contains(r"a\xff\x00b") && shown.contains("Held"), "{shown}");
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }

@@ -12,8 +12,8 @@ fn of_kinds(client: &Client) -> Vec<String> {
 pub(super) async fn another_kind_than_the_last_is_warned_of_once(store: Store) {
     let fair = store.client().await;
     for _ in 0..2 {
-        fair.fair_lock("encode").lock().await.unwrap().release().await.unwrap();
-        fair.fair_lock("other").lock().await.unwrap().release().await.unwrap();
+        let _ = fair.fair_lock("encode").lock().await.unwrap().release().await.unwrap();
+        let _ = fair.fair_lock("other").lock().await.unwrap().release().await.unwrap();
     }
     fair.shutdown().await;
     if store.is_memory() {
@@ -21,8 +21,8 @@ pub(super) async fn another_kind_than_the_last_is_warned_of_once(store: Store) {
     }
     let pool = store.client().await;
     for _ in 0..2 {
-        pool.semaphore("encode", 3).acquire().await.unwrap().release().await.unwrap();
-        pool.fair_lock("other").lock().await.unwrap().release().await.unwrap();
+        let _ = pool.semaphore("encode", 3).acquire().await.unwrap().release().await.unwrap();
+        let _ = pool.fair_lock("other").lock().await.unwrap().release().await.unwrap();
     }
     until("a warning", async || !of_kinds(&pool).is_empty()).await;
     let warnings = of_kinds(&pool);
@@ -34,12 +34,12 @@ pub(super) async fn another_kind_than_the_last_is_warned_of_once(store: Store) {
     pool.shutdown().await;
     // What it was last is a semaphore now. A shutdown waits for the comparison.
     let again = store.client().await;
-    again.semaphore("encode", 3).acquire().await.unwrap().release().await.unwrap();
+    let _ = again.semaphore("encode", 3).acquire().await.unwrap().release().await.unwrap();
     let seen = again.clone();
     again.shutdown().await;
     assert_eq!(of_kinds(&seen), [""; 0]);
     let silent = store.client_with(|config| config.on_check(Check::Kind, Reaction::Ignore)).await;
-    silent.rw_lock("encode").write().await.unwrap().release().await.unwrap();
+    let _ = silent.rw_lock("encode").write().await.unwrap().release().await.unwrap();
     let seen = silent.clone();
     silent.shutdown().await;
     assert_eq!(of_kinds(&seen), [""; 0]);
@@ -49,8 +49,8 @@ pub(super) async fn another_kind_than_the_last_is_warned_of_once(store: Store) {
 pub(super) async fn a_client_that_mixes_kinds_is_warned_of_once(store: Store) {
     let client = store.client().await;
     for _ in 0..3 {
-        client.fair_lock("encode").lock().await.unwrap().release().await.unwrap();
-        client.semaphore("encode", 3).acquire().await.unwrap().release().await.unwrap();
+        let _ = client.fair_lock("encode").lock().await.unwrap().release().await.unwrap();
+        let _ = client.semaphore("encode", 3).acquire().await.unwrap().release().await.unwrap();
     }
     let seen = client.clone();
     client.shutdown().await;

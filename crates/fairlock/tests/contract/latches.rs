@@ -126,10 +126,10 @@ pub(super) async fn a_latch_is_no_lock(store: Store) {
     ] {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::WrongType);
     }
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     let simple = client.simple_lock("import").lock().await.unwrap();
     assert_eq!(latch.try_set(1).await.unwrap_err().kind(), ErrorKind::WrongType);
-    simple.release().await.unwrap();
+    let _ = simple.release().await.unwrap();
     assert!(latch.try_set(1).await.unwrap());
 }
 

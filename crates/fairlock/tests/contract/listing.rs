@@ -32,7 +32,7 @@ pub(super) async fn held_waited_for_and_free(store: Store) {
         client.fair_lock("nobody waits").lock().await.unwrap(),
     ];
     let waiters = [wait_behind(&fair, 1).await, wait_behind(&fair, 2).await];
-    client.fair_lock("free").lock().await.unwrap().release().await.unwrap();
+    let _ = client.fair_lock("free").lock().await.unwrap().release().await.unwrap();
     let seen = |found: BTreeMap<String, LockEntry>| {
         let rows = found.into_iter().map(|(name, entry)| {
             assert_eq!(entry.name.to_string(), name);
@@ -64,7 +64,7 @@ pub(super) async fn held_waited_for_and_free(store: Store) {
 
     drop(guards);
     for waiter in waiters {
-        granted(waiter).await.release().await.unwrap();
+        let _ = granted(waiter).await.release().await.unwrap();
     }
     // Dropped guards are still being released.
     until("all are free", async || {

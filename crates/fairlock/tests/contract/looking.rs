@@ -26,7 +26,7 @@ pub(super) async fn places_and_times(store: Store) {
 
     // This test is about time: ages grow, and the points in time stay the same.
     tokio::time::sleep(Duration::from_millis(30)).await;
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     let mut waiters = waiters.into_iter();
     let next = granted(waiters.next().unwrap()).await;
     let second = lock.inspect().await.unwrap();
@@ -106,7 +106,7 @@ pub(super) async fn clients_are_named(store: Store) {
     } else {
         assert_eq!((status.clients.len(), next), (1, holder));
     }
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     drop(granted(waiter).await);
 }
 
@@ -135,7 +135,7 @@ pub(super) async fn a_client_says_its_lease_while_all_its_holds_have_it(store: S
         let short = Duration::from_secs(3);
         match what {
             "renewed" => {
-                renewed.release().await.unwrap();
+                let _ = renewed.release().await.unwrap();
                 continue;
             }
             "fixed" => other.lease(short).lock().await.unwrap().release().await.map(drop),
@@ -144,7 +144,7 @@ pub(super) async fn a_client_says_its_lease_while_all_its_holds_have_it(store: S
         }
         .unwrap();
         until("the client says no lease", async || says().await.is_none()).await;
-        renewed.release().await.unwrap();
+        let _ = renewed.release().await.unwrap();
     }
 }
 
@@ -159,7 +159,7 @@ pub(super) async fn a_silent_client_is_unknown(store: Store) {
     if let Some(mut raw) = store.raw() {
         assert_eq!(records(&mut raw), 0);
     }
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }
 
 /// The record belongs to the client: it has a TTL, is written again after a reconnect, and is
@@ -239,7 +239,7 @@ pub(super) async fn odd_records_are_unknown(store: Store) {
         let known: Vec<_> = lock.inspect().await.unwrap().clients.into_keys().collect();
         assert_eq!(known, [other.id()], "{odd:?}");
     }
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     drop(granted(waiter).await);
 }
 
@@ -261,7 +261,7 @@ pub(super) async fn records_may_be_denied(store: Store) {
     let status = lock.inspect().await.unwrap();
     assert_eq!((status.queue_len, status.clients.len()), (1, 0));
     assert_eq!(records(&mut raw), 0);
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     drop(granted(waiter).await);
     client.shutdown().await;
 }

@@ -105,5 +105,5 @@ pub(super) async fn a_lost_guard_does_not_reenter(store: Store) {
     let next = lock.lock().await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Release::Lost);
     assert_eq!(lock.inspect().await.unwrap().holder.unwrap().count, 1);
-    next.release().await.unwrap();
+    let _ = next.release().await.unwrap();
 }

@@ -70,7 +70,7 @@ pub(super) async fn a_leaked_guard_ends_with_it(store: Store) {
     ] {
         let lock = lock.max_hold(MOST);
         // If the machine pauses for longer than a hold, the hold ends too early, or proves nothing.
-        unless_it_pauses(LEASE / 4, async || {
+        let _ = unless_it_pauses(LEASE / 4, async || {
             let told = |error: Error| error.to_string();
             let guard = lock.lock().await.map_err(told)?;
             let (since, token) = (Instant::now(), guard.token());

@@ -64,9 +64,9 @@ pub(super) async fn odd_names_work(store: Store) {
     }
     for guard in guards {
         let lock = other.plain_lock(guard.name().as_bytes());
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let guard = lock.try_lock().await.unwrap().expect("a free lock");
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
 }
 
@@ -81,10 +81,10 @@ pub(super) async fn odd_names_wait(store: Store) {
     }
     for (guard, waiter) in waiting {
         let name = guard.name().clone();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let next = granted(waiter).await;
         assert_eq!(*next.name(), name);
-        next.release().await.unwrap();
+        let _ = next.release().await.unwrap();
     }
 }
 
@@ -195,6 +195,6 @@ pub(super) async fn the_shortest_and_the_longest_lease(store: Store) {
         })
         .await;
         guard.ensure_valid().unwrap();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
 }

@@ -107,7 +107,7 @@ pub(super) async fn requests_at_once_are_one_waiter(store: Store) {
             queue_is(&lock, 1).await;
         }
         assert!(lock.clone().owned_by(&owner).try_lock().await.unwrap().is_none());
-        holder.release().await.unwrap();
+        let _ = holder.release().await.unwrap();
         let mut guards = Vec::new();
         for request in requests {
             guards.push(soon("its turn", request).await.unwrap());
@@ -150,7 +150,7 @@ pub(super) async fn a_request_behind_another_has_its_own_end(store: Store) {
     // When the request that stands in the queue goes, the one behind it asks for itself.
     first.abort();
     assert!(soon("its end", first).await.unwrap_err().is_cancelled());
-    holder.release().await.unwrap();
+    let _ = holder.release().await.unwrap();
     let guard = granted(second).await;
     assert_eq!(lock.inspect().await.unwrap().holder.unwrap().count, 1);
     assert_eq!(guard.release().await.unwrap(), Release::Released);
@@ -381,7 +381,7 @@ pub(super) async fn a_second_request_is_refused_when_the_first_is_granted(store:
         let both = [asks(), asks()];
         // A try does not wait for the other request.
         assert!(own.try_lock().await.unwrap().is_none());
-        holder.release().await.unwrap();
+        let _ = holder.release().await.unwrap();
         let mut guards = Vec::new();
         let mut refused = 0;
         for request in both {

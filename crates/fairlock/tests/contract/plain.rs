@@ -25,7 +25,7 @@ pub(super) async fn a_release_wakes(store: Store) {
         let waits = if number % 2 == 0 { &client } else { &other };
         tasks.push(unordered::wait(&store, waits, job).await);
     }
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     for task in tasks {
         // Each gives the lock back, so that all are served.
         tokio::spawn(async move { task.await.unwrap().release().await.unwrap() });
@@ -75,7 +75,7 @@ pub(super) async fn it_looks_as_often_as_it_says(store: Store) {
     let lock = job(&client).poll(Duration::from_millis(50));
     let guard = lock.lock().await.unwrap();
     assert!(lock.try_lock().await.unwrap().is_none());
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     let Some(mut raw) = store.raw() else { return };
     raw.call(&["HSET", "job", "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51", "1"]);
     let asked = raw.script_calls();
@@ -91,14 +91,14 @@ pub(super) async fn it_looks_as_often_as_it_says(store: Store) {
     .await;
     assert!(!waits.is_finished());
     raw.call(&["DEL", "job"]);
-    soon("the next look", waits).await.unwrap().release().await.unwrap();
+    let _ = soon("the next look", waits).await.unwrap().release().await.unwrap();
 }
 
 pub(super) async fn bad_polls_are_refused(store: Store) {
     let client = store.client_with(no_beats).await;
     let fine = Duration::from_millis(10);
-    job(&client).poll(fine).lock().await.unwrap().release().await.unwrap();
-    job(&client).poll(Duration::MAX).lock().await.unwrap().release().await.unwrap();
+    let _ = job(&client).poll(fine).lock().await.unwrap().release().await.unwrap();
+    let _ = job(&client).poll(Duration::MAX).lock().await.unwrap().release().await.unwrap();
     for lock in [
         job(&client).poll(fine - Duration::from_nanos(1)),
         job(&client).poll(Duration::ZERO),

@@ -29,7 +29,7 @@ pub(super) async fn a_timed_wait_is_exact(store: Store) {
             if took < WAIT + LATE { Ok(()) } else { Err(took) }
         })
         .await;
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
 }
 
@@ -43,13 +43,13 @@ pub(super) async fn time_to_live(store: Store) {
         let guard = lock.clone().lease(3_600 * second).lock().await.unwrap();
         let left = ttl().await.unwrap();
         assert!(left > 3_590 * second && left <= 3_600 * second, "{left:?}");
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         assert_eq!(ttl().await, None);
 
         let guard = lock.lock().await.unwrap();
         let left = ttl().await.unwrap();
         assert!(left > 290 * second && left <= 300 * second, "{left:?}");
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
 
         let first = lock.clone().lease(10 * second).lock().await.unwrap();
         let second_guard = first.reenter().await.unwrap();
@@ -85,13 +85,13 @@ pub(super) async fn a_wait_that_is_looked_away_from_goes_on(store: Store) {
             }
         }
         let token = guard.token();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let guard = soon("its turn", waiting).await.unwrap();
         assert!(guard.token() > token && guard.state() == GuardState::Held);
         if let Some(behind) = behind {
             assert!(!behind.is_finished(), "it was first");
-            guard.release().await.unwrap();
-            granted(behind).await.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
+            let _ = granted(behind).await.release().await.unwrap();
         }
     }
 }
@@ -156,7 +156,7 @@ async fn is_renewed(locks: [Lock; 2]) {
             tasks.push(tokio::spawn(async move {
                 for _ in 0..50 {
                     if let Some(guard) = lock.try_lock().await.unwrap() {
-                        guard.release().await.unwrap();
+                        let _ = guard.release().await.unwrap();
                     }
                 }
             }));
@@ -166,8 +166,8 @@ async fn is_renewed(locks: [Lock; 2]) {
         }
         let outer = soon("a free lock", locks[0].lock()).await.unwrap();
         let inner = outer.reenter().await.unwrap();
-        inner.release().await.unwrap();
-        outer.release().await.unwrap();
+        let _ = inner.release().await.unwrap();
+        let _ = outer.release().await.unwrap();
 
         let guard = soon("a free lock", locks[1].lock()).await.unwrap();
         let _ = tokio::time::timeout(HELD, guard.lost()).await;
@@ -274,7 +274,11 @@ pub(super) async fn trying_is_not_delayed(store: Store) {
             assert!(two.try_lock_for(wait).await.unwrap().is_none());
             assert_eq!(guard.release().await.unwrap(), Release::Released);
             let guard = three.try_lock().await.unwrap();
-            guard.unwrap_or_else(|| panic!("delayed in round {round}")).release().await.unwrap();
+            let _ = guard
+                .unwrap_or_else(|| panic!("delayed in round {round}"))
+                .release()
+                .await
+                .unwrap();
         }
     }
 }

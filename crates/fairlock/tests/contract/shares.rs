@@ -68,7 +68,7 @@ pub(super) async fn neighbours_read_together_and_in_turn(store: Store) {
     let wanted = [Share::Read, Share::Read, Share::Whole, Share::Read];
     assert_eq!(shares(&status(&lock).await), wanted);
     assert!(lock.try_read().await.unwrap().is_none(), "others wait");
-    first.release().await.unwrap();
+    let _ = first.release().await.unwrap();
     let [one, two] = readers;
     let (one, two) = (soon("the first", one).await.unwrap(), soon("with it", two).await.unwrap());
     assert!(one.token() == two.token() && one.token() > token);
@@ -78,7 +78,7 @@ pub(super) async fn neighbours_read_together_and_in_turn(store: Store) {
     drop(two);
     let writing = soon("the writer", writer).await.unwrap();
     assert!(writing.token() > phase && !last.is_finished());
-    writing.release().await.unwrap();
+    let _ = writing.release().await.unwrap();
     drop(soon("the last", last).await.unwrap());
 }
 
@@ -92,7 +92,7 @@ pub(super) async fn a_long_line_of_readers_comes_in(store: Store) {
         readers.push(tokio::spawn(async move { lock.read().await.unwrap() }));
     }
     waiting(&client, "catalogue", 300).await;
-    writing.release().await.unwrap();
+    let _ = writing.release().await.unwrap();
     let mut guards = Vec::new();
     for reader in readers {
         guards.push(soon("a reader", reader).await.unwrap());
@@ -154,7 +154,7 @@ pub(super) async fn permits_are_counted(store: Store) {
     assert!(pool.try_acquire().await.unwrap().is_none());
     assert!(pool.try_acquire_for(NOT_NOW).await.unwrap().is_none());
     assert_eq!(pool.usage().await.unwrap().used, 3);
-    two.release().await.unwrap();
+    let _ = two.release().await.unwrap();
     assert!(pool.try_acquire_many(3).await.unwrap().is_none());
     let two = pool.try_acquire_many(2).await.unwrap().unwrap();
     let used = |usage: fairlock::Usage| (usage.used, usage.limit, usage.limits);

@@ -129,7 +129,7 @@ pub(super) async fn kinds_do_not_mix(store: Store) {
         assert_eq!(store.raw().map(|mut raw| raw.call(&["DBSIZE"]).int()), keys);
         assert_eq!(guard.release().await.unwrap(), Release::Released);
         for other in others {
-            other.try_lock().await.unwrap().expect("free for all").release().await.unwrap();
+            let _ = other.try_lock().await.unwrap().expect("free for all").release().await.unwrap();
         }
     }
 }
@@ -146,5 +146,5 @@ pub(super) async fn inspection(store: Store) {
     assert_eq!(status.token, Some(guard.token()));
     assert!(status.ttl.is_some_and(|ttl| ttl <= guard.lease()));
     assert_eq!((status.queue.len(), status.queue_len), (0, 0));
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }

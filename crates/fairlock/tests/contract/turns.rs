@@ -38,7 +38,7 @@ pub(super) async fn first_in_first_out(store: Store) {
         queue_is(&look, number + 1).await;
         history.record("line", &number.to_string(), Event::Enqueued { seq: number as u64 });
     }
-    first.release().await.unwrap();
+    let _ = first.release().await.unwrap();
     for task in tasks {
         soon("its turn", task).await.unwrap();
     }
@@ -57,7 +57,7 @@ pub(super) async fn a_timed_wait_ends(store: Store) {
     assert!(result.is_none());
     assert!(began.elapsed() >= wait, "after {:?}", began.elapsed());
     queue_is(&lock, 0).await;
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     // Nobody is in the way, and a wait that is long enough gets the lock.
     let guard = soon("a free lock", other.try_lock_for(wait)).await.unwrap().unwrap();
     let waiting = {
@@ -76,9 +76,9 @@ pub(super) async fn zero_wait(store: Store) {
     assert!(other.try_lock().await.unwrap().is_none());
     assert!(other.try_lock_for(Duration::ZERO).await.unwrap().is_none());
     assert_eq!(lock.inspect().await.unwrap().queue_len, 0);
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     let guard = other.try_lock_for(Duration::ZERO).await.unwrap().expect("a free lock");
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }
 
 /// The lock is repeatedly released and handed on while waiters queue: a request that is not in the
@@ -96,11 +96,11 @@ pub(super) async fn no_barging(store: Store) {
         tasks.push(tokio::spawn(async move {
             let guard = own.lock().await.unwrap();
             waiting.fetch_sub(1, Ordering::SeqCst);
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
         }));
         queue_is(&lock, place).await;
     }
-    first.release().await.unwrap();
+    let _ = first.release().await.unwrap();
     loop {
         let guard = lock.try_lock().await.unwrap();
         if guard.is_some() {
@@ -121,14 +121,14 @@ pub(super) async fn endless_waits(store: Store) {
         let own = lock.clone();
         let task = tokio::spawn(async move { own.try_lock_for(wait).await.unwrap().unwrap() });
         queue_is(&lock, 1).await;
-        guard.release().await.unwrap();
-        soon("its turn", task).await.unwrap().release().await.unwrap();
+        let _ = guard.release().await.unwrap();
+        let _ = soon("its turn", task).await.unwrap().release().await.unwrap();
         let plain = client.plain_lock("plain");
         let guard = plain.try_lock_for(wait).await.unwrap().expect("a free lock");
         let own = plain.clone();
         let task = tokio::spawn(async move { own.try_lock_for(wait).await.unwrap().unwrap() });
-        guard.release().await.unwrap();
-        soon("its turn", task).await.unwrap().release().await.unwrap();
+        let _ = guard.release().await.unwrap();
+        let _ = soon("its turn", task).await.unwrap().release().await.unwrap();
     }
 }
 
@@ -161,10 +161,10 @@ pub(super) async fn a_place_is_not_lost_by_others_leaving(store: Store) {
     queue_is(&lock, 4).await;
     let owners: Vec<_> =
         lock.inspect().await.unwrap().queue.into_iter().map(|waiter| waiter.owner).collect();
-    first.release().await.unwrap();
+    let _ = first.release().await.unwrap();
     for (owner, number) in owners.into_iter().zip([1, 2, 4, 5]) {
         let guard = soon("its turn", &mut tasks[number]).await.unwrap().unwrap();
         assert_eq!(*guard.owner(), owner, "number {number}");
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
 }

@@ -41,11 +41,11 @@ pub(super) async fn a_release_wakes(store: &Store, of: Make) {
         let guard = of(&client).lock().await.unwrap();
         let task = wait(store, &other, of).await;
         if round % 2 == 0 {
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
         } else {
             drop(guard);
         }
-        soon("the wake-up", task).await.unwrap().release().await.unwrap();
+        let _ = soon("the wake-up", task).await.unwrap().release().await.unwrap();
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn a_hand_over_takes_two_scripts(store: &Store, of: Make) {
             let lock = of(&client);
             tokio::spawn(async move {
                 for _ in 0..TURNS {
-                    lock.lock().await.unwrap().release().await.unwrap();
+                    let _ = lock.lock().await.unwrap().release().await.unwrap();
                 }
             })
         });
@@ -90,9 +90,9 @@ pub(super) async fn a_timed_wait_ends(store: &Store, of: Make) {
     let began = Instant::now();
     assert!(soon("the end of the wait", other.try_lock_for(wait)).await.unwrap().is_none());
     assert!(began.elapsed() >= wait, "after {:?}", began.elapsed());
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     let guard = soon("a free lock", other.try_lock_for(wait)).await.unwrap().unwrap();
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }
 
 pub(super) async fn zero_wait(store: &Store, of: Make) {
@@ -100,7 +100,7 @@ pub(super) async fn zero_wait(store: &Store, of: Make) {
     let guard = lock.try_lock().await.unwrap().expect("a free lock");
     assert!(other.try_lock().await.unwrap().is_none());
     assert!(other.try_lock_for(Duration::ZERO).await.unwrap().is_none());
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     assert!(other.try_lock().await.unwrap().is_some());
 }
 
@@ -142,8 +142,8 @@ pub(super) async fn a_cancelled_wait_leaves_nothing(store: &Store, of: Make) {
     let stays = wait(store, &other, of).await;
     gone.abort();
     assert!(soon("its end", gone).await.unwrap_err().is_cancelled());
-    guard.release().await.unwrap();
-    soon("the wake-up", stays).await.unwrap().release().await.unwrap();
+    let _ = guard.release().await.unwrap();
+    let _ = soon("the wake-up", stays).await.unwrap().release().await.unwrap();
     is_free(&lock).await;
     if let Some(mut raw) = store.raw() {
         until("nobody listens", async || raw.listeners(CHANNEL) == 0).await;

@@ -57,7 +57,7 @@ pub(super) async fn closures_run_with_a_permit(store: Store) {
         .await
         .unwrap();
     assert_eq!(refused, None::<fairlock::Done<()>>);
-    permit.release().await.unwrap();
+    let _ = permit.release().await.unwrap();
     let done =
         pool.try_with_for(Duration::from_secs(20), async |_| used().await).await.unwrap().unwrap();
     assert_eq!((done.value, done.release), (1, Release::Released));
@@ -268,7 +268,7 @@ pub(super) async fn it_can_give_up_waiting(store: Store) {
         assert!(lock.try_with(never).await.unwrap().is_none());
         let wait = Duration::from_millis(30);
         assert!(soon("its end", lock.try_with_for(wait, never)).await.unwrap().is_none());
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let one = lock.try_with(async |_| 1).await.unwrap().unwrap();
         let two = lock.try_with_for(Duration::from_secs(60), async |_| 2).await.unwrap().unwrap();
         assert_eq!((one.value, two.value), (1, 2));

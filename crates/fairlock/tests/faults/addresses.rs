@@ -59,7 +59,7 @@ fn f60_the_name_leads_elsewhere() {
         fixture.history.record("job", line.owner(), Event::Released);
         worker.order("release 0");
         assert_eq!(worker.expect("released", SLACK).words[2], "Released");
-        next.granted(HB + SLACK).await.release().await;
+        let _ = next.granted(HB + SLACK).await.release().await;
         fixture.history.assert_sound();
     });
 }
@@ -130,19 +130,19 @@ fn f50_the_same_name_in_two_databases() {
             let (far, near) = (guards.pop().unwrap(), guards.pop().unwrap());
             let (far_wait, near_wait) = (waits.pop().unwrap(), waits.pop().unwrap());
             let token = near.token();
-            near.release().await.unwrap();
+            let _ = near.release().await.unwrap();
             let next = within("the next here", HB + SLACK, near_wait).await.unwrap();
             assert!(next.token() > token);
             // Longer than any heartbeat: the other waiter would have been granted the lock by then.
             tokio::time::sleep(3 * HB).await;
             assert!(!far_wait.is_finished(), "the lock there is held");
             far.ensure_valid().unwrap();
-            next.release().await.unwrap();
+            let _ = next.release().await.unwrap();
             let token = far.token();
-            far.release().await.unwrap();
+            let _ = far.release().await.unwrap();
             let next = within("the next there", HB + SLACK, far_wait).await.unwrap();
             assert!(next.token() > token);
-            next.release().await.unwrap();
+            let _ = next.release().await.unwrap();
         }
         // If the reply to a heartbeat brought a grant first, its message comes too late; no other
         // message is dropped.

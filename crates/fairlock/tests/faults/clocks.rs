@@ -53,12 +53,12 @@ fn f63_the_clients_wall_clock_jumps() {
             let frozen = worker.enter(&fixture, name);
             let last = fixture.enter(&client, name).await;
             clock.set_offset(from * HOUR_US);
-            held.release().await;
+            let _ = held.release().await;
             let line = worker.granted(&fixture, name, SLACK);
             assert_eq!(line.owner(), frozen);
             fixture.history.record(name, line.owner(), Event::Released);
             worker.order("release 0");
-            last.granted(SLACK).await.release().await;
+            let _ = last.granted(SLACK).await.release().await;
         }
         fixture.history.assert_sound();
     });
@@ -175,7 +175,7 @@ fn f67_the_servers_clock_runs_fast_or_slow() {
                 assert_eq!(renewed.guard.state(), GuardState::Held);
                 assert!(!waiter.is_over());
                 assert_eq!(renewed.release().await, Release::Released);
-                waiter.granted(HB + SLACK).await.release().await;
+                let _ = waiter.granted(HB + SLACK).await.release().await;
                 assert_ordered(&fixture);
             }
         }
@@ -218,9 +218,9 @@ fn three_waiters_behind_an_eleven_minute_hold() {
         assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
         let _subscription = java.subscribe("job", 1);
         assert_eq!(fixture.queue("job")[..3], queue[..], "Java dropped one of ours");
-        held.release().await;
+        let _ = held.release().await;
         let [first, second, third] = places;
-        first.granted(SLACK).await.release().await;
+        let _ = first.granted(SLACK).await.release().await;
         let held = second.granted(SLACK).await;
         // A second Java client arrives at the moment when the third waiter first becomes the head.
         assert!(java.acquire("job", 2, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
@@ -228,8 +228,8 @@ fn three_waiters_behind_an_eleven_minute_hold() {
             fixture.queue("job").first() == Some(&third.owner)
         });
         measured("the third waiter is back at the head", back);
-        held.release().await;
-        third.granted(HB + SLACK).await.release().await;
+        let _ = held.release().await;
+        let _ = third.granted(HB + SLACK).await.release().await;
         assert_eq!(fixture.queue("job"), [java.owner(1), java.owner(2)]);
         assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
         assert_eq!(java.unlock("job", 1), Some(1));

@@ -61,7 +61,7 @@ async fn f62_a_thousand_waiters_reconnect() {
             let owner = guard.owner().to_string();
             history.record("job", &owner, Event::Granted { token: guard.token().get() });
             history.record("job", &owner, Event::Released);
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
         });
     }
     let queue = fixture.queue("job");
@@ -111,7 +111,7 @@ async fn f62_a_thousand_waiters_reconnect() {
     assert_eq!(fixture.queue("job"), queue, "the order");
     holder.becomes(GuardState::Held, ALL_OF_THEM).await;
     let released = Instant::now();
-    holder.release().await;
+    let _ = holder.release().await;
     within("all are served", ALL_OF_THEM, async {
         while let Some(done) = waiters.join_next().await {
             done.unwrap();

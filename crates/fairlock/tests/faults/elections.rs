@@ -218,7 +218,7 @@ fn f51_f59_an_observer_hears_nothing() {
             assert_eq!(observer.changed().await.unwrap(), None);
             fault(&proxy, true);
             let first = election(&leads).campaign("first").await.unwrap();
-            first.resign().await.unwrap();
+            let _ = first.resign().await.unwrap();
             let term = election(&leads).campaign("second").await.unwrap();
             if what != "messages are lost" {
                 tokio::time::sleep(ms(700)).await;

@@ -128,7 +128,7 @@ fn f86_a_flooded_inbox_asks_nothing_and_keeps_nothing() {
         assert_eq!(fixture.holder("job"), Some(held.owner()));
         // The real grant arrives during the flood.
         let released = Instant::now();
-        held.release().await;
+        let _ = held.release().await;
         let line = worker.granted(&fixture, "job", SLACK);
         measured("f86 inbox: hand-over in the flood", released.elapsed());
         assert_eq!(line.owner(), owner);
@@ -182,15 +182,15 @@ fn f86_flooded_wake_ups_are_paced() {
 
         // The real wake-ups arrive during the flood.
         let released = Instant::now();
-        plain.release().await.unwrap();
+        let _ = plain.release().await.unwrap();
         for wait in waits {
             assert_eq!(wait.await.unwrap(), Release::Released);
         }
         measured("f86: both plain waiters in the flood", released.elapsed());
         java.leave("job", 1, DEFAULT_WAIT_MS);
         let released = Instant::now();
-        held.release().await;
-        place.granted(SLACK).await.release().await;
+        let _ = held.release().await;
+        let _ = place.granted(SLACK).await.release().await;
         measured("f86: the fair waiter in the flood", released.elapsed());
         flood.was_one();
         fixture.history.assert_sound();

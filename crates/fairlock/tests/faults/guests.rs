@@ -29,7 +29,7 @@ fn b23_the_lock_that_was_left_to_java_is_handed_on_at_once_when_nobody_came() {
                 let took = released.elapsed();
                 measured(&format!("b23 {}: the next one", generation.name()), took);
                 assert!(took >= ms(29), "{took:?}: Java has its time");
-                guard.release().await.unwrap();
+                let _ = guard.release().await.unwrap();
             }
         }
     });
@@ -63,7 +63,7 @@ fn b24_ours_listen_no_more_when_java_is_gone() {
         fixture.call(&["HSET", "c", java, "1"]);
         eventually("it listens again", SLACK, || fixture.listeners(CHANNEL) == 1);
         fixture.call(&["HDEL", "c", java]);
-        reading.release().await.unwrap();
+        let _ = reading.release().await.unwrap();
         drop(within("its turn", SLACK, turn.wait()).await.unwrap());
     });
 }

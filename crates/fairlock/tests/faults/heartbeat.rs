@@ -257,13 +257,13 @@ fn f58_a_silent_inbox_costs_heartbeats_and_no_grant() {
         tokio::time::sleep(2 * FOUND).await;
         assert_eq!(held.guard.state(), GuardState::Held);
         let mut released = Instant::now();
-        held.release().await;
+        let _ = held.release().await;
         for place in places {
             let held = place.granted(HB + ms(100) + SLACK).await;
             measured("hand-over past a silent inbox", held.at - released);
             assert_eq!(held.guard.state(), GuardState::Held);
             released = Instant::now();
-            held.release().await;
+            let _ = held.release().await;
         }
         assert_eq!(proxy.counts().replies_black_holed, 4, "each grant was also said");
         for states in states {

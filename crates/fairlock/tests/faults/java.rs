@@ -22,13 +22,13 @@ fn a_dead_java_head_costs_eight_seconds() {
         java.kill();
         let places = vec![fixture.enter(&client, "job").await, fixture.enter(&client, "job").await];
         let released = Instant::now();
-        held.release().await;
+        let _ = held.release().await;
         let mut places = places.into_iter();
         let held = places.next().unwrap().granted(PATIENCE + HB + 2 * SLACK).await;
         let took = held.at - released;
         measured("release to grant, past a dead Java head", took);
         assert!(took > PATIENCE - SLACK, "it may have been between entering and subscribing");
-        held.release().await;
+        let _ = held.release().await;
         // The client is known to be dead by now: the next waiter does not wait again.
         all_in_turn(places.collect(), SLACK).await;
         fixture.history.assert_sound();
@@ -98,12 +98,12 @@ fn java_and_ours_alternate() {
             }
             calls.1.elapsed() > ms(200)
         });
-        held.release().await;
+        let _ = held.release().await;
         for (n, place) in (0..).zip(places) {
             let began = Instant::now();
             let held = place.granted(ms(300) + SLACK).await;
             measured(&format!("hand-over {n} to ours"), held.at.saturating_duration_since(began));
-            held.release().await;
+            let _ = held.release().await;
             assert!(subscriptions[n as usize].woken_within(SLACK), "nobody told Java's thread {n}");
             assert!(java.acquire("job", n, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
             assert_eq!(fixture.call(&["HGET", "job", &java.owner(n)]).text(), "1");
@@ -135,7 +135,7 @@ fn a_java_client_with_a_fast_clock_drops_ours() {
             now.len() == queue.len() + 1 && now[..queue.len()] == queue[..]
         });
         measured("dropped by a fast Java clock to being back", took);
-        held.release().await;
+        let _ = held.release().await;
         all_in_turn(places, HB + SLACK).await;
         java.leave("job", 1, DEFAULT_WAIT_MS);
         fixture.history.assert_sound();
@@ -161,7 +161,7 @@ fn ours_behind_java_that_leaves_in_silence_looks_four_times_a_heartbeat() {
         let left = Instant::now();
         let held = place.granted(SELDOM / 4 + SLACK).await;
         measured("a Java head leaves a free lock in silence", held.at - left);
-        held.release().await;
+        let _ = held.release().await;
 
         // The cost: two calls a second with heartbeats of 2 s, and no more.
         assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
@@ -175,7 +175,7 @@ fn ours_behind_java_that_leaves_in_silence_looks_four_times_a_heartbeat() {
         let calls = fixture.script_calls() - before;
         assert!((4..=5).contains(&calls), "{calls} calls in a heartbeat's time");
         assert_eq!(java.unlock("job", 1), Some(1));
-        place.granted(SLACK).await.release().await;
+        let _ = place.granted(SLACK).await.release().await;
     });
 }
 
@@ -192,6 +192,6 @@ fn a_dead_java_holder_costs_its_lease() {
         java.kill();
         let held = place.granted(left + ms(300) + SLACK).await;
         measured("after the lease of a dead Java holder", (held.at - killed).saturating_sub(left));
-        held.release().await;
+        let _ = held.release().await;
     });
 }

@@ -16,7 +16,7 @@ fn a05_a_late_acquire_takes_nothing() {
         let Some(fixture) = Fixture::redis70() else { return };
         let proxy = Proxy::start(fixture.server.addr());
         let client = client(&proxy.url()).await;
-        fixture.take(&client, "job").await.release().await;
+        let _ = fixture.take(&client, "job").await.release().await;
         proxy.hold_requests(true);
         let lock = client.fair_lock("job");
         let attempt = tokio::spawn(async move { lock.lock().await });
@@ -32,7 +32,7 @@ fn a05_a_late_acquire_takes_nothing() {
         proxy.hold_requests(false);
         eventually("the late request arrives", SLACK, || fixture.script_calls() > before);
         assert_eq!((fixture.holder("job"), fixture.queue("job")), (None, vec![]));
-        fixture.take(&client, "job").await.release().await;
+        let _ = fixture.take(&client, "job").await.release().await;
     });
 }
 
@@ -70,7 +70,7 @@ fn a05_a_late_acquire_is_freed() {
         let Some(fixture) = Fixture::redis70() else { return };
         let proxy = Proxy::start(fixture.server.addr());
         let client = client(&proxy.url()).await;
-        fixture.take(&client, "job").await.release().await;
+        let _ = fixture.take(&client, "job").await.release().await;
         proxy.black_hole_to_client(true);
         let attempt = client.fair_lock("job").try_lock_for(ms(150)).await;
         assert_eq!(attempt.unwrap_err().kind(), ErrorKind::Unknown);
@@ -102,7 +102,7 @@ fn a05_a_late_heartbeat_heals_nobody() {
         proxy.hold_requests(false);
         eventually("the late heartbeat arrives", SLACK, || fixture.script_calls() > before);
         assert_eq!(fixture.queue("job"), [""; 0]);
-        held.release().await;
+        let _ = held.release().await;
         assert_eq!(fixture.holder("job"), None);
     });
 }
@@ -118,15 +118,15 @@ fn f57_old_requests_arrive_once_more() {
         // The server knows all scripts by now, so each request is one call.
         let warm = fixture.take(&client, "job").await;
         tokio::time::sleep(LEASE / 2).await;
-        warm.release().await;
-        fixture.hold(client.fair_lock("job").lease(10 * LEASE)).await.release().await;
+        let _ = warm.release().await;
+        let _ = fixture.hold(client.fair_lock("job").lease(10 * LEASE)).await.release().await;
         fixture.record_without_lease(&client);
 
         let scripts = proxy.counts().scripts;
         let first = fixture.take(&client, "job").await;
         proxy.wait_until(|counts| counts.scripts == scripts + 2);
         // The renewal has been answered before the release is sent.
-        first.release().await;
+        let _ = first.release().await;
         let lock = client.fair_lock("job").lease(10 * LEASE);
         let second = fixture.hold(lock).await;
         let (holder, ttl) = (fixture.holder("job"), fixture.ttl("job"));
@@ -177,7 +177,7 @@ fn f57_a_replayed_acquire_costs_a_deadline() {
         let proxy = Proxy::start(fixture.server.addr());
         let (replayed, other) = (client(&proxy.url()).await, fixture.client().await);
         for _ in 0..2 {
-            fixture.take(&replayed, "job").await.release().await;
+            let _ = fixture.take(&replayed, "job").await.release().await;
         }
         let held = fixture.take(&other, "job").await;
         // The earlier acquisition and release.
@@ -185,10 +185,10 @@ fn f57_a_replayed_acquire_costs_a_deadline() {
         assert_eq!(fixture.queue("job").len(), 1, "a ghost");
         let next = fixture.enter(&other, "job").await;
         let released = Instant::now();
-        held.release().await;
+        let _ = held.release().await;
         let held = next.granted(D + 2 * HB + SLACK).await;
         measured("f57 release to grant, past a ghost", held.at - released);
-        held.release().await;
+        let _ = held.release().await;
         assert_eq!(fixture.call(&["EXISTS", &key("redisson_lock_queue", "job")]).int(), 0);
     });
 }
@@ -202,7 +202,7 @@ fn f53_the_store_is_not_reached_in_time() {
         let proxy = Proxy::start(fixture.server.addr());
         let config = config(&proxy.url()).store_timeout(ms(700));
         let client = Client::with_config(config).await.unwrap();
-        fixture.take(&client, "job").await.release().await;
+        let _ = fixture.take(&client, "job").await.release().await;
         proxy.black_hole_to_client(true);
         let began = Instant::now();
         let error = client.fair_lock("job").lock().await.unwrap_err();
@@ -250,7 +250,7 @@ fn f56_a_late_reply_answers_its_own_call() {
         assert!(counts.replies_delayed >= LOCKS, "{counts:?}");
         assert_eq!(counts.connections, before.connections, "the connection went on");
         for guard in owners {
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
         }
     });
 }

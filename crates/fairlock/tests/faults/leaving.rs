@@ -14,7 +14,7 @@ fn buried(fixture: &Fixture) -> usize {
 async fn behind(proxy: &Proxy, client: Client) -> Client {
     client.fair_lock("warm").lock().await.unwrap().detach().await.unwrap();
     assert!(client.fair_lock("warm").force_unlock().await.unwrap());
-    client.fair_lock("warm").lock().await.unwrap().release().await.unwrap();
+    let _ = client.fair_lock("warm").lock().await.unwrap().release().await.unwrap();
     assert_eq!(proxy.counts().replies_dropped, 0);
     client
 }
@@ -97,7 +97,7 @@ fn leaving_without_a_store_is_unknown_and_goes_on() {
         assert_eq!(fixture.queue("job"), [owner.to_string()]);
         proxy.refuse(false);
         eventually("it leaves", 4 * SLACK, || fixture.queue("job").is_empty());
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     });
 }
 

@@ -63,7 +63,7 @@ async fn count(fixture: &Arc<Fixture>, clients: &[Client]) -> u64 {
                 tokio::task::yield_now().await;
                 held.guard.ensure_valid().unwrap();
                 counter.store(seen + 1, Ordering::SeqCst);
-                held.release().await;
+                let _ = held.release().await;
                 turns += 1;
             }
             turns
@@ -142,7 +142,7 @@ fn a16_all_inboxes_are_killed_while_waiting() {
         fixture.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         fixture.inboxes_are_back(&clients);
         let began = Instant::now();
-        held.release().await;
+        let _ = held.release().await;
         all_in_turn(places, SLACK).await;
         measured("a16 nine turns after all inboxes were killed", began.elapsed());
         fixture.history.assert_sound();
@@ -164,7 +164,7 @@ fn a16_all_inboxes_are_killed_at_the_release() {
         }
         let began = Instant::now();
         fixture.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-        held.release().await;
+        let _ = held.release().await;
         while let Some(outcome) = turns.join_next().await {
             assert_eq!(outcome.unwrap(), fairlock::Release::Released);
         }

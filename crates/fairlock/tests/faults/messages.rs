@@ -33,12 +33,12 @@ fn f58_f59_messages_are_lost() {
         let places = three_waiters(&fixture, &clients).await;
         proxy.swallow_pushes(true);
         let mut released = Instant::now();
-        held.release().await;
+        let _ = held.release().await;
         for place in places {
             let held = place.granted(HB + ms(300) + SLACK).await;
             measured("f59 hand-over without a message", held.at - released);
             released = Instant::now();
-            held.release().await;
+            let _ = held.release().await;
         }
         assert_eq!(proxy.counts().pushes_swallowed, 3);
         fixture.history.assert_sound();
@@ -57,10 +57,10 @@ fn f58_the_inbox_dies_at_the_hand_over() {
             let place = fixture.enter(&two, &name).await;
             let released = Instant::now();
             fixture.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-            held.release().await;
+            let _ = held.release().await;
             let held = place.granted(HB + ms(300) + SLACK).await;
             measured("f58 hand-over while the inbox dies", held.at - released);
-            held.release().await;
+            let _ = held.release().await;
         }
         fixture.history.assert_sound();
     });
@@ -77,7 +77,7 @@ fn f59_messages_are_repeated() {
         let held = fixture.take(&clients[0], "job").await;
         let places = three_waiters(&fixture, &clients).await;
         let calls = fixture.script_calls();
-        held.release().await;
+        let _ = held.release().await;
         all_in_turn(places, SLACK).await;
         // Four releases; one heartbeat of a client for each copy would make thirty more.
         let calls = fixture.script_calls() - calls;
@@ -102,12 +102,12 @@ fn f59_a01_a02_messages_are_late() {
             proxy.delay_pushes(delay);
             let held = fixture.take(&clients[0], "job").await;
             let places = three_waiters(&fixture, &clients).await;
-            held.release().await;
+            let _ = held.release().await;
             for place in places {
                 let held = place.granted(HB + ms(300) + SLACK).await;
                 let left = held.guard.remaining();
                 assert!(left <= fixture.ttl("job"), "{left:?} of {:?}", fixture.ttl("job"));
-                held.release().await;
+                let _ = held.release().await;
             }
             proxy.wait_until(|counts| counts.pushes == 3);
             // The last of them is still in flight, and must have no effect when it arrives.
@@ -150,8 +150,8 @@ fn f59_forged_grants() {
                 began.elapsed()
             );
             assert!((calls as f64) < allowed, "{calls} scripts, {allowed} allowed");
-            held.release().await;
-            place.granted(SLACK).await.release().await;
+            let _ = held.release().await;
+            let _ = place.granted(SLACK).await.release().await;
             fixture.history.assert_sound();
         }
     });
@@ -189,11 +189,11 @@ fn f59_forged_wake_ups() {
         assert!((calls as f64) < allowed, "{calls} scripts, {allowed} allowed");
         assert!(!place.is_over() && !waits.is_finished());
 
-        plain.release().await.unwrap();
+        let _ = plain.release().await.unwrap();
         drop(waits.await.unwrap().unwrap());
         java.leave("job", 1, DEFAULT_WAIT_MS);
-        held.release().await;
-        place.granted(SLACK).await.release().await;
+        let _ = held.release().await;
+        let _ = place.granted(SLACK).await.release().await;
     });
 }
 
@@ -224,7 +224,7 @@ fn a23_the_inbox_overflows() {
         fixture.inboxes_are_back(&[client]);
         assert_eq!(held.release().await, Release::Released);
         let limit = HB + Duration::from_secs(2);
-        place.granted(limit).await.release().await;
+        let _ = place.granted(limit).await.release().await;
         assert_eq!(fixture.call(&["EXISTS", &key("redisson_lock_queue", "job")]).int(), 0);
         fixture.history.assert_sound();
     });

@@ -87,7 +87,7 @@ fn f29_keys_are_evicted() {
             for place in places {
                 let held = place.granted(D + 3 * HB + SLACK).await;
                 tokens.push(held.token());
-                held.release().await;
+                let _ = held.release().await;
             }
             measured(
                 &format!("f29 {} {policy}: to all served", generation.name()),
@@ -186,7 +186,7 @@ fn f36_a_dead_holder_without_a_ttl() {
         assert!((28_000..=30_000).contains(&left), "{left} ms");
         // From here on, a lease ends as usual.
         assert_eq!(fixture.call(&["PEXPIRE", "job", "100"]).int(), 1);
-        next.granted(HB + SLACK).await.release().await;
+        let _ = next.granted(HB + SLACK).await.release().await;
         fixture.history.assert_sound();
     });
 }
@@ -224,7 +224,7 @@ fn f37_each_key_has_a_wrong_type() {
             }
             for (wrong, name, held) in holds {
                 // Any outcome that the server reports: released, lost, or unknown.
-                held.release().await;
+                let _ = held.release().await;
                 fixture.call(&["DEL", &wrong]);
                 let held = fixture.hold(two.fair_lock(&name).lease(60 * LEASE)).await;
                 assert_eq!(held.release().await, Release::Released, "{wrong}");
@@ -296,7 +296,7 @@ fn f28_out_of_memory_while_held() {
             assert!(error.to_string().contains("OOM"), "{error}");
             assert_eq!((fixture.holder("job"), fixture.queue("job")), (None, vec![]));
             fixture.call(&["CONFIG", "SET", "maxmemory", "0"]);
-            fixture.take(&short, "job").await.release().await;
+            let _ = fixture.take(&short, "job").await.release().await;
             fixture.history.assert_sound();
         }
     });

@@ -146,7 +146,7 @@ fn p8_every_kind_of_error() {
             table.is(ErrorKind::Lost, &guard.ensure_valid().unwrap_err(), &says);
             table.is(ErrorKind::Lost, &guard.reenter().await.unwrap_err(), &says);
             assert_eq!(guard.release().await.unwrap(), Release::Lost);
-            other.release().await.unwrap();
+            let _ = other.release().await.unwrap();
         }
 
         let gone = super::fixture::client(&url).await;
@@ -222,7 +222,7 @@ async fn network(fixture: &Fixture, table: &mut Table) {
     let error = within("the wait fails", 5 * SLACK, waits).await.unwrap().unwrap_err();
     let says = Says { owner: true, words: &["while waiting", check], ..at("queue") };
     table.is(ErrorKind::Unavailable, &error, &says);
-    held.release().await;
+    let _ = held.release().await;
 }
 
 /// F82, a client that connects lazily: the first call finds that the server refuses it, and reports

@@ -54,7 +54,7 @@ fn f51_f52_f53_the_holder_is_cut_off() {
             assert_eq!(held.release().await, Release::Lost);
             Hole::heal(&proxy);
             assert_eq!(fixture.holder("job"), Some(next.owner()));
-            next.release().await;
+            let _ = next.release().await;
             fixture.history.assert_sound();
         }
     });
@@ -102,7 +102,7 @@ fn f51_a_waiter_is_cut_off_and_keeps_its_place() {
             proxy.wait_until(|counts| counts.connections >= connections + 2);
             fixture.inboxes_are_back(std::slice::from_ref(&cut_off));
             fixture.beat_again("job", [cut_off.id()]);
-            held.release().await;
+            let _ = held.release().await;
             let began = Instant::now();
             all_in_turn(vec![first, second], SLACK).await;
             measured(&format!("{hole:?} while waiting: two turns"), began.elapsed());
@@ -123,11 +123,11 @@ fn f52_a_waiter_hears_its_grant_and_cannot_answer() {
         let first = fixture.enter(&cut_off, "job").await;
         let second = fixture.enter(&other, "job").await;
         proxy.black_hole_to_server(true);
-        held.release().await;
+        let _ = held.release().await;
         let held = first.granted(SLACK).await;
         held.lost(D + SLACK).await;
         assert!(!second.is_over(), "lost before anybody else can have it");
-        second.granted(HB + SLACK).await.release().await;
+        let _ = second.granted(HB + SLACK).await.release().await;
         fixture.history.assert_sound();
     });
 }
@@ -147,7 +147,7 @@ fn f51_the_turn_of_a_cut_off_waiter_goes_by() {
             let second = fixture.enter(&other, "job").await;
             hole.open(&proxy);
             let released = Instant::now();
-            held.release().await;
+            let _ = held.release().await;
             let held = second.granted(D + 2 * HB + SLACK).await;
             measured(
                 &format!("{hole:?} release to grant, past the one cut off"),
@@ -158,10 +158,10 @@ fn f51_the_turn_of_a_cut_off_waiter_goes_by() {
             eventually("it is back in the queue", 4 * LEASE, || {
                 fixture.queue("job").first() == Some(&first.owner)
             });
-            held.release().await;
+            let _ = held.release().await;
             let held = first.granted(D + SLACK).await;
             assert_eq!(held.guard.state(), GuardState::Held);
-            held.release().await;
+            let _ = held.release().await;
             let violations = fairlock_testkit::history::check_exclusion(&fixture.history.records());
             assert!(violations.is_empty(), "{violations:#?}");
         }

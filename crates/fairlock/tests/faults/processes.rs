@@ -19,7 +19,7 @@ fn a_hold_is_renewed_again_and_again() {
         let lost = tokio::time::timeout(3 * LEASE + LEASE / 2, held.guard.lost()).await;
         assert!(lost.is_err(), "the hold was lost");
         assert!(fixture.ttl("job") > LEASE / 2);
-        held.release().await;
+        let _ = held.release().await;
     });
 }
 
@@ -49,7 +49,7 @@ fn f01_a_holder_is_killed() {
             measured(&format!("f01 {} after the rest of the lease", generation.name()), over);
             assert!(held.at - killed + ms(20) >= left, "granted {left:?} before the lease ended");
             assert!(held.token() > dead.token());
-            held.release().await;
+            let _ = held.release().await;
             fixture.history.assert_sound();
         }
     });
@@ -70,7 +70,7 @@ fn a17_an_expired_hold_is_taken_at_once() {
         let (killed, left) = (Instant::now(), fixture.ttl("job"));
         let held = next.granted(left + ms(200) + SLACK).await;
         measured("a17 after the rest of the lease", (held.at - killed).saturating_sub(left));
-        held.release().await;
+        let _ = held.release().await;
         fixture.history.assert_sound();
     });
 }
@@ -92,7 +92,7 @@ fn f02_a_waiter_in_the_middle_is_killed() {
             worker.kill9();
             fixture.notices_the_death_of(&dead);
             let began = Instant::now();
-            held.release().await;
+            let _ = held.release().await;
             all_in_turn(vec![first, third], ms(300) + SLACK).await;
             measured(&format!("f02 {} two turns", generation.name()), began.elapsed());
             assert_eq!(fixture.queue("job"), [""; 0]);
@@ -117,10 +117,10 @@ fn f03_the_head_is_killed() {
             worker.kill9();
             fixture.notices_the_death_of(&dead);
             let released = Instant::now();
-            held.release().await;
+            let _ = held.release().await;
             let held = second.granted(ms(200) + SLACK).await;
             measured("f03 release to grant", held.at - released);
-            held.release().await;
+            let _ = held.release().await;
         }
         fixture.history.assert_sound();
     });
@@ -140,7 +140,7 @@ fn f05_killed_right_after_the_grant() {
         fixture.history.record("job", &dead, Event::Died);
         worker.stop();
         let released = Instant::now();
-        held.release().await;
+        let _ = held.release().await;
         assert_eq!(
             fixture.holder("job").as_deref(),
             Some(dead.as_str()),
@@ -149,7 +149,7 @@ fn f05_killed_right_after_the_grant() {
         worker.kill9();
         let held = next.granted(D + HB + SLACK).await;
         measured("f05 release to grant, past one unclaimed", held.at - released);
-        held.release().await;
+        let _ = held.release().await;
         fixture.history.assert_sound();
 
         // As above, but killed a moment after it has reported that it holds the lock.
@@ -157,14 +157,14 @@ fn f05_killed_right_after_the_grant() {
         let held = fixture.take(&client, "used").await;
         worker.enter(&fixture, "used");
         let next = fixture.enter(&client, "used").await;
-        held.release().await;
+        let _ = held.release().await;
         let dead = worker.granted(&fixture, "used", SLACK);
         fixture.history.record("used", dead.owner(), Event::Died);
         worker.kill9();
         let killed = Instant::now();
         let held = next.granted(LEASE + HB + SLACK).await;
         measured("f05 kill to grant, past one in use", held.at - killed);
-        held.release().await;
+        let _ = held.release().await;
         fixture.history.assert_sound();
     });
 }
@@ -186,10 +186,10 @@ fn f07_fifty_waiters_of_one_process_die() {
         worker.kill9();
         fixture.notices_the_death_of(&dead);
         let released = Instant::now();
-        held.release().await;
+        let _ = held.release().await;
         let held = live.granted(ms(200) + SLACK).await;
         measured("f07 release to grant, past 50 dead of one process", held.at - released);
-        held.release().await;
+        let _ = held.release().await;
         fixture.history.assert_sound();
     });
 }
@@ -213,10 +213,10 @@ fn f07_ten_processes_die() {
             fixture.notices_the_death_of(owner);
         }
         let released = Instant::now();
-        held.release().await;
+        let _ = held.release().await;
         let held = live.granted(ms(200) + SLACK).await;
         measured("f07 release to grant, past 10 dead processes", held.at - released);
-        held.release().await;
+        let _ = held.release().await;
         fixture.history.assert_sound();
     });
 }
@@ -253,7 +253,7 @@ fn f08_a_holder_is_frozen_beyond_its_lease() {
         assert_eq!(worker.expect("released", SLACK).words[2], "Lost");
         assert_eq!(held.guard.state(), GuardState::Held);
         assert_eq!(fixture.holder("job"), Some(held.owner()));
-        held.release().await;
+        let _ = held.release().await;
         fixture.history.assert_sound();
     });
 }
@@ -275,7 +275,7 @@ fn f09_a_waiter_is_frozen_and_keeps_its_place() {
         worker.cont();
         let (id, _) = frozen.split_once(':').unwrap();
         fixture.beat_again("job", [id]);
-        held.release().await;
+        let _ = held.release().await;
         let line = worker.granted(&fixture, "job", SLACK);
         assert_eq!(line.owner(), frozen);
         assert!(!younger.is_over());
@@ -301,7 +301,7 @@ fn f09_a_waiter_is_frozen_and_its_turn_goes_by() {
         worker.stop();
         // This test is about time: more than D without a heartbeat.
         tokio::time::sleep(D + HB).await;
-        held.release().await;
+        let _ = held.release().await;
         let held = second.granted(SLACK).await;
         let resumed = Instant::now();
         worker.cont();
@@ -310,7 +310,7 @@ fn f09_a_waiter_is_frozen_and_its_turn_goes_by() {
         });
         measured("f09 going on to being back in place", resumed.elapsed());
         assert_eq!(worker.hear("granted", ms(0)).map(|line| line.words), None);
-        held.release().await;
+        let _ = held.release().await;
         let line = worker.granted(&fixture, "job", SLACK);
         assert!(!third.is_over());
         fixture.history.record("job", line.owner(), Event::Released);

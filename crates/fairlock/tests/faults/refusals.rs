@@ -157,9 +157,9 @@ async fn writes_stop(fixture: &Fixture, stop: impl FnOnce(), mend: impl FnOnce()
     let next = place.granted(LEASE + ms(2_000) + SLACK).await;
     assert!(next.token() > first);
     measured("f32 to the next holder", began.elapsed());
-    next.release().await;
+    let _ = next.release().await;
     assert_eq!((fixture.holder("new"), fixture.queue("new")), (None, vec![]));
-    fixture.hold(short.fair_lock("new")).await.release().await;
+    let _ = fixture.hold(short.fair_lock("new")).await.release().await;
     fixture.history.assert_sound();
 }
 

@@ -25,8 +25,8 @@ async fn with_lease(fixture: &Fixture, cut: bool, lease: Duration) -> (Proxy, Cl
     let next = fixture.enter(&client, "warm").await;
     let second = held.guard.reenter().await.unwrap();
     assert_eq!(second.release().await.unwrap(), Release::StillHeld(1));
-    held.release().await;
-    next.granted(SLACK).await.release().await;
+    let _ = held.release().await;
+    let _ = next.granted(SLACK).await.release().await;
     (proxy, client)
 }
 
@@ -76,7 +76,7 @@ fn f53_a_lost_reply_is_no_second_entry() {
             {
                 let own = lock.owned_by(&owner).non_reentrant();
                 // The server knows the script from here on.
-                own.lock().await.unwrap().release().await.unwrap();
+                let _ = own.lock().await.unwrap().release().await.unwrap();
                 let before = proxy.counts().replies_dropped;
                 proxy.drop_replies(1);
                 let guard = own.lock().await.unwrap();
@@ -103,7 +103,7 @@ fn f53_the_reply_to_entering_is_lost() {
             let second = fixture.enter(&other, "job").await;
             proxy.wait_until(|counts| counts.replies_dropped == 1);
             assert_eq!(fixture.queue("job"), [&first, &second].map(|place| place.owner.clone()));
-            held.release().await;
+            let _ = held.release().await;
             all_in_turn(vec![first, second], LEASE + SLACK).await;
             assert_eq!(fixture.queue("job"), [""; 0]);
         }
@@ -129,7 +129,7 @@ fn a13_the_reply_to_a_release_is_lost() {
             assert_eq!(proxy.counts().replies_dropped, 1);
             let held = next.granted(SLACK).await;
             assert_eq!(fixture.holder("job"), Some(held.owner()), "the copy released nobody else");
-            held.release().await;
+            let _ = held.release().await;
         }
         fixture.history.assert_sound();
     });
@@ -194,7 +194,7 @@ fn f53_the_replies_to_heartbeats_are_lost() {
             proxy.wait_until(|counts| counts.replies_dropped == round);
         }
         fixture.inboxes_are_back(&[client]);
-        held.release().await;
+        let _ = held.release().await;
         all_in_turn(places, 2 * HB + SLACK).await;
         fixture.history.assert_sound();
     });

@@ -81,7 +81,7 @@ fn f22_restart_with_a_log() {
         assert_eq!(fixture.queue("job"), queue);
         // A waiter without an inbox counts as dead at its turn, and would return to its place.
         fixture.inboxes_are_back(&clients);
-        held.release().await;
+        let _ = held.release().await;
         all_in_turn(places, SLACK).await;
         fixture.history.assert_sound();
     });

@@ -86,11 +86,11 @@ fn d05_a_waiter_whose_inbox_is_elsewhere_keeps_its_place() {
             let held = master.take(&holder, "job").await;
             let waits = master.enter(&blind, "job").await;
             let behind = master.enter(&last, "job").await;
-            held.release().await;
+            let _ = held.release().await;
             let turn = waits.granted(HB + SLACK).await;
             assert!(!behind.is_over(), "round {round}: overtaken");
-            turn.release().await;
-            behind.granted(HB + SLACK).await.release().await;
+            let _ = turn.release().await;
+            let _ = behind.granted(HB + SLACK).await.release().await;
         }
         master.history.assert_sound();
 

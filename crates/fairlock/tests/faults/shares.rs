@@ -115,7 +115,7 @@ fn f59_the_message_that_lets_readers_in_comes_again() {
         let turns = readers(&reads, 3).await;
         proxy.duplicate_pushes(10);
         let calls = fixture.script_calls();
-        written.release().await.unwrap();
+        let _ = written.release().await.unwrap();
         let guards = all(turns, SLACK).await;
         read_together(&guards);
         proxy.wait_until(|counts| counts.pushes_duplicated == 10);

@@ -27,8 +27,8 @@ async fn f61_byte_by_byte() {
         for client in [&fast, &slow] {
             let held = fixture.take(client, "warm").await;
             let place = fixture.enter(&fast, "warm").await;
-            held.release().await;
-            place.granted(TURN).await.release().await;
+            let _ = held.release().await;
+            let _ = place.granted(TURN).await.release().await;
         }
         renewed_once(&fixture).await;
         proxy.byte_by_byte(Some(Duration::from_millis(1)));
@@ -62,5 +62,5 @@ async fn renewed_once(fixture: &Fixture) {
         let before = std::mem::replace(&mut left, fixture.ttl("renewed"));
         left > before
     });
-    held.release().await;
+    let _ = held.release().await;
 }

@@ -53,7 +53,7 @@ fn a_lock_of_the_dead_is_free_for_who_comes() {
         assert!(lock.try_lock().await.unwrap().is_none());
         holder.kill9();
         assert!(!lock.is_locked().await.unwrap(), "a look does not show it either");
-        lock.try_lock().await.unwrap().unwrap().release().await.unwrap();
+        let _ = lock.try_lock().await.unwrap().unwrap().release().await.unwrap();
     });
 }
 
@@ -74,7 +74,7 @@ fn killed_waiters_delay_nobody_and_the_others_keep_their_order() {
             workers[at].kill9();
         }
         let began = Instant::now();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let mut last = 0;
         for at in (0..9).filter(|at| !DIE.contains(at)) {
             let line = workers[at].expect("granted 0", AT_ONCE);
@@ -159,7 +159,7 @@ fn a_stopped_holder_is_not_dead() {
         assert!(!next.is_finished(), "taken from one that lives");
         holder.cont();
         holder.order("release 0");
-        granted(next).await.release().await.unwrap();
+        let _ = granted(next).await.release().await.unwrap();
     });
 }
 
@@ -181,18 +181,18 @@ fn a_stopped_waiter_is_passed_over_and_comes_back() {
         let third = wait_behind(&lock, 3).await;
         super::stop_between_writes(&head, &client).await;
         let began = Instant::now();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let guard = granted(second).await;
         measured("past a stopped waiter, at a heartbeat of 200 ms", began.elapsed());
         assert!(began.elapsed() >= HEARTBEAT, "it had no time to confirm");
         head.cont();
         // It asks for its place with its next heartbeat.
         queue_is(&lock, 2).await;
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         head.expect("granted 0", SOON);
         assert!(!third.is_finished(), "out of turn");
         head.order("release 0");
-        granted(third).await.release().await.unwrap();
+        let _ = granted(third).await.release().await.unwrap();
     });
 }
 

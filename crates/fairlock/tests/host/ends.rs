@@ -25,7 +25,7 @@ async fn served_at_the_end(
     measured(what, took.saturating_sub(SHORT));
     assert!(took + Duration::from_millis(50) > SHORT, "{what}: too early, after {took:?}");
     assert!(took < SHORT + SOON_AFTER, "{what}: {took:?}");
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }
 
 /// The waiter knew the lease of the holder before, 300 s, and not that of the one before it, which
@@ -42,7 +42,7 @@ fn the_end_of_a_short_lease_is_not_missed_by_who_waited_before_it_began() {
             let guard = clients[0].fair_lock("job").lock().await.unwrap();
             let second = wait_behind(&clients[1].fair_lock("job").lease(SHORT), 1).await;
             let third = wait_behind(&clients[2].fair_lock("job"), 2).await;
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
             let began = Instant::now();
             // Not dropped, which would release it.
             let second = granted(second).await;
@@ -61,7 +61,7 @@ fn the_end_of_a_short_lease_is_not_missed_within_a_client() {
         let guard = one.fair_lock("job").lock().await.unwrap();
         let second = wait_behind(&two.fair_lock("job").lease(SHORT), 1).await;
         let third = wait_behind(&two.fair_lock("job"), 2).await;
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let began = Instant::now();
         let second = granted(second).await;
         served_at_the_end("served after the end of a short lease, within a client", began, third)
@@ -120,7 +120,7 @@ fn an_ended_lease_is_free_at_the_first_try() {
             waiter.kill9();
             until("it ends", async || !lock.is_locked().await.unwrap()).await;
             let guard = lock.try_lock().await.unwrap();
-            guard.unwrap_or_else(|| panic!("{kind} is free")).release().await.unwrap();
+            let _ = guard.unwrap_or_else(|| panic!("{kind} is free")).release().await.unwrap();
         }
     });
 }

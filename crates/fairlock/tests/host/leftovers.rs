@@ -12,7 +12,7 @@ fn a_client_that_ends_leaves_nothing() {
         let client = fixture.client().await;
         let guard = client.fair_lock("job").lock().await.unwrap();
         assert_eq!((fixture.files(".alive").len(), fixture.files(".bell").len()), (1, 1));
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         client.shutdown().await;
         assert_eq!(fixture.files(""), [""; 0]);
     });
@@ -127,7 +127,11 @@ fn a_long_hold_of_the_dead_ends_before_the_proof_is_gone() {
             [client.fair_lock("fair"), client.plain_lock("plain"), client.simple_lock("simple")];
         for (lock, kind) in locks.into_iter().zip(HELD) {
             let guard = lock.try_lock().await.unwrap();
-            guard.unwrap_or_else(|| panic!("{kind} is held by the dead")).release().await.unwrap();
+            let _ = guard
+                .unwrap_or_else(|| panic!("{kind} is held by the dead"))
+                .release()
+                .await
+                .unwrap();
         }
     });
 }

@@ -29,12 +29,12 @@ fn who_can_open_no_files_takes_nobody_for_dead() {
         enter(&mut poor, &lock, 1).await;
         assert!(poor.hear("granted", A_WHILE).is_none(), "taken from one that lives");
         assert_eq!(guard.state(), GuardState::Held);
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         poor.expect("granted 0", SOON);
         // It cannot ring: the next waiter learns of its turn from a heartbeat.
         let next = wait_behind(&lock, 1).await;
         poor.order("release 0");
-        granted(next).await.release().await.unwrap();
+        let _ = granted(next).await.release().await.unwrap();
     });
 }
 
@@ -104,12 +104,12 @@ async fn in_a_crowd(fixture: &Fixture, heartbeat: Duration, bells: bool, waiters
         let lock: Lock = client.plain_lock("job");
         clients.push(client);
         waiting.push(tokio::spawn(async move {
-            lock.lock().await.unwrap().release().await.unwrap();
+            let _ = lock.lock().await.unwrap().release().await.unwrap();
         }));
     }
     until("they listen", async || listeners(fixture).map_or(0, count) == waiters).await;
     let _heard = crowd(fixture, bells);
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     for turn in waiting {
         soon("its turn", turn).await.unwrap();
     }
@@ -144,12 +144,12 @@ fn bells_that_nobody_hears_take_nobodys_place() {
             let lock = client.plain_lock("job");
             clients.push(client);
             waiting.push(tokio::spawn(async move {
-                lock.lock().await.unwrap().release().await.unwrap();
+                let _ = lock.lock().await.unwrap().release().await.unwrap();
             }));
         }
         until("they listen", async || listeners(&fixture).map_or(0, count) == 8).await;
         drop(crowd(&fixture, true));
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         for turn in waiting {
             soon("its turn", turn).await.unwrap();
         }

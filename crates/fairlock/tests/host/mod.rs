@@ -98,7 +98,7 @@ async fn take_over(
     let guard = granted(next).await;
     measured(what, began.elapsed());
     assert!(began.elapsed() < AT_ONCE, "{what}: {:?}", began.elapsed());
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }
 
 /// Makes a worker wait in the queue at place `place`.

@@ -75,7 +75,7 @@ fn a_killed_holder_of_a_share_lets_the_next_in_at_once() {
                 take(&mut holder, holds);
                 let next = wait_for(&client, waits, 1).await;
                 let what = format!("{waits} after a killed {holds}");
-                comes_in(&what, &mut holder, next).await.release().await.unwrap();
+                let _ = comes_in(&what, &mut holder, next).await.release().await.unwrap();
             }
         }
     });
@@ -92,7 +92,7 @@ fn whichever_holder_dies_its_permit_is_free() {
             holders.iter_mut().for_each(|holder| take(holder, "permit"));
             let next = wait_for(&client, "permit", 1).await;
             let guard = comes_in("one permit of two", &mut holders[dies], next).await;
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
             holders[1 - dies].kill9();
         }
     });
@@ -114,7 +114,7 @@ fn a_writer_comes_in_when_the_last_of_many_readers_dies() {
             tokio::time::sleep(A_WHILE).await;
             assert!(!next.is_finished(), "beside one that reads");
             let guard = comes_in("the last of three readers", &mut readers[order[2]], next).await;
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
         }
     });
 }
@@ -132,7 +132,7 @@ fn the_new_head_of_the_line_watches_all_who_came_in_before_it() {
             enter(reader, &client, "read", at + 1).await;
         }
         let writer = wait_for(&other, "write", 3).await;
-        first.release().await.unwrap();
+        let _ = first.release().await.unwrap();
         for reader in &readers {
             reader.expect("granted 0", SOON);
         }
@@ -155,9 +155,9 @@ fn a_client_that_reads_and_waits_to_write_watches_the_other_reader() {
         let mut reader = fixture.worker();
         enter(&mut reader, &client, "read", 2).await;
         let writer = wait_for(&other, "write", 3).await;
-        first.release().await.unwrap();
+        let _ = first.release().await.unwrap();
         reader.expect("granted 0", SOON);
-        granted(reads).await.release().await.unwrap();
+        let _ = granted(reads).await.release().await.unwrap();
         drop(comes_in("the other reader", &mut reader, writer).await);
     });
 }
@@ -192,7 +192,7 @@ fn a_client_that_came_in_watches_anew_for_its_next_waiter() {
         let mut first = fixture.worker();
         let both = client.semaphore(JOB, 2).acquire_many(2).await.unwrap();
         let comes = wait_for(&other, "permit", 1).await;
-        both.release().await.unwrap();
+        let _ = both.release().await.unwrap();
         let has_one = granted(comes).await;
         take(&mut first, "permit");
         let next = wait_for(&other, "permit", 1).await;
@@ -212,7 +212,7 @@ fn a_client_that_came_in_watches_who_is_before_its_next_waiter() {
         let mut wide = fixture.worker();
         enter(&mut wide, &client, "permits", 2).await;
         let next = wait_for(&other, "permit", 3).await;
-        both.release().await.unwrap();
+        let _ = both.release().await.unwrap();
         let has_one = granted(comes).await;
         drop(comes_in("behind one who wants both", &mut wide, next).await);
         drop(has_one);
@@ -235,7 +235,7 @@ fn the_dead_are_shown_by_no_look_and_are_in_nobodys_way() {
         assert!(lock.try_write().await.unwrap().is_none());
         readers[1].kill9();
         assert_eq!(lock.inspect().await.unwrap().holding, 0);
-        lock.try_write().await.unwrap().unwrap().release().await.unwrap();
+        let _ = lock.try_write().await.unwrap().unwrap().release().await.unwrap();
         let permits = client.semaphore("pool", 2);
         let mut holder = fixture.worker();
         holder.order("permit 0 pool");
@@ -273,7 +273,7 @@ fn a_name_that_only_the_dead_use_serves_every_kind() {
                     }
                 };
                 let guard = guard.unwrap_or_else(|| panic!("{wanted} after {used}"));
-                guard.release().await.unwrap();
+                let _ = guard.release().await.unwrap();
             }
         }
     });
@@ -292,7 +292,7 @@ fn a_stopped_reader_is_not_dead() {
         assert!(!next.is_finished(), "taken from one that lives");
         reader.cont();
         reader.order("release 0");
-        granted(next).await.release().await.unwrap();
+        let _ = granted(next).await.release().await.unwrap();
     });
 }
 
@@ -333,7 +333,7 @@ fn a_mark_of_one_read_keeps_no_other_read_of_a_dead_client() {
         let (mut reader, left) = reads_twice_and_leaves_one(&fixture);
         let next = wait_for(&client, "write", 1).await;
         reader.kill9();
-        granted(next).await.release().await.unwrap();
+        let _ = granted(next).await.release().await.unwrap();
         let took = left.elapsed();
         assert!(took + Duration::from_millis(50) > SHORT && took < SHORT + AT_ONCE, "{took:?}");
     });
@@ -396,10 +396,10 @@ fn the_end_of_a_short_lease_lets_a_writer_in() {
         let reader = tokio::spawn(async move { short.read().await });
         line_is(&one, "read", 1).await;
         let writer = wait_for(&one, "write", 2).await;
-        writes.release().await.unwrap();
+        let _ = writes.release().await.unwrap();
         let began = Instant::now();
         let reads = crate::support::soon("the reader", reader).await.unwrap().unwrap();
-        granted(writer).await.release().await.unwrap();
+        let _ = granted(writer).await.release().await.unwrap();
         let took = began.elapsed();
         assert!(took + Duration::from_millis(50) > SHORT && took < SHORT + AT_ONCE, "{took:?}");
         drop(reads);
@@ -446,9 +446,9 @@ fn a_thousand_readers_of_one_lock() {
         let began = Instant::now();
         for reader in readers {
             assert!(!writer.is_finished());
-            reader.release().await.unwrap();
+            let _ = reader.release().await.unwrap();
         }
-        granted(writer).await.release().await.unwrap();
+        let _ = granted(writer).await.release().await.unwrap();
         measured("a thousand readers end", began.elapsed());
     });
 }

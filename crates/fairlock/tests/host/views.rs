@@ -54,7 +54,7 @@ fn d03_a_removed_log_ends_the_hold_before_another_begins() {
         let next = Client::connect(&fixture.url()).await.unwrap();
         let later = soon("the lock", next.fair_lock(JOB).lock()).await.unwrap();
         assert!(later.token() > token);
-        later.release().await.unwrap();
+        let _ = later.release().await.unwrap();
     });
 }
 
@@ -65,7 +65,7 @@ fn d03_nothing_stays_behind_a_client_that_was_shut_down() {
     let fixture = Fixture::new();
     runtime().block_on(async {
         let client = fixture.client().await;
-        client.fair_lock(JOB).lock().await.unwrap().release().await.unwrap();
+        let _ = client.fair_lock(JOB).lock().await.unwrap().release().await.unwrap();
         client.shutdown().await;
         // At once, not a moment later: the process may be over by then.
         let left = ["wal", "shm"].map(|ending| fixture.dir.path().join(format!("locks-{ending}")));
@@ -148,8 +148,8 @@ fn a_waiter_hangs_up_another_bell() {
                 if folder_too && kind == "plain" {
                     until("it listens again", async || fixture.files(".base").len() == 1).await;
                 }
-                guard.release().await.unwrap();
-                soon("the lock", next).await.unwrap().unwrap().release().await.unwrap();
+                let _ = guard.release().await.unwrap();
+                let _ = soon("the lock", next).await.unwrap().unwrap().release().await.unwrap();
                 waits.shutdown().await;
                 assert_eq!(fixture.files(".bell"), [""; 0]);
             }

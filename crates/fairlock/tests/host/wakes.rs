@@ -27,7 +27,7 @@ fn a_waiter_is_awake_within_5_ms_of_a_release() {
                     // Long enough for the other client to be queued again.
                     tokio::time::sleep(Duration::from_millis(2)).await;
                     released.send(Instant::now()).unwrap();
-                    guard.release().await.unwrap();
+                    let _ = guard.release().await.unwrap();
                 }
                 granted
             }));
@@ -73,8 +73,8 @@ fn waiters_without_a_queue_wake_up() {
                 let waiter = tokio::spawn(async move { waiter.lock().await.unwrap() });
                 let listens = || fixture.files(".base").len() == 1;
                 crate::support::until("it listens", async || listens()).await;
-                guard.release().await.unwrap();
-                soon("its turn", waiter).await.unwrap().release().await.unwrap();
+                let _ = guard.release().await.unwrap();
+                let _ = soon("its turn", waiter).await.unwrap().release().await.unwrap();
                 crate::support::until("nobody listens", async || !listens()).await;
             }
         }
@@ -114,8 +114,8 @@ fn noise_in_a_bell_is_counted() {
             crate::support::until("it is counted", async || two.dropped_messages() > before).await;
             let guard = one.fair_lock("job").lock().await.unwrap();
             let waiter = crate::support::wait_behind(&two.fair_lock("job"), 1).await;
-            guard.release().await.unwrap();
-            crate::support::granted(waiter).await.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
+            let _ = crate::support::granted(waiter).await.release().await.unwrap();
         }
     });
 }

@@ -54,9 +54,9 @@ pub(super) async fn all_or_none(store: Store) {
                 // It has been given back when the try returns.
                 assert!(!client.fair_lock(*name).is_locked().await.unwrap(), "{name}");
             }
-            held.release().await.unwrap();
+            let _ = held.release().await.unwrap();
             let guard = lock.try_lock().await.unwrap().unwrap();
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
         }
     }
 }
@@ -83,13 +83,13 @@ pub(super) async fn a_try_that_fails_takes_none(store: Store) {
                 assert!(soon("a try", leased.try_lock()).await.unwrap().is_none());
             }
             assert_eq!(tokens().await, before, "{busy}");
-            held.release().await.unwrap();
+            let _ = held.release().await.unwrap();
         }
         // With the others in the order in which they were named, whichever was asked for first.
         let guard = soon("four free ones", client.multi_lock(names).unwrap().try_lock()).await;
         let guard = guard.unwrap().unwrap();
         assert!(guard.guards().map(|guard| guard.name().to_string()).eq(names));
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
 }
 
@@ -115,7 +115,7 @@ pub(super) async fn attempts_beside_others_leave_the_free_one_alone(store: Store
     });
     while !tries.is_finished() {
         let guard = other.fair_lock("{t}a").try_lock().await.unwrap().expect("nobody holds it");
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         tokio::task::yield_now().await;
     }
     soon("a hundred tries", tries).await.unwrap();
@@ -131,12 +131,12 @@ pub(super) async fn a_busy_one_is_waited_for(store: Store) {
         let waits = tokio::spawn(async move { lock.lock().await });
         queue_is(&other.fair_lock(names[0]), 1).await;
         assert!(!waits.is_finished());
-        held.release().await.unwrap();
+        let _ = held.release().await.unwrap();
         let guard = soon("all of them", waits).await.unwrap().unwrap();
         for name in names {
             assert!(other.fair_lock(name).try_lock().await.unwrap().is_none(), "{name}");
         }
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
 }
 
@@ -179,15 +179,15 @@ pub(super) async fn all_kinds_together(store: Store) {
     assert!(other.semaphore("{t}db", 3).try_acquire_many(2).await.unwrap().is_none());
     let one = other.semaphore("{t}db", 3).try_acquire().await.unwrap().unwrap();
     assert!(other.fair_lock("{t}invoice").try_lock().await.unwrap().is_none());
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     // Beside a reader and a permit of others.
     let guard = soon("beside others", lock.try_lock()).await.unwrap().unwrap();
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     let two = other.semaphore("{t}db", 3).try_acquire().await.unwrap().unwrap();
     assert!(lock.try_lock().await.unwrap().is_none());
     assert!(!other.fair_lock("{t}invoice").is_locked().await.unwrap());
     drop((reads, one, two));
-    soon("after them", lock.lock()).await.unwrap().release().await.unwrap();
+    let _ = soon("after them", lock.lock()).await.unwrap().release().await.unwrap();
 }
 
 pub(super) async fn the_lease_begins_with_the_last(store: Store) {
@@ -202,7 +202,7 @@ pub(super) async fn the_lease_begins_with_the_last(store: Store) {
         let waits = tokio::spawn(async move { lock.lock().await });
         if let Some(held) = held {
             queue_is(&other.fair_lock(FOUR[0]), 1).await;
-            held.release().await.unwrap();
+            let _ = held.release().await.unwrap();
         }
         let guard = soon("all of them", waits).await.unwrap().unwrap();
         for of in guard.guards() {
@@ -261,7 +261,7 @@ pub(super) async fn a_loss_before_the_last_begins_again(store: Store) {
     .await;
     queue_is(&other.fair_lock("a"), 1).await;
     assert!(!waits.is_finished());
-    blocks.release().await.unwrap();
+    let _ = blocks.release().await.unwrap();
     let guard = soon("all of them", waits).await.unwrap().unwrap();
     guard.ensure_valid().unwrap();
     assert_eq!(guard.release().await.unwrap(), Release::Released);
@@ -281,14 +281,14 @@ pub(super) async fn what_was_lost_unnoticed_is_not_handed_out(store: Store) {
     }
     // It comes too late where the loss was noticed at once.
     let works = other.fair_lock("b").try_lock().await.unwrap();
-    blocks.release().await.unwrap();
+    let _ = blocks.release().await.unwrap();
     let mut last = None;
     if let Some(works) = works {
         queue_is(&other.fair_lock("b"), 1).await;
         assert!(!waits.is_finished());
         works.ensure_valid().unwrap();
         last = Some(works.token());
-        works.release().await.unwrap();
+        let _ = works.release().await.unwrap();
     }
     let guard = soon("both of them", waits).await.unwrap().unwrap();
     assert!(guard.token("b") > last);
@@ -305,10 +305,10 @@ pub(super) async fn the_wait_is_bounded_in_total(store: Store) {
     }
     queue_is(&other.fair_lock("a"), 0).await;
     assert!(soon("no wait", lock.try_lock_for(Duration::ZERO)).await.unwrap().is_none());
-    blocks.release().await.unwrap();
+    let _ = blocks.release().await.unwrap();
     let wait = Duration::from_secs(10);
     let guard = soon("all of them", lock.try_lock_for(wait)).await.unwrap().unwrap();
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }
 
 pub(super) async fn bad_input_is_refused(store: Store) {
@@ -342,7 +342,7 @@ pub(super) async fn bad_input_is_refused(store: Store) {
     let most = client.multi_lock(many.into_iter().take(32)).unwrap();
     let guard = soon("thirty-two", most.lock()).await.unwrap();
     assert_eq!(guard.guards().len(), 32);
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }
 
 /// What stands under one of the names is no lock of that kind, or the store cannot have the name: the error is
@@ -415,5 +415,5 @@ pub(super) async fn one_alone(store: Store) {
     let guards = guard.into_guards();
     assert_eq!(guards.len(), 1);
     drop(guards);
-    soon("free again", lock.lock()).await.unwrap().release().await.unwrap();
+    let _ = soon("free again", lock.lock()).await.unwrap().release().await.unwrap();
 }

@@ -113,7 +113,7 @@ async fn play(seed: u64) {
     }
     let all = clients[0].multi_lock(NAMES).unwrap();
     let all = tokio::time::timeout(Duration::from_secs(60), all.lock()).await;
-    all.expect("all of them").unwrap().release().await.unwrap();
+    let _ = all.expect("all of them").unwrap().release().await.unwrap();
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn four_free_names_cost_two_round_trips() {
         let client = client(&proxy.url()).await;
         let lock = client.multi_lock(FOUR).unwrap();
         // The server knows the scripts from now on.
-        lock.lock().await.unwrap().release().await.unwrap();
+        let _ = lock.lock().await.unwrap().release().await.unwrap();
         let before = scripts(&mut raw);
         proxy.black_hole_to_client(true);
         let mut takes = Box::pin(lock.lock());
@@ -64,7 +64,7 @@ fn b38_a_lost_reply_takes_nothing_twice() {
     runtime().block_on(async {
         let client = client(&proxy.url()).await;
         let lock = client.multi_lock(FOUR).unwrap();
-        lock.lock().await.unwrap().release().await.unwrap();
+        let _ = lock.lock().await.unwrap().release().await.unwrap();
         for _ in 0..10 {
             proxy.drop_replies(1);
             proxy.cut_after_reply_lost(true);
@@ -87,7 +87,7 @@ fn b38_what_was_taken_for_nobody_is_given_back() {
     runtime().block_on(async {
         let client = client(&proxy.url()).await;
         let lock = client.multi_lock(FOUR).unwrap();
-        lock.lock().await.unwrap().release().await.unwrap();
+        let _ = lock.lock().await.unwrap().release().await.unwrap();
         for lost in [false, true] {
             proxy.black_hole_to_client(true);
             let mut takes = Box::pin(lock.lock());
@@ -122,7 +122,7 @@ fn a_store_that_falls_silent_with_the_last_grant_is_not_waited_for() {
             });
             queue_is(&other.fair_lock("a"), 1).await;
             proxy.black_hole_to_server(true);
-            blocks.release().await.unwrap();
+            let _ = blocks.release().await.unwrap();
             let error = soon("an end", waits).await.unwrap().unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable), "{error}");
             // This is about time: those 2 s, half a second for an answer, and some for a machine that is busy.
@@ -164,7 +164,7 @@ fn a_client_that_dies_with_half_of_them_loses_them() {
         proxy.cut_all();
         let all = lives.multi_lock(["c", "d", "b"]).unwrap();
         let guard = soon("what the dead one held", all.lock()).await.unwrap();
-        blocks.release().await.unwrap();
+        let _ = blocks.release().await.unwrap();
         let last = soon("the place of the dead one", lives.fair_lock("a").lock()).await.unwrap();
         drop((guard, last));
         waits.abort();

@@ -40,7 +40,7 @@ fn threads_take_several_in_any_order() {
     let owned = client.fair_lock("a").owned_by(&client.owner());
     assert_eq!(client.multi_lock([owned]).unwrap_err().kind(), ErrorKind::Misuse);
     drop(guard);
-    lock.lock().unwrap().release().unwrap();
+    let _ = lock.lock().unwrap().release().unwrap();
 }
 
 #[test]
@@ -56,5 +56,5 @@ fn a_wait_can_be_interrupted() {
     interrupt.interrupt();
     assert_eq!(waits.join().unwrap().unwrap_err().kind(), ErrorKind::Interrupted);
     drop(held);
-    client.multi_lock(["b", "a"]).unwrap().lock().unwrap().release().unwrap();
+    let _ = client.multi_lock(["b", "a"]).unwrap().lock().unwrap().release().unwrap();
 }

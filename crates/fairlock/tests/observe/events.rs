@@ -50,7 +50,7 @@ async fn everything(server: &Server, log_names: bool) -> Vec<String> {
     raw.call(&["DEL", &format!("redisson_lock_queue:{{{NAME}}}")]);
     raw.call(&["DEL", &format!("redisson_lock_timeout:{{{NAME}}}")]);
     until("it returned", || came(Level::INFO, "a waiter was dropped from its queue")).await;
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     let guard = waiter.await.unwrap();
     until("a renewal", || came(Level::TRACE, "renewed")).await;
 

@@ -100,9 +100,9 @@ async fn a_hand_over(server: &Server) {
     assert_eq!(gauge("fairlock_waiters", &[FAIR]), 2.0);
     assert_eq!(gauge("fairlock_holds", &[FAIR]), 1.0);
     tokio::time::sleep(ms(30)).await; // so long it is held and waited for
-    guard.release().await.unwrap();
-    waiter.await.unwrap().release().await.unwrap();
-    second.await.unwrap().release().await.unwrap();
+    let _ = guard.release().await.unwrap();
+    let _ = waiter.await.unwrap().release().await.unwrap();
+    let _ = second.await.unwrap().release().await.unwrap();
 
     assert_eq!(count("fairlock_grants_total", &[FAIR, ("by", "request")]), 1.0);
     assert_eq!(count("fairlock_grants_total", &[FAIR, ("by", "message")]), 2.0);
@@ -144,7 +144,7 @@ async fn every_kind(server: &Server) {
         let inner = guard.reenter().await.unwrap();
         assert_eq!(inner.release().await.unwrap(), Release::StillHeld(1));
         assert_eq!(count("fairlock_releases_total", &[kind, ("outcome", "still_held")]), 1.0);
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         assert_eq!(count("fairlock_acquisitions_total", &[kind, ("outcome", "granted")]), 1.0);
         assert_eq!(samples("fairlock_hold_seconds", &[kind]).len(), 1);
         assert_eq!(count("fairlock_releases_total", &[kind, ("outcome", "released")]), 1.0);
@@ -158,8 +158,8 @@ async fn shares(_: &Server) {
     let held = |kind| gauge("fairlock_holds", &[("kind", kind)]);
     let reading = rw.read().await.unwrap();
     assert_eq!((held("read"), held("write")), (1.0, 0.0));
-    reading.release().await.unwrap();
-    rw.write().await.unwrap().release().await.unwrap();
+    let _ = reading.release().await.unwrap();
+    let _ = rw.write().await.unwrap().release().await.unwrap();
     let released =
         |kind| count("fairlock_releases_total", &[("kind", kind), ("outcome", "released")]);
     assert_eq!((released("read"), released("write")), (1.0, 1.0));
@@ -176,11 +176,11 @@ async fn shares(_: &Server) {
     assert_eq!(differ(), 1.0);
     assert!(three.try_acquire_for(ms(20)).await.unwrap().is_none());
     assert_eq!(differ(), 2.0);
-    other.release().await.unwrap();
+    let _ = other.release().await.unwrap();
     let third = three.acquire().await.unwrap();
     assert_eq!(differ(), 2.0);
     for permit in [first, second, third] {
-        permit.release().await.unwrap();
+        let _ = permit.release().await.unwrap();
     }
 }
 
@@ -204,7 +204,7 @@ async fn ends_of_a_wait(server: &Server) {
 
     let inner = guard.reenter().await.unwrap();
     assert_eq!(inner.release().await.unwrap(), Release::StillHeld(1));
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     assert_eq!(count("fairlock_releases_total", &[FAIR, ("outcome", "still_held")]), 1.0);
     assert_eq!(samples("fairlock_hold_seconds", &[FAIR]).len(), 1);
 }
@@ -213,7 +213,7 @@ async fn renewals(server: &Server) {
     let client = client(&server.url(), |config| config.watchdog_lease(ms(3_000))).await;
     let guard = client.fair_lock("x").lock().await.unwrap();
     until("three renewals", || count("fairlock_renewals_total", &[]) >= 3.0).await;
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     let margins = samples("fairlock_renewal_margin_seconds", &[]);
     assert_eq!(margins.len() as f64, count("fairlock_renewals_total", &[]));
     // About two thirds of the lease; a slow machine makes it less, never more.
@@ -297,7 +297,7 @@ async fn a_dead_waiter(server: &Server) {
     raw.call(&["ZADD", "redisson_lock_timeout:{dead}", "99999999999999", dead]);
     raw.call(&["ZADD", "fairlock_order:{dead}", "1", dead]);
     raw.call(&["HSET", "fairlock_state:{dead}", dead, &format!("{} 30000 0", "0".repeat(32))]);
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     assert_eq!(count("fairlock_dead_waiters_removed_total", &[]), 1.0);
 }
 
@@ -312,8 +312,8 @@ async fn a_waiter_that_was_dropped(server: &Server) {
     until("it is back", || count("fairlock_returned_to_place_total", &[]) == 1.0).await;
     assert_eq!(lock.inspect().await.unwrap().queue_len, 1);
     assert_eq!(samples("fairlock_queue_length_at_join", &[]).len(), 1);
-    guard.release().await.unwrap();
-    waiter.await.unwrap().release().await.unwrap();
+    let _ = guard.release().await.unwrap();
+    let _ = waiter.await.unwrap().release().await.unwrap();
 }
 
 async fn an_odd_message(server: &Server) {
@@ -344,8 +344,8 @@ async fn a_lost_message(server: &Server) {
     let guard = near.fair_lock("far").lock().await.unwrap();
     let waiter = wait_behind(&far.fair_lock("far")).await;
     proxy.swallow_pushes(true);
-    guard.release().await.unwrap();
-    waiter.await.unwrap().release().await.unwrap();
+    let _ = guard.release().await.unwrap();
+    let _ = waiter.await.unwrap().release().await.unwrap();
     assert_eq!(count("fairlock_grants_total", &[FAIR, ("by", "heartbeat")]), 1.0);
 }
 

@@ -85,10 +85,10 @@ mod issue_1104_dead_waiters_do_not_block {
             mortal.dies(&fixture, &dead.unwrap());
             let next = fixture.enter(&client, "job").await;
             let released = Instant::now();
-            held.release().await;
+            let _ = held.release().await;
             let held = next.granted(SLACK).await;
             measured("#1104 release to grant, past a dead waiter", held.at - released);
-            held.release().await;
+            let _ = held.release().await;
         });
     }
 }
@@ -140,7 +140,7 @@ mod issue_2099_turns_do_not_drift {
                 places.push(fixture.enter(clients[(turn + 2) % 3], "job").await);
                 let ahead = furthest_score(&fixture, "job");
                 assert!(ahead <= FAIR_WAIT + SLACK, "{ahead:?} after {turn} turns");
-                held.release().await;
+                let _ = held.release().await;
                 held = places.remove(0).granted(SLACK).await;
             }
             // `TURNS` turns have brought the mortal waiter to the head.
@@ -148,8 +148,8 @@ mod issue_2099_turns_do_not_drift {
             assert!(dead.owner.starts_with(&mortal.client.id().to_string()));
             let next = fixture.enter(&one, "job").await;
             mortal.dies(&fixture, &dead.owner);
-            held.release().await;
-            next.granted(SLACK).await.release().await;
+            let _ = held.release().await;
+            let _ = next.granted(SLACK).await.release().await;
         });
     }
 }
@@ -202,7 +202,7 @@ mod issue_6150_a_restarted_service_is_not_blocked {
             measured("#6150 kill to grant", held.at - killed);
             // Nothing of the dead waiters remains.
             eventually("the queue is empty", SLACK, || fixture.queue("job").is_empty());
-            held.release().await;
+            let _ = held.release().await;
             drop(dead);
         });
     }
@@ -252,7 +252,7 @@ mod f07_nobody_asks_in_a_circle {
                 places.push(fixture.enter(&client, "job").await);
                 clients.push(client);
             }
-            held.release().await;
+            let _ = held.release().await;
             let before = fixture.script_calls();
             tokio::time::sleep(WINDOW).await;
             let calls = fixture.script_calls() - before;
@@ -307,7 +307,7 @@ mod f10_a_head_without_a_score_goes {
                     .unwrap()
                     .unwrap();
                 measured(&format!("F10 past a head without a score, {name}"), began.elapsed());
-                guard.release().await.unwrap();
+                let _ = guard.release().await.unwrap();
                 // Java is served again, too.
                 assert!(java.acquire(name, 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
             }
@@ -332,8 +332,8 @@ fn abandoned_waiters_do_not_add_up() {
             abandoned.push((mortal, place));
         }
         let third = fixture.enter(&client, "job").await;
-        held.release().await;
-        third.granted(SLACK).await.release().await;
+        let _ = held.release().await;
+        let _ = third.granted(SLACK).await.release().await;
         assert_eq!(fixture.queue("job"), [""; 0]);
     });
 }

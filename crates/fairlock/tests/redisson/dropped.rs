@@ -69,7 +69,7 @@ mod issue_2883_a_long_queue_is_served {
             }
             tokio::time::sleep(2 * WAIT).await;
             let began = Instant::now();
-            held.release().await;
+            let _ = held.release().await;
             for task in tasks {
                 let released = tokio::time::timeout(20 * SLACK, task).await;
                 assert_eq!(released.expect("a turn").unwrap(), fairlock::Release::Released);
@@ -135,7 +135,7 @@ mod issue_3004_a_long_hold_keeps_the_queue {
             assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_some());
             let mut wakes_java = java.subscribe("job", 1);
             assert_eq!(fixture.queue("job")[..2], queue, "it has dropped nobody");
-            held.release().await;
+            let _ = held.release().await;
             all_in_turn(places, SLACK).await;
             assert!(wakes_java.woken_within(SLACK));
             assert!(java.acquire("job", 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
@@ -213,11 +213,11 @@ mod issue_4743_a_timed_wait_keeps_its_place {
             let mut java = JavaClient::new(&fixture.server, 0);
             assert!(!java.try_acquire("job", 1, WATCHDOG_LEASE_MS));
             assert_eq!(fixture.queue("job"), [timed_owner.clone(), behind.owner.clone()]);
-            held.release().await;
+            let _ = held.release().await;
             let guard = tokio::time::timeout(SLACK, timed).await.expect("its turn").unwrap();
             assert_eq!(guard.owner().to_string(), timed_owner);
-            guard.release().await.unwrap();
-            behind.granted(SLACK).await.release().await;
+            let _ = guard.release().await.unwrap();
+            let _ = behind.granted(SLACK).await.release().await;
         });
     }
 }
@@ -264,7 +264,7 @@ mod f13_giving_up_takes_nothing_from_others {
             java.leave("job", 1, DEFAULT_WAIT_MS);
             assert!(!java.try_acquire("job", 2, WATCHDOG_LEASE_MS));
             assert_eq!(fixture.queue("job"), queue[1..], "nobody was dropped");
-            held.release().await;
+            let _ = held.release().await;
             all_in_turn(places, SLACK).await;
 
             // One of our waiters gives up: those behind it are not affected.
@@ -277,7 +277,7 @@ mod f13_giving_up_takes_nothing_from_others {
             assert!(gives_up.await.unwrap().unwrap().is_none());
             fixture.history.record("job", &owner, Event::GaveUp);
             assert!(!java.try_acquire("job", 2, WATCHDOG_LEASE_MS));
-            held.release().await;
+            let _ = held.release().await;
             all_in_turn(places, SLACK).await;
             fixture.history.assert_sound();
         });
@@ -338,7 +338,7 @@ mod f20_clocks_of_clients_do_not_matter {
             // Long enough for every client to judge every other.
             tokio::time::sleep(D + HB).await;
             assert_eq!(fixture.queue("job"), [first.clone(), second.owner.clone(), third.clone()]);
-            held.release().await;
+            let _ = held.release().await;
             let mut turn = |worker: usize, owner: &str| {
                 let line = workers[worker].granted(&fixture, "job", SLACK);
                 assert_eq!(line.owner(), owner);
@@ -346,7 +346,7 @@ mod f20_clocks_of_clients_do_not_matter {
                 workers[worker].order("release 0");
             };
             turn(0, &first);
-            second.granted(SLACK).await.release().await;
+            let _ = second.granted(SLACK).await.release().await;
             turn(1, &third);
             fixture.history.assert_sound();
         });
@@ -392,10 +392,10 @@ fn scores_stay_where_they_are() {
         places.remove(1).leaves(&fixture, "job");
         eventually("it has left", SLACK, || scores().len() == 3);
         assert_eq!(scores(), [before[0], before[2], before[3]]);
-        held.release().await;
+        let _ = held.release().await;
         let held = places.remove(0).granted(SLACK).await;
         assert_eq!(scores(), [before[2], before[3]]);
-        held.release().await;
+        let _ = held.release().await;
         all_in_turn(places, SLACK).await;
     });
 }

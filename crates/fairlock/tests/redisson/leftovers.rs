@@ -58,7 +58,7 @@ mod issue_5019_a_failed_attempt_leaves_the_queue {
             held.becomes(GuardState::Held, 2 * SLACK).await;
             let next = fixture.enter(&two, "job").await;
             assert_eq!(held.release().await, Release::Released);
-            next.granted(SLACK).await.release().await;
+            let _ = next.granted(SLACK).await.release().await;
             assert_eq!((fixture.holder("job"), fixture.queue("job")), (None, vec![]));
         });
     }
@@ -121,7 +121,7 @@ mod issue_7272_no_renewal_without_a_holder {
                     let mut cut_short = Box::pin(lock.lock());
                     // The request is sent, and its reply is not awaited.
                     if let Some(guard) = poll_once(&mut cut_short).await {
-                        guard.unwrap().release().await.unwrap();
+                        let _ = guard.unwrap().release().await.unwrap();
                     }
                 }
             }
@@ -181,7 +181,7 @@ mod issue_7367_a_repeated_request_counts_once {
             let client = client(&proxy.url()).await;
             for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
                 // The server knows the script by now, so the next reply is that of the request.
-                fixture.hold(lock.clone()).await.release().await;
+                let _ = fixture.hold(lock.clone()).await.release().await;
                 let dropped = proxy.counts().replies_dropped;
                 proxy.drop_replies(1);
                 let held = fixture.hold(lock).await;

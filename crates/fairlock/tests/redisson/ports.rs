@@ -90,7 +90,7 @@ fn reentry_and_ownership_beside_java() {
             assert_eq!(java.unlock(), Some(0));
             assert!(lock.try_lock().await.unwrap().is_none(), "still held once");
             assert_eq!(java.unlock(), Some(1));
-            lock.try_lock().await.unwrap().expect("free").release().await.unwrap();
+            let _ = lock.try_lock().await.unwrap().expect("free").release().await.unwrap();
         }
     });
 }
@@ -239,7 +239,7 @@ fn a_server_that_is_gone_is_an_error() {
     steady(|| async {
         let Some(fixture) = Fixture::redis70() else { return };
         let client = tuned(&fixture, |config| config.store_timeout(ms(500))).await;
-        fixture.take(&client, "warm").await.release().await;
+        let _ = fixture.take(&client, "warm").await.release().await;
         fixture.server.kill9();
         // Wait until the client notices: a request that is sent before, on a broken connection, has
         // an unknown outcome.
@@ -265,7 +265,7 @@ fn a_short_wait_for_a_server_that_is_gone_is_an_error() {
     steady(|| async {
         let Some(fixture) = Fixture::redis70() else { return };
         let client = fixture.client().await;
-        fixture.take(&client, "warm").await.release().await;
+        let _ = fixture.take(&client, "warm").await.release().await;
         fixture.server.kill9();
         let mut connection = client.connection();
         let noticed = connection.wait_for(|state| *state == ConnectionState::Reconnecting);
@@ -323,7 +323,7 @@ fn mapped_names_share_a_queue() {
             eventually("both stand in one queue", SLACK, || queue().len() == 2);
             assert_eq!(queue()[0].text(), java.owner(1));
             let ours = queue()[1].text().to_owned();
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
             assert!(wakes_java.woken_within(SLACK), "{name}");
             assert!(java.acquire(name, 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
             // Java will tell the next waiter on the channel that it knows.
@@ -332,7 +332,7 @@ fn mapped_names_share_a_queue() {
             });
             assert_eq!(java.unlock(name, 1), Some(1));
             let guard = tokio::time::timeout(SLACK, behind).await.expect("woken").unwrap();
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
         }
     });
 }

@@ -84,7 +84,7 @@ mod issue_5503_a_renewed_hold_is_waited_for {
             tokio::time::sleep(2 * LEASE).await;
             assert!(!next.is_over());
             assert_eq!(held.release().await, Release::Released);
-            next.granted(SLACK).await.release().await;
+            let _ = next.granted(SLACK).await.release().await;
         });
     }
 }
@@ -132,12 +132,12 @@ mod f17_the_head_gives_up_as_it_is_told {
                 let mut wakes_java = java.subscribe(&name, 1);
                 let until = held.at + ms(50 + round);
                 tokio::time::sleep_until(until.into()).await;
-                held.release().await;
+                let _ = held.release().await;
                 // A grant at the last moment is still a grant, and is passed on.
                 if let Some(guard) = head.await.unwrap() {
-                    guard.release().await.unwrap();
+                    let _ = guard.release().await.unwrap();
                 }
-                next.granted(SLACK.min(SELDOM / 2)).await.release().await;
+                let _ = next.granted(SLACK.min(SELDOM / 2)).await.release().await;
                 assert!(wakes_java.woken_within(SLACK), "nobody told Java in round {round}");
                 assert!(java.acquire(&name, 1, DEFAULT_WAIT_MS, WATCHDOG_LEASE_MS).is_none());
             }
@@ -181,7 +181,7 @@ mod f18_the_dropped_are_served {
             let mut places = places.into_iter();
             let held = places.next().unwrap().granted(HB + ms(300) + SLACK).await;
             measured("F18 dropped by an unlock, to the grant", held.at - unlocked);
-            held.release().await;
+            let _ = held.release().await;
             all_in_turn(places.collect(), HB + SLACK).await;
             fixture.history.assert_sound();
         });

@@ -77,7 +77,7 @@ fn begin<'a>(call: Call, client: &Client, rw: &'a RwLock, pool: &'a Semaphore) -
             drop((owned.read().await.unwrap(), reading));
         }),
         Call::Release => Box::pin(async {
-            rw.read().await.unwrap().release().await.unwrap();
+            let _ = rw.read().await.unwrap().release().await.unwrap();
         }),
     }
 }

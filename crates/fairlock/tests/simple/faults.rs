@@ -116,12 +116,12 @@ fn f57_old_requests_arrive_once_more() {
         let Some(fixture) = Fixture::redis70() else { return };
         let (proxy, client) = through_a_proxy(&fixture).await;
         let odd = client.simple_lock("job").lease(10 * LEASE).lock().await.unwrap();
-        odd.release().await.unwrap();
+        let _ = odd.release().await.unwrap();
         fixture.record_without_lease(&client);
         let scripts = proxy.counts().scripts;
         let first = client.simple_lock("job").lock().await.unwrap();
         proxy.wait_until(|counts| counts.scripts == scripts + 2);
-        first.release().await.unwrap();
+        let _ = first.release().await.unwrap();
         let second = client.simple_lock("job").lease(10 * LEASE).lock().await.unwrap();
         let (value, ttl) = (fixture.call(&["GET", "job"]), fixture.ttl("job"));
         let replies = proxy.replay(3);

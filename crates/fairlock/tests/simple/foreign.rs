@@ -53,7 +53,7 @@ fn our_value_names_owner_request_and_token() {
         );
         assert!(parts[1].len() == 32 && parts[1].bytes().all(|b| b.is_ascii_hexdigit()));
         assert!(fixture.call(&["PTTL", "job"]).int() > 0);
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     });
 }
 
@@ -64,9 +64,9 @@ fn a_free_lock_takes_two_calls() {
         let Some(fixture) = Fixture::redis70() else { return };
         let lock = fixture.client().await.simple_lock("job").lease(Duration::from_secs(60));
         // The first calls load the scripts.
-        lock.lock().await.unwrap().release().await.unwrap();
+        let _ = lock.lock().await.unwrap().release().await.unwrap();
         let before = fixture.script_calls();
-        lock.lock().await.unwrap().release().await.unwrap();
+        let _ = lock.lock().await.unwrap().release().await.unwrap();
         assert_eq!(fixture.script_calls() - before, 2);
     });
 }
@@ -96,14 +96,14 @@ fn a_waiter_finds_the_lock_free() {
         fixture.call(&["DEL", "job"]);
         let guard = within("the next look", POLL + SLACK, task).await.unwrap();
         measured("simple: foreign DEL to grant", freed.elapsed());
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
 
         fixture.call(&["SET", "job", "theirs", "PX", "400"]);
         let began = Instant::now();
         let guard = within("the end of its TTL", SLACK, lock.lock()).await.unwrap();
         measured("simple: foreign TTL of 400 ms to grant", began.elapsed());
         assert!(began.elapsed() >= ms(400), "{:?}", began.elapsed());
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     });
 }
 
@@ -141,7 +141,7 @@ fn waiting_is_bounded() {
         let rate = calls_while_waiting(&fixture, &waiting, 10).await;
         println!("measured: simple: 10 waiters behind a holder of ours: {rate:.1} calls/s");
         assert!(rate < 0.5, "{rate}");
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     });
 }
 

@@ -64,6 +64,6 @@ fn locks(config: Config) {
     runtime().block_on(async {
         let client = Client::with_config(config).await.unwrap();
         let guard = client.fair_lock("job").lock().await.unwrap();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     });
 }

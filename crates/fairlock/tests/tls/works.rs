@@ -94,7 +94,7 @@ fn files_are_read_again_when_it_reconnects() {
         scene.config(server.addr()).tls_ca(&mine.ca).tls_cert(&mine.cert).tls_key(&mine.key);
     runtime().block_on(async {
         let client = Client::with_config(config).await.unwrap();
-        client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
+        let _ = client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
         server.kill9();
         // Everything is new except for a key, which is still the old one.
         let old_key = std::fs::read_to_string(&mine.key).unwrap();
@@ -117,7 +117,7 @@ fn files_are_read_again_when_it_reconnects() {
         assert!(!waits.is_finished(), "a client that was connected once waits for better files");
         scene.files.put("mine.key", &new_key);
         let guard = soon("the lock", waits).await.unwrap().unwrap();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     });
 }
 
@@ -129,7 +129,7 @@ fn nothing_can_be_read_on_the_wire() {
     let tap = Tap::before(server.addr());
     runtime().block_on(async {
         let client = Client::with_config(scene.config(tap.addr())).await.unwrap();
-        client.fair_lock("invoice").lock().await.unwrap().release().await.unwrap();
+        let _ = client.fair_lock("invoice").lock().await.unwrap().release().await.unwrap();
     });
     assert!(tap.heard().len() > 1_000, "both connections went this way");
     for word in [CANARY, "HELLO", "SUBSCRIBE", "invoice", "EVALSHA"] {
@@ -157,8 +157,8 @@ fn nodes_of_a_cluster() {
             let lock = client.fair_lock(name);
             let guard = lock.lock().await.unwrap();
             let mut turn = lock.enqueue().await.unwrap();
-            guard.release().await.unwrap();
-            soon("the hand-over", turn.wait()).await.unwrap().release().await.unwrap();
+            let _ = guard.release().await.unwrap();
+            let _ = soon("the hand-over", turn.wait()).await.unwrap().release().await.unwrap();
         }
         let others = scene.files.put("others.pem", scene.other.pem());
         let config = tuned(Config::from_url(&format!("{first}?ca={}", others.display())).unwrap());
@@ -181,14 +181,14 @@ fn sentinels_and_their_servers() {
         let client = Client::with_config(config).await.unwrap();
         let guard = client.fair_lock("job").lock().await.unwrap();
         let token = guard.token();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let replicas = set.data().iter().enumerate().filter(|(n, _)| *n != set.master());
         let replicas: Vec<_> = replicas.map(|(_, server)| server).collect();
         strict(&url, replicas).await;
         set.kill_master();
         let guard = client.fair_lock("job").lock().await.unwrap();
         assert!(guard.token() > token);
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     });
     // The scheme counts for both: without TLS the Sentinels do not answer.
     let plain = url.replace("rediss+", "redis+").split('?').next().unwrap().to_owned();

@@ -76,12 +76,12 @@ async fn what_cannot_work_is_refused() {
     for node in 0..3 {
         assert_eq!(cluster.raw(node).call(&["DBSIZE"]).int(), 0);
     }
-    client.fair_lock("a{b}c").lock().await.unwrap().release().await.unwrap();
+    let _ = client.fair_lock("a{b}c").lock().await.unwrap().release().await.unwrap();
 
     let Some(server) = Server::start(Generation::Redis70) else { return };
     // The same names work on a single server, which has no slots.
     let single = connect(patient(&server.url())).await;
-    single.fair_lock("a{b").lock().await.unwrap().release().await.unwrap();
+    let _ = single.fair_lock("a{b").lock().await.unwrap().release().await.unwrap();
     let url = server.url().replace("redis://", "redis+cluster://");
     let error = Client::with_config(patient(&url)).await.unwrap_err();
     assert!(error.to_string().contains("no node of a Cluster"), "{error}");
@@ -147,7 +147,7 @@ async fn a_stale_map_costs_one_call() {
     let client = connect(patient(&cluster.url())).await;
     let name = name_at(&cluster, 0);
     let slot = slot(name.as_bytes());
-    client.fair_lock(&name).lock().await.unwrap().release().await.unwrap();
+    let _ = client.fair_lock(&name).lock().await.unwrap().release().await.unwrap();
     for to in [1, 2, 0] {
         tokio::task::block_in_place(|| cluster.move_slot(slot, to));
         let before = moved(&cluster);
@@ -193,7 +193,7 @@ async fn grants_are_not_broadcast() {
             assert_eq!(guard.release().await.unwrap(), Release::Released);
             guard = within("the turn", AGREED, next.wait()).await.unwrap();
         }
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let (all, shard) = (sent(&cluster).0 - before.0, sent(&cluster).1 - before.1);
         println!("measured: {how:?}: {all} messages to all nodes, {shard} within the shard");
         match everywhere {
@@ -253,7 +253,7 @@ async fn f45_a_node_dies_and_its_replica_serves() {
             let guard = within("the turn", AGREED, turn.wait()).await.unwrap();
             assert!(guard.token().get() > last, "tokens rise");
             last = guard.token().get();
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
         }
         measured(&format!("{how}: until all were served"), began.elapsed());
         assert_eq!(cluster.master_of(slot), Some(new));

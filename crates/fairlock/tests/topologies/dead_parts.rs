@@ -234,7 +234,7 @@ async fn d38_a_client_that_ends_in_a_failover_tells_the_new_master() {
         if by_the_old_one {
             // Without a failover there is no wait.
             let client = connect(Config::from_url(&set.url()).unwrap()).await;
-            client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
+            let _ = client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
             let began = Instant::now();
             client.shutdown().await;
             measured("the end of a client without one", began.elapsed());

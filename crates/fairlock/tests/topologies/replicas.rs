@@ -151,13 +151,13 @@ fn f42_too_few_replicas_give_no_lock() {
         for n in [0, 1, 0, 2] {
             turns.push(clients[n].fair_lock("job").enqueue().await.unwrap());
         }
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let mut last = turns.pop().unwrap();
         for mut turn in turns {
             let error = within("the refusal", SOON, turn.wait()).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}");
         }
-        within("the last turn", SOON, last.wait()).await.unwrap().release().await.unwrap();
+        let _ = within("the last turn", SOON, last.wait()).await.unwrap().release().await.unwrap();
         set.replica(1).cont();
 
         // None at all. Only Redisson's rule accepts that.
@@ -438,7 +438,8 @@ fn what_was_given_back_lately_is_given_back_once_more() {
         eventually("the place is left there", SOON, || replica.call(&queue).int() == 1);
         measured("moved to given back", began.elapsed());
         assert_eq!(held.release().await.unwrap(), Release::Released);
-        within("the other's turn", SOON, stays.wait()).await.unwrap().release().await.unwrap();
+        let _ =
+            within("the other's turn", SOON, stays.wait()).await.unwrap().release().await.unwrap();
     });
 }
 

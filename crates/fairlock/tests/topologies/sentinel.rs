@@ -36,7 +36,7 @@ impl Scene {
             let guard = within("the turn", AGREED, turn.wait()).await.unwrap();
             assert!(guard.token().get() > token, "tokens rise");
             token = guard.token().get();
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
         }
     }
 }
@@ -149,7 +149,7 @@ async fn f46_the_latest_failover_counts() {
             raw.is_some_and(|mut raw| raw.call(&["EXISTS", "job"]).int() == 1)
         });
         assert_eq!(stale.client().call(&["EXISTS", "job"]).int(), 0);
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
 }
 
@@ -164,7 +164,7 @@ async fn f46_both_logins_are_needed() {
         config.password(data).sentinel_password(sentinels)
     };
     let client = connect(with("CANARY-d", "CANARY-s")).await;
-    client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
+    let _ = client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
     for (data, sentinels) in [("CANARY-x", "CANARY-s"), ("CANARY-d", "CANARY-x")] {
         let error = Client::with_config(with(data, sentinels)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
@@ -294,10 +294,10 @@ async fn d18_nobody_is_overtaken_while_a_failover_is_announced() {
                     waiting.push(tokio::spawn(async move {
                         let guard = within("the turn", AGREED, turn.wait()).await.unwrap();
                         served.lock().unwrap().push(n);
-                        guard.release().await.unwrap();
+                        let _ = guard.release().await.unwrap();
                     }));
                 }
-                held.unwrap().release().await.unwrap();
+                let _ = held.unwrap().release().await.unwrap();
                 for waiting in waiting {
                     waiting.await.unwrap();
                 }

@@ -231,7 +231,7 @@ async fn f42_shares_wait_for_replicas() {
     }
     eventually("nothing is left", AGREED, || set.raw().call(&["EXISTS", "d", "s"]).int() == 0);
     set.replica(0).cont();
-    within("the release", AGREED, released).await.unwrap().unwrap();
+    let _ = within("the release", AGREED, released).await.unwrap().unwrap();
     for mut turn in turns {
         let read = within("a reader", AGREED, turn.wait()).await.unwrap();
         assert_eq!(set.replica(0).client().call(&["HGET", "c", "mode"]).text(), "read");

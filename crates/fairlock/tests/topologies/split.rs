@@ -98,7 +98,7 @@ async fn d07_who_sees_the_majority_again_leaves_the_old_master() {
     eventually("it is told that all is well", AGREED, || {
         !checks(&client).contains(&Check::Sentinels)
     });
-    again.release().await.unwrap();
+    let _ = again.release().await.unwrap();
     let strict = connect(strict).await;
     assert!(!checks(&strict).contains(&Check::Sentinels));
 }

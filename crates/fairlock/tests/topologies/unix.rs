@@ -31,8 +31,8 @@ fn it_is_the_same_store_as_over_tcp() {
                 assert_eq!(guard.release().await.unwrap(), Release::Released);
                 let guard = soon("the turn by TCP", next.wait()).await.unwrap();
                 assert!(guard.token() > token);
-                guard.release().await.unwrap();
-                soon("the last turn", last.wait()).await.unwrap().release().await.unwrap();
+                let _ = guard.release().await.unwrap();
+                let _ = soon("the last turn", last.wait()).await.unwrap().release().await.unwrap();
             });
         }
     }
@@ -46,7 +46,7 @@ fn logins_and_errors() {
     let config = || Config::unix(server.unix_socket());
     runtime().block_on(async {
         let client = Client::with_config(config().password(PASSWORD)).await.unwrap();
-        client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
+        let _ = client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
         let no_server = server.dir().join("nobody");
         for (config, kind) in [
             (config().password("wrong-CANARY5f1c"), ErrorKind::Denied),

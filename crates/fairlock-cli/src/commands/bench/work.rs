@@ -133,7 +133,7 @@ pub(super) async fn uncontended(
             let goes_on = || began.elapsed() < span && !ending.load(Ordering::Relaxed);
             while times.count() == 0 || goes_on() {
                 let asked = Instant::now();
-                lock.lock().await?.release().await?;
+                let _ = lock.lock().await?.release().await?;
                 times.add(asked.elapsed());
                 coop::consume_budget().await;
             }
@@ -207,7 +207,7 @@ async fn turns(
             board.turns += 1;
             board.released = Some(Instant::now());
         });
-        guard.release().await?;
+        let _ = guard.release().await?;
         // A task that re-queues before the next one has requested the lock takes turns with nobody.
         task::yield_now().await;
     }

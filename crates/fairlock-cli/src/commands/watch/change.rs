@@ -140,16 +140,16 @@ mod tests {
         let held = lock.inspect().await?;
         let again = of_one.lock().await?;
         let held_twice = lock.inspect().await?;
-        again.release().await?;
+        let _ = again.release().await?;
         let mut waiting = lock.enqueue().await?;
         let waited_for = lock.inspect().await?;
-        first.release().await?;
+        let _ = first.release().await?;
         let second = waiting.wait().await?;
         let handed_over = lock.inspect().await?;
-        second.release().await?;
+        let _ = second.release().await?;
         let once_more = of_one.lock().await?;
         let by_the_first = lock.inspect().await?;
-        once_more.release().await?;
+        let _ = once_more.release().await?;
         for (before, now, change) in [
             (&free, &free, None),
             (&free, &held, Some(Change::Taken)),
@@ -242,9 +242,9 @@ mod tests {
         let read = lock.inspect().await?;
         let other = lock.read().await?;
         let read_by_two = lock.inspect().await?;
-        reading.release().await?;
+        let _ = reading.release().await?;
         let read_by_other = lock.inspect().await?;
-        other.release().await?;
+        let _ = other.release().await?;
         let _written_again = lock.write().await?;
         let written_again = lock.inspect().await?;
         for (before, now, change) in [
@@ -263,7 +263,7 @@ mod tests {
         let (_stays, gone) = (pool.acquire().await?, pool.acquire().await?);
         let before = pool.inspect().await?;
         assert_eq!(Change::between(&before, &before), None);
-        gone.release().await?;
+        let _ = gone.release().await?;
         let _new = pool.acquire().await?;
         assert_eq!(Change::between(&before, &pool.inspect().await?), Some(Change::Holders));
         Ok(())

@@ -90,7 +90,7 @@ async fn a_try_finds_the_lock_of_many_dead_free() {
     die(&fixture, crowd(&fixture, MANY));
     let client = real(&fixture).await;
     let guard = client.fair_lock("job").try_lock().await.unwrap();
-    guard.expect("all are dead").release().await.unwrap();
+    let _ = guard.expect("all are dead").release().await.unwrap();
 }
 
 /// What the dead leave under a name is no lock of any kind.
@@ -107,9 +107,9 @@ async fn a_name_that_only_the_dead_use_serves_every_kind() {
                 _ => client.fair_lock("job"),
             };
             let guard = lock.try_lock().await.unwrap().expect("all are dead");
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
             let fair = client.fair_lock("job").try_lock().await.unwrap();
-            fair.expect("free").release().await.unwrap();
+            let _ = fair.expect("free").release().await.unwrap();
         }
     }
 }

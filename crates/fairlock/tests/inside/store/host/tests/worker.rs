@@ -216,7 +216,7 @@ fn threads(path: &Path) {
         }
         setrlimit(Resource::Nproc, limit).unwrap();
         client.ping().await.unwrap();
-        client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
+        let _ = client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
         client.shutdown().await;
     });
     say("works again");

@@ -112,7 +112,7 @@ fn three_hundred_readers_are_let_in_without_the_releaser() {
     played(|Scene { world, clients }| async move {
         // From here on the server knows the scripts: the reply that is lost is that of the release.
         let before = clients[WRITES].rw_lock("c").write().await.expect("free");
-        before.release().await.expect("answered");
+        let _ = before.release().await.expect("answered");
         let written = clients[WRITES].rw_lock("c").write().await.expect("free");
         let tasks = readers(&clients[READS]).await;
         world.with(|state| state.peers[WRITES].lose_replies = 1);

@@ -261,7 +261,7 @@ fn a_waiter_that_came_while_the_inbox_was_made_anew_is_woken() {
         let second = tokio::spawn(async move { other.lock().await.map(drop) });
         sleep(Duration::from_millis(200)).await;
         scene.settle().await;
-        held.release().await.expect("released");
+        let _ = held.release().await.expect("released");
         let woken = timeout(Duration::from_secs(1), second).await;
         assert!(woken.is_ok(), "came after {when:?}");
         first.abort();
@@ -297,7 +297,7 @@ fn a_waiter_hears_by_the_inbox_that_was_made_anew() {
         let (held, waits) = scene.held_and_waited_for(Client::plain_lock).await;
         scene.lose_inbox();
         scene.settle().await;
-        held.release().await.expect("released");
+        let _ = held.release().await.expect("released");
         let woken = timeout(Duration::from_millis(100), waits).await;
         assert!(woken.is_ok(), "it was not woken");
     });
@@ -331,7 +331,7 @@ fn a_waiter_looks_when_the_inbox_was_made_anew() {
     at_every_moment(1, |scene, _| async move {
         let (held, waits) = scene.held_and_waited_for(Client::plain_lock).await;
         scene.lose_inbox();
-        held.release().await.expect("released");
+        let _ = held.release().await.expect("released");
         scene.settle().await;
         let woken = timeout(Duration::from_millis(100), waits).await;
         assert!(woken.is_ok(), "it was not woken");
@@ -345,7 +345,7 @@ fn a_guard_by_a_late_message_ends_before_its_hold() {
     at_every_moment(20, |scene, _| async move {
         let (held, waits) = scene.held_and_waited_for(Client::fair_lock).await;
         scene.world.with(|state| state.peers[1].slow_ms = 1_000);
-        held.release().await.expect("released");
+        let _ = held.release().await.expect("released");
         let woken = timeout(Duration::from_secs(10), waits).await.expect("woken");
         let guard = woken.expect("no panic").expect("granted");
         let violations = scene.world.with(|state| {
@@ -368,7 +368,7 @@ fn a_waiter_that_was_cut_off_and_beats_again_is_not_passed_over() {
         scene.cut_off(Duration::from_secs(9) + when).await;
         scene.beats_again().await;
         sleep(when).await;
-        held.release().await.expect("released");
+        let _ = held.release().await.expect("released");
         let turn = timeout(HEARTBEAT, first).await;
         assert!(turn.is_ok(), "passed over {when:?} after it beat again");
         second.abort();
@@ -386,7 +386,7 @@ fn a_waiter_listens_as_soon_as_its_calls_come_through() {
         scene.beats_again().await;
         // The time to connect.
         sleep(Duration::from_millis(50)).await;
-        held.release().await.expect("released");
+        let _ = held.release().await.expect("released");
         let turn = timeout(HEARTBEAT, first).await;
         assert!(turn.is_ok(), "passed over after {when:?}");
         second.abort();
@@ -408,7 +408,7 @@ fn who_gave_up_has_no_place_on_the_next_server() {
             assert_eq!(scene.queue(), (1, true), "the next server knows its place");
             scene.connected().await;
             scene.comes_to((0, true), &format!("after {when:?}")).await;
-            held.release().await.expect("answered");
+            let _ = held.release().await.expect("answered");
         }
     });
 }
