@@ -4,9 +4,8 @@
 use crate::base::clock::lock;
 use fairlock_core::{Kind, LockName};
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The store is told again in the next period: a store keeps the note for a day.
@@ -17,12 +16,16 @@ const NAMES_MAX: usize = 256;
 
 #[derive(Default)]
 pub(crate) struct Kinds {
-    hasher: RandomState,
-    /// The hash of the last name, with its kind and the period.
-    last: AtomicU64,
-    known: Mutex<HashMap<LockName, Known>>,
+    noted: Mutex<Noted>,
     /// The store does not allow it.
     denied: AtomicBool,
+}
+
+#[derive(Default)]
+struct Noted {
+    /// The last name, with its kind and the period: comparing is cheaper than hashing.
+    last: Option<(LockName, Kind, u64)>,
+    known: HashMap<LockName, Known>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,35 +39,42 @@ impl Kinds {
     /// The lock is granted as this kind, at about this moment. Returns whether the store must be told.
     pub(crate) fn granted(&self, name: &LockName, kind: Kind, ns: u64) -> bool {
         let period = ns / PERIOD.as_nanos() as u64;
-        let hash = self.hasher.hash_one((name, kind, period));
-        if self.last.swap(hash, Ordering::Relaxed) == hash || self.denied.load(Ordering::Relaxed) {
-            return false;
+        let mut noted = lock(&self.noted);
+        match &noted.last {
+            Some((last, of, at)) if last == name && *of == kind && *at == period => false,
+            _ => noted.changed(name, kind, period) && !self.denied.load(Ordering::Relaxed),
         }
-        let mut known = lock(&self.known);
-        let before = known.get(name).copied();
-        if before.is_some_and(|it| it.period == period && (it.kind == kind || it.warned)) {
-            return false;
-        }
-        if before.is_none() && known.len() >= NAMES_MAX {
-            known.retain(|_, it| it.period == period);
-            if known.len() >= NAMES_MAX {
-                return false;
-            }
-        }
-        let warned = before.is_some_and(|it| it.warned);
-        known.insert(name.clone(), Known { kind, period, warned });
-        true
     }
 
     /// Notes that the name was warned of. Returns whether this is the first time.
     pub(crate) fn warns(&self, name: &LockName) -> bool {
-        let mut known = lock(&self.known);
-        known.get_mut(name).is_some_and(|it| !std::mem::replace(&mut it.warned, true))
+        let mut noted = lock(&self.noted);
+        noted.known.get_mut(name).is_some_and(|it| !std::mem::replace(&mut it.warned, true))
     }
 
     /// The store does not allow it: asking again would only fill its log.
     pub(crate) fn deny(&self) {
         self.denied.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Noted {
+    /// Notes a name that is not the last one. Returns whether the store must be told.
+    fn changed(&mut self, name: &LockName, kind: Kind, period: u64) -> bool {
+        self.last = Some((name.clone(), kind, period));
+        let before = self.known.get(name).copied();
+        if before.is_some_and(|it| it.period == period && (it.kind == kind || it.warned)) {
+            return false;
+        }
+        if before.is_none() && self.known.len() >= NAMES_MAX {
+            self.known.retain(|_, it| it.period == period);
+            if self.known.len() >= NAMES_MAX {
+                return false;
+            }
+        }
+        let warned = before.is_some_and(|it| it.warned);
+        self.known.insert(name.clone(), Known { kind, period, warned });
+        true
     }
 }
 
@@ -99,6 +109,6 @@ mod tests {
         let kinds = Kinds::default();
         let told = |ns| (0..10_000).filter(|n| kinds.granted(&name(*n), Kind::Fair, ns)).count();
         assert_eq!((told(0), told(1), told(PERIOD_NS)), (NAMES_MAX, 0, NAMES_MAX));
-        assert_eq!(lock(&kinds.known).len(), NAMES_MAX);
+        assert_eq!(lock(&kinds.noted).known.len(), NAMES_MAX);
     }
 }
