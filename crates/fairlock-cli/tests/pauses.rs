@@ -86,9 +86,13 @@ impl Sample<'_> {
                 now = held();
                 now.is_some()
             });
+            let lived = now == Some(token);
+            if !lived {
+                // The command of the new term knows TERM by now.
+                assert_eq!(running.line().parse().ok(), now, "{self:?}");
+            }
             running.signal(Signal::TERM);
             let outcome = running.wait();
-            let lived = now == Some(token);
             assert_eq!(outcome.code(), 3, "{self:?}: {outcome:?}");
             assert_eq!(outcome.stderr.is_empty(), lived, "{self:?}: {outcome:?}");
             assert!(lived || outcome.stderr.contains("the command was ended"), "{outcome:?}");

@@ -115,6 +115,8 @@ pub struct Hold {
     renewals: u32,
     /// Since when a renewal is due that is not answered.
     due_ns: Option<u64>,
+    /// When the last reason came up to ask the store anew: a renewal that was sent before is no answer.
+    doubted_ns: u64,
     /// It is being, or was, left to the store until this moment.
     left_until_ns: Option<u64>,
     /// A writer's hold is being, or was, made a reader's.
@@ -138,6 +140,7 @@ impl Hold {
             change: 0,
             renewals: 0,
             due_ns: None,
+            doubted_ns: 0,
             left_until_ns: None,
             reads: false,
             taken_by: None,
@@ -287,12 +290,15 @@ impl Hold {
             if hold.is_lost() {
                 return None;
             }
-            hold.whole_lease = true;
             hold.due_ns = None;
             hold.valid_until_ns = hold.valid_until_ns.max(hold.lease.relied_on(sent_ns, ttl_ms));
             if !hold.pass(now_ns) {
                 return None;
             }
+            if sent_ns < hold.doubted_ns {
+                return Some(hold.soon(now_ns, CONFIRM_AFTER_MS));
+            }
+            hold.whole_lease = true;
             // A report that it was taken away by force was wrong.
             hold.forced = false;
             hold.standing = Standing::Held;
@@ -343,7 +349,7 @@ impl Hold {
             let end_ns = Some(now_ns.saturating_add(ns(ms)));
             hold.lease = Lease { ms, renewed: false, end_ns, ..hold.lease };
             hold.valid_until_ns = hold.valid_until_ns.min(hold.lease.relied_on(now_ns, ms));
-            hold.ask_anew();
+            hold.ask_anew(now_ns);
         });
     }
 
@@ -353,24 +359,26 @@ impl Hold {
     }
 
     /// The connection was lost.
-    pub fn connection_lost(&mut self) {
+    pub fn connection_lost(&mut self, now_ns: u64) {
         self.input(0, |hold| {
             hold.doubt();
-            hold.ask_anew();
+            hold.ask_anew(now_ns);
         });
     }
 
     /// It must be confirmed anew, even if it is never renewed.
-    pub fn must_be_confirmed(&mut self) {
-        self.input(0, Self::ask_anew);
+    pub fn must_be_confirmed(&mut self, now_ns: u64) {
+        self.input(0, |hold| hold.ask_anew(now_ns));
     }
 
     /// According to a message, it was taken away by force: the store must be asked, and only its
-    /// answer counts.
-    pub fn reported_taken(&mut self) {
+    /// answer counts. A renewal that is not answered stays due since then, however many messages come.
+    pub fn reported_taken(&mut self, now_ns: u64) {
         self.input(0, |hold| {
+            let due_ns = hold.due_ns;
             hold.forced = true;
-            hold.ask_anew();
+            hold.ask_anew(now_ns);
+            hold.due_ns = due_ns;
         });
     }
 
@@ -490,8 +498,8 @@ impl Hold {
     }
 
     /// The next look asks the store, whatever was asked before.
-    fn ask_anew(&mut self) {
-        (self.whole_lease, self.due_ns) = (false, None);
+    fn ask_anew(&mut self, now_ns: u64) {
+        (self.whole_lease, self.due_ns, self.doubted_ns) = (false, None, now_ns);
     }
 
     fn doubt(&mut self) {

@@ -451,7 +451,7 @@ impl Client {
             self.call_fails(now, about, true);
         }
         for held in &mut self.held {
-            held.hold.connection_lost();
+            held.hold.connection_lost(ns(now));
         }
         self.recent.connection_lost(Duration::from_millis(now), |_| true);
         self.calls()

@@ -456,7 +456,7 @@ fn two_locks_have_one_inbox() {
 
 #[test]
 fn a_failover_loses_the_tail() {
-    nothing_wrong(&failover(), 37_268);
+    nothing_wrong(&failover(), 38_012);
 }
 
 #[test]
@@ -491,7 +491,7 @@ fn what_follows_is_done_later() {
 
 #[test]
 fn connections_are_lost() {
-    nothing_wrong(&cuts(), 214_661);
+    nothing_wrong(&cuts(), 279_971);
 }
 
 #[test]

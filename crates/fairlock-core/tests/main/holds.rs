@@ -85,6 +85,8 @@ struct Play {
     /// When it was lost, if it was: what it was then.
     lost: Option<(Standing, u64)>,
     left_until: Option<u64>,
+    /// When there was the last reason to ask the store anew.
+    doubted: u64,
     attended: u32,
     detached: u32,
     asking: u32,
@@ -100,6 +102,7 @@ impl Play {
             bound,
             lost: None,
             left_until: None,
+            doubted: 0,
             attended: 1,
             detached: 0,
             asking: 0,
@@ -131,7 +134,14 @@ impl Play {
                 self.bound = self.bound.max(valid_until_ns(sent, ttl_ms));
                 if let Some(at) = self.hold.renewed(now, sent, ttl_ms) {
                     self.planned(at)?;
-                    check(self.hold.standing() == Standing::Held, "renewed, and not held")?;
+                    if self.left_until.is_some() {
+                        // Nothing renews it any more.
+                    } else if sent < self.doubted {
+                        let asks = self.hold.clone().look(at).is_none_or(|look| look.renew);
+                        check(asks, "an answer from before a doubt ended it")?;
+                    } else {
+                        check(self.hold.standing() == Standing::Held, "renewed, and not held")?;
+                    }
                 }
             }
             Act::Unanswered => {
@@ -149,9 +159,14 @@ impl Play {
                 check(matches!(self.hold.standing(), Standing::Lost(_)), "gone, and not lost")?;
             }
             Act::Suspect => self.hold.suspect(),
-            Act::Down => self.hold.connection_lost(),
-            Act::Up => self.hold.must_be_confirmed(),
-            Act::Forced => self.hold.reported_taken(),
+            Act::Down | Act::Up | Act::Forced => {
+                self.doubted = now;
+                match act {
+                    Act::Down => self.hold.connection_lost(now),
+                    Act::Up => self.hold.must_be_confirmed(now),
+                    _ => self.hold.reported_taken(now),
+                }
+            }
             Act::Enter => {
                 let open = self.attended + self.detached > 0 && self.left_until.is_none();
                 let change = self.hold.enter(false);

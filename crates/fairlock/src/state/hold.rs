@@ -374,17 +374,17 @@ impl Hold {
     }
 
     pub(crate) fn connection_lost(&self) {
-        self.input(Known::connection_lost);
+        self.input(|known| known.connection_lost(Moment::now().nanos()));
     }
 
     /// From now on, even a hold that is never renewed must be confirmed anew.
     pub(crate) fn must_be_confirmed(&self) {
-        self.input(Known::must_be_confirmed);
+        self.input(|known| known.must_be_confirmed(Moment::now().nanos()));
     }
 
     /// Notes that, according to a message, the hold was taken away by force.
     pub(crate) fn reported_taken(&self) {
-        self.input(Known::reported_taken);
+        self.input(|known| known.reported_taken(Moment::now().nanos()));
     }
 
     /// Whether the last guard is gone.

@@ -101,7 +101,7 @@ fn an_explicit_lease_is_only_confirmed() {
     let mut hold = hold(Lease { renewed: false, end_ns: Some(30 * SECOND), ..LEASE });
     assert_eq!(hold.watched(0, true), VALID);
     assert_eq!(hold.look(SECOND), look(false, VALID));
-    hold.connection_lost();
+    hold.connection_lost(0);
     assert_eq!(hold.standing(), Standing::Suspect);
     assert_eq!(hold.look(SECOND), look(true, 8_175 * SECOND / 1_000));
     assert_eq!(hold.begin_renewal(20 * SECOND), Some(10_000), "what is left of it");
@@ -218,7 +218,7 @@ fn a_lost_connection_and_an_answer_end_the_wait_for_a_renewal() {
     assert!(hold.look(10 * SECOND).is_some_and(|look| look.renew));
     assert!(hold.look(15 * SECOND).is_some_and(|look| !look.renew));
     assert_eq!(hold.standing(), Standing::Suspect);
-    hold.connection_lost();
+    hold.connection_lost(0);
     assert!(hold.look(16 * SECOND).is_some_and(|look| look.renew), "over the next connection");
     hold.renewed(17 * SECOND, 16 * SECOND, 30_000);
     assert_eq!(hold.standing(), Standing::Held);
@@ -267,7 +267,7 @@ fn why_the_store_says_that_it_is_gone() {
     ] {
         let mut hold = hold(LEASE);
         if forced {
-            hold.reported_taken();
+            hold.reported_taken(0);
         }
         hold.gone(SECOND, holder.clone());
         assert_eq!(hold.standing(), Standing::Lost(loss));
@@ -283,10 +283,48 @@ fn why_the_store_says_that_it_is_gone() {
 fn a_report_that_the_store_denies_is_forgotten() {
     let mut hold = hold(LEASE);
     hold.watched(0, true);
-    hold.reported_taken();
+    hold.reported_taken(0);
     assert!(hold.renewed(SECOND, SECOND, 30_000).is_some());
     hold.gone(2 * SECOND, None);
     assert_eq!(hold.standing(), Standing::Lost(Loss::DataLost));
+}
+
+/// A renewal whose answer was read after the message, but which the store had carried out before the force, ended all
+/// doubt: a hold with an explicit lease then ran on beside the next holder until that lease was over.
+#[test]
+fn a_renewal_from_before_a_doubt_does_not_end_it() {
+    let doubts: [fn(&mut Hold); 3] = [
+        |hold| hold.reported_taken(2 * SECOND),
+        |hold| hold.must_be_confirmed(2 * SECOND),
+        |hold| hold.connection_lost(2 * SECOND),
+    ];
+    for doubt in doubts {
+        let mut hold = hold(Lease { renewed: false, end_ns: Some(30 * SECOND), ..LEASE });
+        hold.watched(0, true);
+        doubt(&mut hold);
+        let look_ns = hold.renewed(3 * SECOND, SECOND, 30_000).expect("valid");
+        assert!(look_ns < 4 * SECOND, "{look_ns}");
+        assert!(hold.look(look_ns).is_some_and(|look| look.renew));
+        assert_eq!(hold.renewed(5 * SECOND, look_ns, 25_000), Some(hold.valid_until_ns()));
+    }
+    let mut hold = hold(LEASE);
+    hold.reported_taken(2 * SECOND);
+    let _ = hold.renewed(3 * SECOND, SECOND, 30_000);
+    hold.gone(4 * SECOND, Some(somebody()));
+    assert_eq!(hold.standing(), Standing::Lost(Loss::Forced));
+}
+
+/// Else a stream of forged messages kept a hold from being Suspect while the store was silent.
+#[test]
+fn messages_do_not_make_a_silent_store_patient() {
+    let mut hold = hold(LEASE);
+    hold.watched(0, false);
+    let mut now_ns = SECOND;
+    while hold.standing() == Standing::Held && hold.look(now_ns).is_some() {
+        hold.reported_taken(now_ns);
+        now_ns += SECOND / 20;
+    }
+    assert_eq!(hold.standing(), Standing::Suspect, "at {now_ns}");
 }
 
 #[test]
