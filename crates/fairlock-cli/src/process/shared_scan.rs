@@ -188,15 +188,9 @@ impl Scanner {
     pub(super) fn serve(&self) {
         let until = clock::now() + SERVE_FOR;
         while clock::now() < until {
-            // Before the scan: it must begin after the requests that it answers.
             let requesters = self.accept();
-            if requesters.is_empty() {
+            if requesters.is_empty() || answer(requesters).is_err() {
                 return;
-            }
-            // Without an answer the connections close, and the requesters connect to the next scanner.
-            let Ok(scan) = Scan::run() else { return };
-            for (socket, process) in requesters {
-                let _ = scan.answer(&socket, process);
             }
         }
     }
@@ -217,6 +211,17 @@ impl Scanner {
         }
         requesters
     }
+}
+
+/// Answers requesters by a scan that begins only now, after their requests. If the scan fails, their connections close,
+/// and they connect to the next scanner.
+fn answer(requesters: Vec<(OwnedFd, Pid)>) -> io::Result<()> {
+    let scan = Scan::run()?;
+    for (socket, process) in requesters {
+        // The requester may have given up.
+        let _ = scan.answer(&socket, process);
+    }
+    Ok(())
 }
 
 /// What one pass over `/proc` found.
@@ -422,6 +427,11 @@ mod tests {
         });
         search_beside("exits after it accepted", &|scanner| {
             accept(&scanner);
+            Vec::new()
+        });
+        search_beside("exits after it read the request", &|scanner| {
+            let socket = accept(&scanner);
+            assert_ne!(rustix::io::read(&socket, &mut [0; OWNER_MAX]).unwrap(), 0);
             Vec::new()
         });
         search_beside("is silent", &|scanner| vec![accept(&scanner), scanner.socket]);
