@@ -13,16 +13,22 @@
 //! - is executing another program at this moment: it has no environment until that program begins. For these the
 //!   guardian looks a second time; a run that ends by itself does not, since every run would end later for it.
 //!
+//! A guardian shares its looks with other guardians (`shared_scan.rs`): it checks and kills only its own processes.
+//!
 //! This needs a `/proc` with environments, and `pidfd` (Linux 5.3) to hold on to a process while it is checked.
 //! Elsewhere only the group is ended.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
+#[cfg(target_os = "linux")]
+use std::{fs, io};
 
 use rustix::process::{Pid, Signal};
 
 #[cfg(target_os = "linux")]
 use super::proc;
+#[cfg(target_os = "linux")]
+use super::shared_scan::SharedScan;
 
 /// The variable with the owner of the innermost run, which distinguishes its processes from all others.
 pub(crate) const OWNER_VAR: &str = "FAIRLOCK_OWNER";
@@ -54,8 +60,11 @@ const ENVIRONMENT_USUAL: usize = 8 << 10;
 pub(super) struct Search<'a> {
     mark: Mark<'a>,
     group: Pid,
+    /// `None`: each look reads all processes itself.
+    #[cfg(target_os = "linux")]
+    pub(super) shared: Option<SharedScan>,
     /// Processes that the last look found to be of others, if it found none of ours. They stay so: a process inherits
-    /// its environment. Many guardians that look at the same time read each other, so one look counts, not two.
+    /// its environment. So the next look does not read them again.
     strangers: HashSet<Pid>,
     /// For reading, so that no look allocates for each process.
     environment: Vec<u8>,
@@ -70,6 +79,8 @@ impl<'a> Search<'a> {
         Self {
             mark,
             group,
+            #[cfg(target_os = "linux")]
+            shared: None,
             strangers: HashSet::new(),
             environment: Vec::new(),
             #[cfg(test)]
@@ -80,25 +91,49 @@ impl<'a> Search<'a> {
 
 #[cfg(target_os = "linux")]
 impl Search<'_> {
+    /// Shares the looks with the searches of other processes, if it can.
+    pub(super) fn sharing(mut self) -> Self {
+        self.shared = SharedScan::new();
+        self
+    }
+
     /// Counts the processes and sends each of them the signal, if there is one.
     pub(super) fn signal(&mut self, signal: Option<Signal>) -> usize {
         if !proc::is_of_our_namespace() {
             return 0;
         }
-        let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
+        let found = self.signal_shared(signal).unwrap_or_else(|| self.signal_alone(signal));
+        if found > 0 {
+            // The next look is not the last one. Until then numbers may be used again.
+            self.strangers.clear();
+        }
+        found
+    }
+
+    /// `None` if the looks are not shared. After one failure they no longer are: the next could take as long.
+    fn signal_shared(&mut self, signal: Option<Signal>) -> Option<usize> {
+        let shared = self.shared.take()?;
+        let looked = shared.find(self.mark.owner)?;
+        let is_signalled = |process: &&Pid| self.is_signalled(**process, signal);
+        let found = looked.processes.iter().filter(is_signalled).count();
+        // Only now: its own processes must not live on while it serves others.
+        if let Some(scanner) = looked.scanner {
+            scanner.serve();
+        }
+        self.shared = Some(shared);
+        Some(found)
+    }
+
+    fn signal_alone(&mut self, signal: Option<Signal>) -> usize {
+        let Ok(processes) = processes() else { return 0 };
         let known = std::mem::take(&mut self.strangers);
-        let processes = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         let mut found = 0;
-        for process in processes.filter_map(Pid::from_raw) {
+        for process in processes {
             if known.contains(&process) {
                 self.strangers.insert(process);
             } else if self.is_signalled(process, signal) {
                 found += 1;
             }
-        }
-        if found > 0 {
-            // The next look is not the last one. Until then numbers may be used again.
-            self.strangers.clear();
         }
         found
     }
@@ -124,24 +159,46 @@ impl Search<'_> {
 
     /// Whether a process was started with this mark in its environment. `false` if it has ended.
     fn has_mark(&mut self, process: Pid) -> bool {
-        use std::io::Read as _;
-
-        self.environment.clear();
-        self.environment.reserve(ENVIRONMENT_USUAL);
         #[cfg(test)]
         self.read.push(process);
-        let path = format!("/proc/{}/environ", process.as_raw_pid());
-        let Ok(file) = std::fs::File::open(path) else { return false };
-        let read = file.take(ENVIRONMENT_MAX).read_to_end(&mut self.environment);
-        if read.is_err() {
-            self.environment.clear();
-        }
-        self.mark.is_in(&self.environment)
+        read_environment(process, &mut self.environment).is_ok()
+            && self.mark.is_in(&self.environment)
     }
+}
+
+/// All processes.
+#[cfg(target_os = "linux")]
+pub(super) fn processes() -> io::Result<impl Iterator<Item = Pid>> {
+    let number = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+    Ok(fs::read_dir("/proc")?.filter_map(number).filter_map(Pid::from_raw))
+}
+
+/// Reads the environment of a process, which is empty for one that is executing another program.
+#[cfg(target_os = "linux")]
+pub(super) fn read_environment(process: Pid, environment: &mut Vec<u8>) -> io::Result<()> {
+    use std::io::Read as _;
+
+    environment.clear();
+    environment.reserve(ENVIRONMENT_USUAL);
+    let file = fs::File::open(format!("/proc/{}/environ", process.as_raw_pid()))?;
+    let read = file.take(ENVIRONMENT_MAX).read_to_end(environment);
+    read.inspect_err(|_| environment.clear()).map(drop)
+}
+
+/// The owners of all runs around a process with this environment. Some may occur twice.
+#[cfg(target_os = "linux")]
+pub(super) fn owners(environment: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let variables = environment.split(|byte| *byte == 0);
+    let all = variables.filter_map(|it| value(it, OWNER_VAR).or_else(|| value(it, OWNERS_VAR)));
+    all.flat_map(|owners| owners.split(|byte| *byte == b' '))
 }
 
 #[cfg(not(target_os = "linux"))]
 impl Search<'_> {
+    pub(super) fn sharing(self) -> Self {
+        self
+    }
+
     pub(super) fn signal(&mut self, _: Option<Signal>) -> usize {
         0
     }

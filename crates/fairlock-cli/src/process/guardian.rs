@@ -6,7 +6,8 @@
 //!
 //! The guardian reads from a socket whose other end only `fairlock` has. `fairlock` writes to it the time until which
 //! the lock is safe, and each later one as soon as the lock is renewed. When that time passes, or the socket closes, the
-//! guardian kills the group and the processes that escaped from it (`escaped.rs`). Before it kills, it says so on the
+//! guardian kills the group and the processes that escaped from it (`escaped.rs`). Guardians that do so at the same time
+//! share the search for them (`shared_scan.rs`). Before it kills, it says so on the
 //! socket: `fairlock` must not take that KILL for the command's own end. If `fairlock` is dead, the guardian then releases
 //! its holds (`abandoned_holds.rs`), but only when all processes of the command have exited. When all is well, `fairlock` ends the guardian
 //! first. It costs one small process that sleeps.
@@ -167,7 +168,7 @@ pub(crate) fn guard(args: &Args) -> Result<Option<AbandonedHolds>, Failure> {
     let _ = process::kill_process_group(group, Signal::KILL);
     // Ends after two looks without a find: one look can miss a process that is executing another program.
     let mut none = 0;
-    let mut search = Search::new(&args.owner, Whose::All, group);
+    let mut search = Search::new(&args.owner, Whose::All, group).sharing();
     for _ in 0..ROUNDS_MAX {
         let found = search.signal(Some(Signal::KILL));
         none = if found == 0 { none + 1 } else { 0 };

@@ -7,5 +7,7 @@ pub(crate) mod exec;
 pub(crate) mod guardian;
 mod orphans;
 mod proc;
+#[cfg(target_os = "linux")]
+mod shared_scan;
 pub(crate) mod signal;
 pub(crate) mod terminal;
