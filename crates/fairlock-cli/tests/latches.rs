@@ -20,7 +20,7 @@ fn it_is_set_counted_down_and_waited_for() {
         outcome.expect(code, "");
         outcome.stdout
     };
-    assert_eq!(said(&["--wait"], 1), "import: gone: deleted, lost, or never set\n");
+    assert_eq!(said(&["--wait"], 1), "import: gone: deleted, lost, set again, or never set\n");
     assert_eq!(said(&["--set", "2"], 0), "import: set to 2\n");
     assert_eq!(said(&["--set", "9"], 1), "import: is set already, 2 left\n");
     assert_eq!(said(&["--wait", "--wait-for", "0"], 75), "import: not open in time\n");

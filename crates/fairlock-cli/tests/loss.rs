@@ -16,7 +16,8 @@ use rustix::fs::OFlags;
 use rustix::process::{Signal, kill_process};
 
 use crate::fixture::{
-    Running, eventually, fairlock, finish, guardian, hold_until, is_alive, pid, run_script, status,
+    Running, alone, eventually, fairlock, finish, guardian, hold_until, is_alive, pid, run_script,
+    status,
 };
 
 /// Prints its own process id and a grandchild's, then works; the grandchild ignores TERM.
@@ -185,6 +186,17 @@ fn stderr_that_nobody_reads_holds_up_neither_signals_nor_a_loss() {
     let (running, _reader, _writer) = start_unread(&server.url());
     assert_eq!(server.client().call(&["DEL", "x"]).int(), 1);
     assert_eq!(running.wait().code(), 76, "a loss");
+}
+
+/// Waiting for stderr used up a short lease, three times, and the lease was blamed.
+#[test]
+fn stderr_that_nobody_reads_does_not_use_up_a_short_lease() {
+    let (reader, writer) = io::pipe().expect("a pipe");
+    fill(&writer);
+    let mut command = run_script(&alone(), &["--verbose", "--lease", "1500ms"], "x", "exit 3");
+    command.stderr(writer.try_clone().expect("a copy"));
+    assert_eq!(Running::start(command).wait().code(), 3, "the command ran");
+    drop((reader, writer));
 }
 
 /// A server that refused the renewals was said not to answer.

@@ -211,6 +211,38 @@ fn a_run_whose_store_goes_silent_while_it_waits_ends_with_69() {
     });
 }
 
+/// A waiter without a place in a queue had looked a moment before, and did not look again: 75, seconds late.
+#[test]
+fn a_store_that_goes_silent_shortly_before_the_end_of_a_wait_is_an_outage() {
+    let Some(server) = Server::start(Generation::Redis70) else { return };
+    let url = server.url();
+    let kinds = [&["--kind", "plain"][..], &["--kind", "simple"], &["--kind", "plain", "--quiet"]];
+    each_is_right(kinds.to_vec(), |kinds| {
+        server.cont();
+        let mut runs = Vec::new();
+        for kind in kinds {
+            let name = fresh();
+            let own = &kind[..2];
+            let mut holder =
+                Running::start(run_script(&url, &[own, &["--ttl", "60s"]].concat(), &name, HOLDS));
+            assert_eq!(holder.line(), "holding");
+            let wait = [*kind, &["--wait", "2s"]].concat();
+            runs.push((holder, Running::start(run_script(&url, &wait, &name, "true"))));
+        }
+        let began = Instant::now();
+        thread::sleep(Duration::from_millis(1_500));
+        server.stop();
+        let (_holders, waiters): (Vec<_>, Vec<_>) = runs.into_iter().unzip();
+        waiters
+            .into_iter()
+            .map(|waiter| {
+                judge(&waiter.wait(), 69, "answer")
+                    .and_then(|()| in_time(began, limit(2_000, LATE)))
+            })
+            .collect()
+    });
+}
+
 /// A lock that another client holds is not an outage.
 #[test]
 fn a_wait_for_a_held_lock_ends_in_time_with_75() {

@@ -15,7 +15,7 @@ use super::url::is_password;
 /// pipe.
 const WAITING_MAX: usize = 64;
 
-/// How long [`flush`] waits for a reader of stderr. The lock is renewed in the meantime.
+/// How long a program that ends waits for a reader of stderr.
 const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 
 /// What the writer thread has not written yet; `None` without such a thread.
@@ -49,8 +49,13 @@ pub(crate) fn write_in_background() {
 
 /// Waits until the thread has written everything, but not for a stderr that nobody reads.
 pub(crate) fn flush() {
+    flush_within(FLUSH_WITHIN);
+}
+
+/// The same, for no longer than this.
+pub(crate) fn flush_within(longest: Duration) {
     let is_busy = |waiting: &mut Option<VecDeque<_>>| waiting.iter().flatten().next().is_some();
-    drop(CHANGED.wait_timeout_while(waiting(), FLUSH_WITHIN, is_busy));
+    drop(CHANGED.wait_timeout_while(waiting(), longest.min(FLUSH_WITHIN), is_busy));
 }
 
 fn write_waiting() {

@@ -205,7 +205,7 @@ async fn carry_out(latch: &Latch, args: &Args) -> Result<Outcome, Failure> {
     };
     let (code, text, state) = match opened {
         Some(Opened::CountedDown) => (Code::OK, "counted down", "counted_down"),
-        Some(_) => (Code::NO, "gone: deleted, lost, or never set", "gone"),
+        Some(_) => (Code::NO, "gone: deleted, lost, set again, or never set", "gone"),
         None => (Code::CONFLICT, "not open in time", "closed"),
     };
     Ok(Outcome { code, text: text.to_owned(), state, count: None })

@@ -212,7 +212,11 @@ impl Hold {
     pub fn watched(&mut self, now_ns: u64, whole: bool) -> u64 {
         self.input(0, |hold| {
             hold.whole_lease = whole;
-            if whole { hold.next_look(now_ns) } else { hold.soon(now_ns, CONFIRM_AFTER_MS) }
+            if !whole {
+                return hold.soon(now_ns, CONFIRM_AFTER_MS);
+            }
+            hold.doubted_ns = 0;
+            hold.next_look(now_ns)
         })
     }
 
@@ -295,7 +299,7 @@ impl Hold {
             if !hold.pass(now_ns) {
                 return None;
             }
-            if sent_ns < hold.doubted_ns {
+            if !hold.whole_lease && sent_ns < hold.doubted_ns {
                 return Some(hold.soon(now_ns, CONFIRM_AFTER_MS));
             }
             hold.whole_lease = true;

@@ -85,8 +85,8 @@ struct Play {
     /// When it was lost, if it was: what it was then.
     lost: Option<(Standing, u64)>,
     left_until: Option<u64>,
-    /// When there was the last reason to ask the store anew.
-    doubted: u64,
+    /// When there was the last reason to ask the store anew, until it has answered.
+    doubted: Option<u64>,
     attended: u32,
     detached: u32,
     asking: u32,
@@ -102,7 +102,7 @@ impl Play {
             bound,
             lost: None,
             left_until: None,
-            doubted: 0,
+            doubted: None,
             attended: 1,
             detached: 0,
             asking: 0,
@@ -116,6 +116,7 @@ impl Play {
             Act::Pass(by) => self.now += ms(by),
             Act::Watch(whole) => {
                 let at = self.hold.watched(now, whole);
+                self.doubted = self.doubted.filter(|_| !whole);
                 self.planned(at)?;
             }
             Act::Look => match self.hold.look(now) {
@@ -134,13 +135,12 @@ impl Play {
                 self.bound = self.bound.max(valid_until_ns(sent, ttl_ms));
                 if let Some(at) = self.hold.renewed(now, sent, ttl_ms) {
                     self.planned(at)?;
-                    if self.left_until.is_some() {
-                        // Nothing renews it any more.
-                    } else if sent < self.doubted {
+                    if self.doubted.is_none_or(|doubted| doubted <= sent) {
+                        check(self.hold.standing() == Standing::Held, "renewed, and not held")?;
+                        self.doubted = None;
+                    } else if self.left_until.is_none() {
                         let asks = self.hold.clone().look(at).is_none_or(|look| look.renew);
                         check(asks, "an answer from before a doubt ended it")?;
-                    } else {
-                        check(self.hold.standing() == Standing::Held, "renewed, and not held")?;
                     }
                 }
             }
@@ -160,7 +160,7 @@ impl Play {
             }
             Act::Suspect => self.hold.suspect(),
             Act::Down | Act::Up | Act::Forced => {
-                self.doubted = now;
+                self.doubted = Some(now);
                 match act {
                     Act::Down => self.hold.connection_lost(now),
                     Act::Up => self.hold.must_be_confirmed(now),

@@ -59,6 +59,9 @@ const TOKEN_VAR: &str = "FAIRLOCK_TOKEN";
 /// How many locks a run can take.
 const MEMBERS_MAX: usize = 32;
 
+/// The part of what is left of a lock for which stderr may delay its command.
+const FLUSH_PART: u32 = 10;
+
 /// Between two looks whether the lock has its whole lease.
 const WHOLE_LEASE_PAUSE: Duration = Duration::from_millis(10);
 
@@ -175,8 +178,8 @@ async fn run_with(
                 return Err(failure);
             }
         };
-        // In front of the command's own output.
-        message::flush();
+        // In front of the command's own output, but the lock is for the command.
+        message::flush_within(guard.remaining() / FLUSH_PART);
         // The grant may have been old when it was read, and this process slow. A command that would have to end at
         // once does not begin.
         let state = guard.state();

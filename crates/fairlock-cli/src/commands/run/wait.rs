@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock::{ClientId, ErrorKind};
+use fairlock::{ClientId, ErrorKind, LockStatus};
 use tokio::time;
 
 use super::args::Run;
@@ -70,7 +70,7 @@ impl<'a> Wait<'a> {
             };
             match got {
                 Got::Lock(guard) => return Ok(guard),
-                Got::Nothing => return Err(self.conflict().await),
+                Got::Nothing => return Err(self.not_acquired().await),
                 // The library cannot distinguish a short lease from a process or a store that stood still once;
                 // another attempt can.
                 Got::Over => self.count_over()?,
@@ -131,13 +131,33 @@ impl<'a> Wait<'a> {
         Failure::new(Code::UNAVAILABLE, format!("{name}: {why}; the command was not run"))
     }
 
-    async fn conflict(&self) -> Failure {
+    /// The lock could not be had. A waiter without a place in a queue looked some time ago, and a store may have fallen
+    /// silent since: nobody knows then who has the lock.
+    async fn not_acquired(&self) -> Failure {
+        let look = time::timeout(LOOK_TIMEOUT, self.lock.inspect_busy(1)).await;
+        let is_silent = match &look {
+            Ok(Err(error)) => error.kind() == ErrorKind::Unavailable,
+            looked => looked.is_err(),
+        };
+        match self.args.wait {
+            Some(wait) if is_silent && !wait.is_zero() => {
+                let (name, wait) = (message::printable(&self.args.name), duration::human(wait));
+                let text = format!(
+                    "{name}: not acquired within {wait}, and the store does not answer; check the server and the \
+                     network; the command was not run"
+                );
+                Failure::new(Code::UNAVAILABLE, text)
+            }
+            _ => self.conflict(look.ok().and_then(Result::ok)),
+        }
+    }
+
+    fn conflict(&self, status: Option<(usize, LockStatus)>) -> Failure {
         let Run { name, wait, quiet, conflict_exit_code, .. } = self.args;
         if *quiet || *conflict_exit_code == Code::OK {
             return Failure::silent(*conflict_exit_code);
         }
-        let status = time::timeout(LOOK_TIMEOUT, self.lock.inspect_busy(1)).await;
-        let (at, status) = status.ok().and_then(Result::ok).unzip();
+        let (at, status) = status.unzip();
         // `None` if the lock is free by now and nobody waits, or the store is silent.
         let holder = status.and_then(|status| {
             let Some(holder) = in_line(Some(self.lock.kind()), &status) else {
