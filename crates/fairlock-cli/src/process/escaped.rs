@@ -114,8 +114,12 @@ impl Search<'_> {
     fn signal_shared(&mut self, signal: Option<Signal>) -> Option<usize> {
         let shared = self.shared.take()?;
         let looked = shared.find(self.mark.owner)?;
-        let is_signalled = |process: &&Pid| self.is_signalled(**process, signal);
-        let found = looked.processes.iter().filter(is_signalled).count();
+        // One that has ended since it was found may have started another: it counts, so that the search goes on.
+        let is_outside = |process: &&Pid| {
+            self.is_signalled(**process, signal)
+                || proc::ids(**process).and_then(|ids| ids.group) != Some(self.group)
+        };
+        let found = looked.processes.iter().filter(is_outside).count();
         // Only now: its own processes must not live on while it serves others.
         if let Some(scanner) = looked.scanner {
             scanner.serve();

@@ -168,7 +168,11 @@ pub(crate) fn guard(args: &Args) -> Result<Option<AbandonedHolds>, Failure> {
     let _ = process::kill_process_group(group, Signal::KILL);
     // Ends after two looks without a find: one look can miss a process that is executing another program.
     let mut none = 0;
-    let mut search = Search::new(&args.owner, Whose::All, group).sharing();
+    let mut search = Search::new(&args.owner, Whose::All, group);
+    // Where the time is over, the next holder may have begun: no waiting for others.
+    if is_dead {
+        search = search.sharing();
+    }
     for _ in 0..ROUNDS_MAX {
         let found = search.signal(Some(Signal::KILL));
         none = if found == 0 { none + 1 } else { 0 };

@@ -10,7 +10,7 @@
 //! its scan began after the request, so a connection that arrives during a scan waits for the next one.
 //!
 //! Correctness does not depend on sharing. A requester falls back to its own scan if the scanner
-//! - belongs to another user, who could claim that no process remains;
+//! - belongs to another user or another pid namespace, and could claim that no process remains;
 //! - may not read the requester (another user namespace, fewer capabilities, a sandbox): a scanner that may read it may
 //!   also read what the requester may;
 //! - does not answer in time, or not in the expected form.
@@ -22,6 +22,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -37,6 +38,10 @@ use crate::base::clock;
 /// stopped delays the requesters by as much, once for each search.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
+/// How long a requester tries to reach the scanner. Any user can take the name and not answer, and until the requester
+/// has looked, its escaped processes live.
+const MEET_WITHIN: Duration = Duration::from_millis(50);
+
 /// Time between two attempts to connect: another guardian has bound the socket and does not listen yet, or just left.
 const RETRY: Duration = Duration::from_millis(2);
 
@@ -46,7 +51,7 @@ const SERVE_FOR: Duration = Duration::from_millis(500);
 /// How long the scanner waits for the text of a request whose connection is older than a whole scan.
 const REQUEST_WITHIN: Duration = Duration::from_millis(100);
 
-/// The largest number of connections that one scan serves: half of the usual limit of open files.
+/// The largest number of connections that are accepted for one scan: half of the usual limit of open files.
 const REQUESTERS_MAX: usize = 512;
 
 /// Files that the scan itself needs, and some more.
@@ -55,7 +60,7 @@ const FILES_SPARE: usize = 8;
 /// The longest owner in a request, in bytes.
 const OWNER_MAX: usize = 4096;
 
-/// The largest number of processes in an answer. A requester that finds any scans again, and then finds the others.
+/// The largest number of processes in an answer. A requester that has more scans itself.
 const PROCESSES_MAX: usize = 4096;
 
 /// The longest answer, in bytes: a number has ten digits at most.
@@ -64,13 +69,14 @@ const ANSWER_MAX: usize = 11 * PROCESSES_MAX + FOUND.len();
 /// Begins an answer. A space and a number follow for each process.
 const FOUND: &str = "found";
 
-/// The answer to a requester whose environment the scanner could not read.
+/// The answer to a requester whose environment the scanner could not read, or that has too many processes.
 const UNREADABLE: &str = "unreadable";
 
 /// The place where the guardians of a user meet.
 #[derive(Debug)]
 pub(super) struct SharedScan {
     name: String,
+    namespace: PathBuf,
     answer_within: Duration,
 }
 
@@ -100,19 +106,20 @@ impl SharedScan {
         let user = process::geteuid().as_raw();
         // The first number is the version of the protocol.
         let name = format!("fairlock-scan-1-{user}-{}", namespace.to_str()?);
-        Some(Self { name, answer_within: ANSWER_WITHIN })
+        Some(Self { name, namespace, answer_within: ANSWER_WITHIN })
     }
 
     /// The processes that carry the owner in their environment, by a scan that begins after this call. `None` if the
     /// caller must scan itself.
     pub(super) fn find(&self, owner: &[u8]) -> Option<Found> {
         let give_up = clock::now() + self.answer_within;
+        let mut meet_by = clock::now() + MEET_WITHIN;
         loop {
-            let left = give_up.saturating_sub(clock::now());
-            if left.is_zero() {
+            let [meet, left] = [meet_by, give_up].map(|end| end.saturating_sub(clock::now()));
+            if meet.is_zero() || left.is_zero() {
                 return None;
             }
-            match self.request(owner, left) {
+            match self.request(owner, meet, left) {
                 Ok(processes) => return Some(Found { processes, scanner: None }),
                 Err(Unanswered::Absent) => {
                     if let Ok(scanner) = self.listen() {
@@ -120,14 +127,20 @@ impl SharedScan {
                         return Some(Found { processes, scanner: Some(scanner) });
                     }
                 }
-                Err(Unanswered::Exited) => {}
+                // It was one of ours. The next one gets as long.
+                Err(Unanswered::Exited) => meet_by = clock::now() + MEET_WITHIN,
                 Err(Unanswered::Unusable) => return None,
             }
             thread::sleep(RETRY);
         }
     }
 
-    fn request(&self, owner: &[u8], within: Duration) -> Result<Vec<Pid>, Unanswered> {
+    fn request(
+        &self,
+        owner: &[u8],
+        meet: Duration,
+        within: Duration,
+    ) -> Result<Vec<Pid>, Unanswered> {
         let failed = |error| match error {
             Errno::CONNREFUSED => Unanswered::Absent,
             Errno::CONNRESET | Errno::PIPE => Unanswered::Exited,
@@ -135,10 +148,18 @@ impl SharedScan {
         };
         let (socket, address) = self.socket().map_err(failed)?;
         // A full queue of connections blocks `connect`.
-        sockopt::set_socket_timeout(&socket, Timeout::Send, Some(within)).map_err(failed)?;
+        sockopt::set_socket_timeout(&socket, Timeout::Send, Some(meet)).map_err(failed)?;
         sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(within)).map_err(failed)?;
         net::connect(&socket, &address).map_err(failed)?;
-        peer(&socket).ok_or(Unanswered::Unusable)?;
+        let scanner = peer(&socket).ok_or(Unanswered::Unusable)?;
+        let namespace = fs::read_link(format!("/proc/{}/ns/pid", scanner.as_raw_pid()));
+        match namespace {
+            Ok(namespace) if namespace == self.namespace => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Unanswered::Exited);
+            }
+            _ => return Err(Unanswered::Unusable),
+        }
         net::send(&socket, owner, SendFlags::NOSIGNAL).map_err(failed)?;
         let mut answer = vec![0; ANSWER_MAX];
         match rustix::io::read(&socket, &mut answer).map_err(failed)? {
@@ -189,7 +210,7 @@ impl Scanner {
         let until = clock::now() + SERVE_FOR;
         while clock::now() < until {
             let requesters = self.accept();
-            if requesters.is_empty() || answer(requesters).is_err() {
+            if requesters.is_empty() || answer(requesters, until + SERVE_FOR).is_err() {
                 return;
             }
         }
@@ -198,7 +219,8 @@ impl Scanner {
     /// Accepts the connections that are there.
     fn accept(&self) -> Vec<(OwnedFd, Pid)> {
         let mut requesters = Vec::new();
-        while requesters.len() < REQUESTERS_MAX {
+        // Those of other users count: they could connect for ever.
+        for _ in 0..REQUESTERS_MAX {
             match net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
                 Ok(socket) => requesters.extend(peer(&socket).map(|process| (socket, process))),
                 Err(Errno::AGAIN) => break,
@@ -213,11 +235,14 @@ impl Scanner {
     }
 }
 
-/// Answers requesters by a scan that begins only now, after their requests. If the scan fails, their connections close,
-/// and they connect to the next scanner.
-fn answer(requesters: Vec<(OwnedFd, Pid)>) -> io::Result<()> {
+/// Answers requesters by a scan that begins only now, after their requests. If the scan fails, or it is too late for
+/// those behind silent ones, their connections close, and they connect to the next scanner.
+fn answer(requesters: Vec<(OwnedFd, Pid)>, until: Duration) -> io::Result<()> {
     let scan = Scan::run()?;
     for (socket, process) in requesters {
+        if clock::now() > until {
+            break;
+        }
         // The requester may have given up.
         let _ = scan.answer(&socket, process);
     }
@@ -262,10 +287,10 @@ impl Scan {
         let mut owner = [0; OWNER_MAX];
         let length = rustix::io::read(socket, &mut owner)?;
         let mut answer = UNREADABLE.to_owned();
-        if self.readable.contains(&requester) {
+        let found = self.owners.get(&owner[..length]).map_or(&[][..], |found| found);
+        if self.readable.contains(&requester) && found.len() <= PROCESSES_MAX {
             FOUND.clone_into(&mut answer);
-            let found = self.owners.get(&owner[..length]).into_iter().flatten();
-            for process in found.take(PROCESSES_MAX) {
+            for process in found {
                 answer += &format!(" {}", process.as_raw_pid());
             }
         }
@@ -455,6 +480,38 @@ mod tests {
         let (filler, address) = place.socket().unwrap();
         net::connect(&filler, &address).unwrap();
         assert!(place.find(b"shared-full:1").is_none());
+    }
+
+    /// Any user can take the name and not listen.
+    #[test]
+    fn request_to_a_name_that_nobody_listens_to_ends_soon() {
+        let place = place("taken");
+        let (taken, address) = place.socket().unwrap();
+        net::bind(&taken, &address).unwrap();
+        let start = Instant::now();
+        assert!(place.find(b"shared-taken:1").is_none());
+        assert!(start.elapsed() < ANSWER_WITHIN, "{:?}", start.elapsed());
+    }
+
+    /// It may have started another process before it ended.
+    #[test]
+    fn process_that_ended_after_it_was_found_counts() {
+        let place = place("ended");
+        let scanner = place.listen().unwrap();
+        let mut search = Search::new(OsStr::new("shared-ended:1"), Whose::All, Pid::INIT);
+        search.shared = Some(place);
+        let mut ended = Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                wait_for_request(&scanner);
+                let socket = net::accept(&scanner.socket).unwrap();
+                assert_ne!(rustix::io::read(&socket, &mut [0; OWNER_MAX]).unwrap(), 0);
+                let answer = format!("{FOUND} {}", ended.id());
+                net::send(&socket, answer.as_bytes(), SendFlags::NOSIGNAL).unwrap();
+            });
+            assert_eq!(search.signal(None), 1);
+        });
     }
 
     /// A scanner that may not read the requester may not read the requester's processes either.

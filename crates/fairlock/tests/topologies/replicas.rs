@@ -46,12 +46,14 @@ fn is_held(server: &Server, name: &str) -> bool {
     server.client().call(&["EXISTS", name]).int() == 1
 }
 
-/// What remains of a lock, except for its token and the records of clients.
+/// What remains of a lock, except for its token, its last kind and the records of clients.
 fn leftovers(raw: &mut Raw) -> Vec<String> {
     let keys = raw.call(&["KEYS", "*"]);
     let keys = keys.array().iter().map(|key| key.text().to_owned());
     let stays = |key: &String| {
-        key.starts_with("redisson_lock_token:") || key.starts_with("fairlock_client:")
+        ["redisson_lock_token:", "fairlock_kind:", "fairlock_client:"]
+            .iter()
+            .any(|kept| key.starts_with(kept))
     };
     keys.filter(|key| !stays(key)).collect()
 }

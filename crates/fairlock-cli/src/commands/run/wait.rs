@@ -134,13 +134,17 @@ impl<'a> Wait<'a> {
     /// The lock could not be had. A waiter without a place in a queue looked some time ago, and a store may have fallen
     /// silent since: nobody knows then who has the lock.
     async fn not_acquired(&self) -> Failure {
+        let waited = self.args.wait.is_some_and(|wait| !wait.is_zero());
+        if !waited && self.is_quiet() {
+            return self.conflict(None);
+        }
         let look = time::timeout(LOOK_TIMEOUT, self.lock.inspect_busy(1)).await;
         let is_silent = match &look {
             Ok(Err(error)) => error.kind() == ErrorKind::Unavailable,
             looked => looked.is_err(),
         };
         match self.args.wait {
-            Some(wait) if is_silent && !wait.is_zero() => {
+            Some(wait) if is_silent && waited => {
                 let (name, wait) = (message::printable(&self.args.name), duration::human(wait));
                 let text = format!(
                     "{name}: not acquired within {wait}, and the store does not answer; check the server and the \
@@ -152,9 +156,14 @@ impl<'a> Wait<'a> {
         }
     }
 
+    /// Whether a conflict is reported by the exit code alone.
+    fn is_quiet(&self) -> bool {
+        self.args.quiet || self.args.conflict_exit_code == Code::OK
+    }
+
     fn conflict(&self, status: Option<(usize, LockStatus)>) -> Failure {
-        let Run { name, wait, quiet, conflict_exit_code, .. } = self.args;
-        if *quiet || *conflict_exit_code == Code::OK {
+        let Run { name, wait, conflict_exit_code, .. } = self.args;
+        if self.is_quiet() {
             return Failure::silent(*conflict_exit_code);
         }
         let (at, status) = status.unzip();

@@ -106,7 +106,9 @@ impl Request {
     /// As [`hold`](Self::hold), for the caller, and watched from now on.
     pub(super) fn held(&self, context: &Arc<Context>, held: Held) -> Arc<Hold> {
         context.note_lease(held.hold.lease());
-        context.note_kind(&self.name, self.kind, held.hold.valid_until_ns());
+        let lease_ns = held.hold.lease().ms.saturating_mul(1_000_000);
+        let granted_ns = held.hold.valid_until_ns().saturating_sub(lease_ns);
+        context.note_kind(&self.name, self.kind, granted_ns);
         let (standing, whole) = (held.hold.standing(), held.whole);
         let hold = Arc::new(self.hold(context, held));
         observe::held(&hold.told(), context.config.log_names, &self.asked);
