@@ -168,14 +168,15 @@ async fn gone(alone: Usage) -> Usage {
     }
 }
 
-/// All keys except the tokens and the client's record, which are meant to stay; the registries of
+/// All keys except the tokens, the kinds and the client's record, which are meant to stay; the registries of
 /// waiters end by their TTLs.
 async fn other_keys(raw: &mut Raw, record: &str) -> Vec<String> {
     let began = Instant::now();
     loop {
         let keys = raw.call(&["KEYS", "*"]);
         let keys = keys.array().iter().map(|key| key.text().to_owned());
-        let stays = |key: &str| key == record || key.starts_with("redisson_lock_token:");
+        let of_names = ["redisson_lock_token:", "fairlock_kind:"];
+        let stays = |key: &str| key == record || of_names.iter().any(|kept| key.starts_with(kept));
         let others: Vec<_> = keys.filter(|key| !stays(key)).collect();
         if others.is_empty() || began.elapsed() > SETTLES_WITHIN {
             return others;

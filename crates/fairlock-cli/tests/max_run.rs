@@ -16,16 +16,19 @@ use crate::fixture::{
 /// the longest run.
 #[test]
 fn a_run_that_takes_too_long_ends_with_124_and_gives_the_lock_back() {
-    let url = alone();
     for options in [&[][..], &["--shared"], &["--permits", "2"], &["--on-lost", "ignore"]] {
+        // Each kind has a name of its own.
+        let url = alone();
         let bounded = [&["--max-run", "300ms"], options].concat();
         let outcome = finish(run_script(&url, &bounded, "x", "exec sleep 60"));
         outcome.expect(124, "x: its --max-run of 300ms is over; the command was ended");
-        finish(run_script(&url, &["--wait", "0"], "x", "true")).expect(0, "");
+        let after = [&["--wait", "0"], options].concat();
+        finish(run_script(&url, &after, "x", "true")).expect(0, "");
         // In time.
         let bounded = [&["--max-run", "60s"], options].concat();
         finish(run_script(&url, &bounded, "x", "exit 3")).expect(3, "");
     }
+    let url = alone();
     let mut two = fairlock(["run", "--url", &url, "--max-run", "300ms", "a", "b", "--"]);
     two.args(["sleep", "60"]);
     finish(two).expect(124, "a, b: its --max-run of 300ms is over; the command was ended");

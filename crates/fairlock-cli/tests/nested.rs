@@ -64,6 +64,8 @@ fn a_wait_inside_of_a_run_of_the_same_lock_is_refused() {
         (&["--permits", "2"], r#""$F" wait --wait-for 20s x"#),
         (&["--kind", "simple"], r#""$F" wait --kind simple --wait-for 20s x"#),
     ] {
+        // Each kind has a file of its own.
+        let url = format!("sqlite:{}/{}.db", dir.path().display(), options.concat());
         let outcome = finish(run(&url, options, "x", script));
         outcome.expect(64, refused);
         assert_eq!(outcome.stdout, "", "{script}");

@@ -97,7 +97,7 @@ fn f26_script_flush_under_load() {
             let turns = count(&fixture, &clients).await;
             let flushes = storm.end();
             println!("measured: f26 {}: {turns} turns, {flushes} times", generation.name());
-            assert!(flushes > 100 && turns > 100, "{flushes} {turns}");
+            assert!(flushes > 20 && turns > 20, "{flushes} {turns}");
         }
     });
 }

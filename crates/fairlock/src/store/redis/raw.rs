@@ -141,7 +141,8 @@ pub(crate) async fn erase(groups: Vec<Group>) -> Result<(), StoreError> {
         for names in names.chunks(ERASED_AT_ONCE) {
             let mut pipe = Pipeline::with_capacity(names.len());
             for name in names {
-                pipe.cmd("DEL").args(&Keys::new(name).all());
+                let keys = Keys::new(name);
+                pipe.cmd("DEL").args(&keys.all()).arg(keys.kind());
             }
             let replies = conn.call_all(&pipe).await;
             for reply in replies.map_err(|error| classify(&error))? {
