@@ -12,12 +12,13 @@ pub(crate) struct Left {
 
 const TOKEN: &str = "redisson_lock_token:";
 
-/// Keys that may remain for a while: tokens, the queue whose last waiter was killed, and burials
+/// Keys that may remain for a while: tokens and kinds, the queue whose last waiter was killed, and burials
 /// and client records.
-const MAY: [(&str, Duration); 4] = [
+const MAY: [(&str, Duration); 5] = [
     (TOKEN, Duration::from_secs(7 * 24 * 3600)),
     ("redisson_lock_queue:", Duration::from_secs(24 * 3600)),
     ("redisson_lock_timeout:", Duration::from_secs(24 * 3600)),
+    ("fairlock_kind:", Duration::from_secs(24 * 3600)),
     ("fairlock_", Duration::from_secs(120)),
 ];
 
