@@ -3,7 +3,7 @@
 
 use crate::usage::Usage;
 use fairlock::{Client, Config, Lock};
-use fairlock_testkit::raw::Raw;
+use fairlock_testkit::raw::{Raw, outlives_users};
 use fairlock_testkit::server::{Generation, Server};
 use std::time::{Duration, Instant};
 
@@ -175,8 +175,7 @@ async fn other_keys(raw: &mut Raw, record: &str) -> Vec<String> {
     loop {
         let keys = raw.call(&["KEYS", "*"]);
         let keys = keys.array().iter().map(|key| key.text().to_owned());
-        let of_names = ["redisson_lock_token:", "fairlock_kind:"];
-        let stays = |key: &str| key == record || of_names.iter().any(|kept| key.starts_with(kept));
+        let stays = |key: &str| key == record || outlives_users(key);
         let others: Vec<_> = keys.filter(|key| !stays(key)).collect();
         if others.is_empty() || began.elapsed() > SETTLES_WITHIN {
             return others;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use fairlock::{Client, Config};
 use fairlock_interop::java::{Java, JavaClient, JavaOwner, SOON, Settings};
 use fairlock_interop::version::Version;
+use fairlock_testkit::raw::outlives_users;
 use fairlock_testkit::redisson::{queue_key, timeout_key};
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::{Generation, Server};
@@ -220,8 +221,7 @@ impl Fixture {
         let keys = self.call(&["KEYS", "*"]);
         let mut left: Vec<_> = keys.array().iter().map(|key| key.text().to_owned()).collect();
         left.retain(|key| {
-            let stays = key.starts_with("redisson_lock_token:")
-                || key.starts_with("fairlock_kind:")
+            let stays = outlives_users(key)
                 || key.starts_with("fairlock_client:")
                 // 3.52.0 deletes the wrong key after an unlock; this one ends by its TTL.
                 || (self.version() == Version::V3_52

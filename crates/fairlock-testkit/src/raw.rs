@@ -234,3 +234,8 @@ fn show<A: AsRef<[u8]>>(args: &[A]) -> String {
     let words: Vec<_> = args.iter().map(|arg| String::from_utf8_lossy(arg.as_ref())).collect();
     words.join(" ")
 }
+
+/// Whether a key stays for a day or more when nobody uses its lock any more: the lock's last token and its last kind.
+pub fn outlives_users(key: &str) -> bool {
+    ["redisson_lock_token:", "fairlock_kind:"].iter().any(|prefix| key.starts_with(prefix))
+}

@@ -463,7 +463,7 @@ fn only_what_may_stay_is_left(raw: &mut Raw) -> BTreeMap<String, usize> {
         if ttl == ENDED_MEANWHILE {
             continue;
         }
-        assert!(ttl >= 0, "{key} has no TTL");
+        assert!(ttl > 0, "{key} has no TTL");
         let is_long = matches!(kind, "redisson_lock_token" | "fairlock_kind");
         assert!(ttl <= 60_000 || is_long, "{key} has a TTL of {ttl} ms");
         *counts.entry(kind.to_owned()).or_insert(0) += 1;

@@ -169,7 +169,7 @@ pub(crate) fn guard(args: &Args) -> Result<Option<AbandonedHolds>, Failure> {
     // Ends after two looks without a find: one look can miss a process that is executing another program.
     let mut none = 0;
     let mut search = Search::new(&args.owner, Whose::All, group);
-    // Where the time is over, the next holder may have begun: no waiting for others.
+    // If the deadline has passed, the next holder may have begun already, and a shared look can take longer.
     if is_dead {
         search = search.sharing();
     }

@@ -19,6 +19,7 @@
 //! abstract sockets belong.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -76,7 +77,6 @@ const UNREADABLE: &str = "unreadable";
 #[derive(Debug)]
 pub(super) struct SharedScan {
     name: String,
-    namespace: PathBuf,
     answer_within: Duration,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct Found {
 /// Why a request has no answer.
 #[derive(Debug)]
 enum Unanswered {
-    /// There is no scanner.
+    /// Nobody listens.
     Absent,
     /// The scanner exited.
     Exited,
@@ -102,11 +102,11 @@ enum Unanswered {
 impl SharedScan {
     /// `None` if `/proc` does not show the namespace.
     pub(super) fn new() -> Option<Self> {
-        let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
+        let namespace = pid_namespace("self").ok()?;
         let user = process::geteuid().as_raw();
         // The first number is the version of the protocol.
         let name = format!("fairlock-scan-1-{user}-{}", namespace.to_str()?);
-        Some(Self { name, namespace, answer_within: ANSWER_WITHIN })
+        Some(Self { name, answer_within: ANSWER_WITHIN })
     }
 
     /// The processes that carry the owner in their environment, by a scan that begins after this call. `None` if the
@@ -127,7 +127,7 @@ impl SharedScan {
                         return Some(Found { processes, scanner: Some(scanner) });
                     }
                 }
-                // It was one of ours. The next one gets as long.
+                // Another guardian takes its place, and may take as long to listen.
                 Err(Unanswered::Exited) => meet_by = clock::now() + MEET_WITHIN,
                 Err(Unanswered::Unusable) => return None,
             }
@@ -152,9 +152,8 @@ impl SharedScan {
         sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(within)).map_err(failed)?;
         net::connect(&socket, &address).map_err(failed)?;
         let scanner = peer(&socket).ok_or(Unanswered::Unusable)?;
-        let namespace = fs::read_link(format!("/proc/{}/ns/pid", scanner.as_raw_pid()));
-        match namespace {
-            Ok(namespace) if namespace == self.namespace => {}
+        match pid_namespace(scanner.as_raw_pid()) {
+            Ok(theirs) if pid_namespace("self").is_ok_and(|ours| ours == theirs) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(Unanswered::Exited);
             }
@@ -183,6 +182,10 @@ impl SharedScan {
         let kind = SocketType::SEQPACKET;
         Ok((net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?, address))
     }
+}
+
+fn pid_namespace(of: impl Display) -> io::Result<PathBuf> {
+    fs::read_link(format!("/proc/{of}/ns/pid"))
 }
 
 /// The process at the other end of a connection, if it belongs to the same user.
@@ -219,7 +222,7 @@ impl Scanner {
     /// Accepts the connections that are there.
     fn accept(&self) -> Vec<(OwnedFd, Pid)> {
         let mut requesters = Vec::new();
-        // Those of other users count: they could connect for ever.
+        // Connections of other users count too. Otherwise such a user could keep this loop busy.
         for _ in 0..REQUESTERS_MAX {
             match net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
                 Ok(socket) => requesters.extend(peer(&socket).map(|process| (socket, process))),

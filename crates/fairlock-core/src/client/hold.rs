@@ -115,7 +115,7 @@ pub struct Hold {
     renewals: u32,
     /// Since when a renewal is due that is not answered.
     due_ns: Option<u64>,
-    /// When the last reason came up to ask the store anew: a renewal that was sent before is no answer.
+    /// When there was last a reason to ask the store anew. The answer to a renewal that was sent earlier does not count.
     doubted_ns: u64,
     /// It is being, or was, left to the store until this moment.
     left_until_ns: Option<u64>,
@@ -376,13 +376,11 @@ impl Hold {
     }
 
     /// According to a message, it was taken away by force: the store must be asked, and only its
-    /// answer counts. A renewal that is not answered stays due since then, however many messages come.
+    /// answer counts. Messages do not move the moment since which a renewal is due.
     pub fn reported_taken(&mut self, now_ns: u64) {
         self.input(0, |hold| {
-            let due_ns = hold.due_ns;
             hold.forced = true;
-            hold.ask_anew(now_ns);
-            hold.due_ns = due_ns;
+            hold.ask_again(now_ns);
         });
     }
 
@@ -503,7 +501,13 @@ impl Hold {
 
     /// The next look asks the store, whatever was asked before.
     fn ask_anew(&mut self, now_ns: u64) {
-        (self.whole_lease, self.due_ns, self.doubted_ns) = (false, None, now_ns);
+        self.ask_again(now_ns);
+        self.due_ns = None;
+    }
+
+    /// The same, but a renewal that is due remains so since the same moment.
+    fn ask_again(&mut self, now_ns: u64) {
+        (self.whole_lease, self.doubted_ns) = (false, now_ns);
     }
 
     fn doubt(&mut self) {

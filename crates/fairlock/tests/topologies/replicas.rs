@@ -5,7 +5,7 @@ use fairlock::{
     Client, Config, Error, ErrorKind, Guard, GuardState, Kind, Lock, Release, Replicas,
 };
 use fairlock_testkit::proxy::Proxy;
-use fairlock_testkit::raw::Raw;
+use fairlock_testkit::raw::{Raw, outlives_users};
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::topology::{
     Cluster, MASTER_NAME, Replicated, SentinelSet, await_acknowledged, slot,
@@ -50,11 +50,7 @@ fn is_held(server: &Server, name: &str) -> bool {
 fn leftovers(raw: &mut Raw) -> Vec<String> {
     let keys = raw.call(&["KEYS", "*"]);
     let keys = keys.array().iter().map(|key| key.text().to_owned());
-    let stays = |key: &String| {
-        ["redisson_lock_token:", "fairlock_kind:", "fairlock_client:"]
-            .iter()
-            .any(|kept| key.starts_with(kept))
-    };
+    let stays = |key: &str| outlives_users(key) || key.starts_with("fairlock_client:");
     keys.filter(|key| !stays(key)).collect()
 }
 

@@ -52,7 +52,7 @@ pub(super) async fn hold(
     let mut doubt = Doubt::new(args);
     let signal = loop {
         let state = guard.state();
-        kinds.look(client);
+        kinds.look();
         doubt.look(&guard, state, Some(("the lock is lost", guard.remaining())));
         if state == GuardState::Lost {
             return loss::failure(args, loss::why(&guard, args));

@@ -1,28 +1,29 @@
-//! One line if a lock was last used as another kind. Also in logs: the runs of a crontab are those that meet in one night,
-//! and after one run as each kind the line is not written again unless both are in use.
+//! Warns once if a lock was last used as another kind. A run whose stderr is a log warns as well: two entries of a crontab
+//! may use one name as two kinds for months before they run at the same time.
 
 use fairlock::{Check, Client};
 
 use super::args::Run;
 use crate::base::message;
 
-/// Whether it was written.
+/// The warning of one run.
 #[derive(Debug)]
 pub(super) struct KindNotice {
+    client: Client,
     told: bool,
 }
 
 impl KindNotice {
-    pub(super) fn new(args: &Run) -> Self {
-        Self { told: args.quiet }
+    pub(super) fn new(client: Client, args: &Run) -> Self {
+        Self { client, told: args.quiet }
     }
 
     /// Writes what the client has found since.
-    pub(super) fn look(&mut self, client: &Client) {
+    pub(super) fn look(&mut self) {
         if self.told {
             return;
         }
-        for warning in client.warnings().iter().filter(|it| it.check() == Check::Kind) {
+        for warning in self.client.warnings().iter().filter(|it| it.check() == Check::Kind) {
             self.told = true;
             message::report(&format!("warning: {warning}"));
         }

@@ -59,7 +59,7 @@ const TOKEN_VAR: &str = "FAIRLOCK_TOKEN";
 /// How many locks a run can take.
 const MEMBERS_MAX: usize = 32;
 
-/// The part of what is left of a lock for which stderr may delay its command.
+/// A reader of stderr that is slow delays the command by this part of the lock's remaining time at most.
 const FLUSH_PART: u32 = 10;
 
 /// Between two looks whether the lock has its whole lease.
@@ -107,18 +107,17 @@ pub(crate) async fn run(mut args: Run) -> Result<Code, Failure> {
         [name] => Ok(Handle::new(&client, kind, share, name)),
         _ => Handle::several(&client, kind, share, &names),
     };
-    let mut kinds = KindNotice::new(&args);
+    let mut kinds = KindNotice::new(client.clone(), &args);
     let result = match lock {
         Ok(lock) => {
             run_with(&client, lock, &args, began, &access, (&mut signals, &mut kinds)).await
         }
         Err(error) => Err(error.into()),
     };
-    let ended = client.clone();
     // In any case a leave or a release that is still under way gets its time.
     store::shutdown_after(client, &result).await;
     // The store may have answered only now.
-    kinds.look(&ended);
+    kinds.look();
     result
 }
 
@@ -198,9 +197,8 @@ async fn run_with(
         let of_lock = (!hands_off).then(|| clock::now() + guard.remaining());
         child.begin([of_lock, limit.deadline()].into_iter().flatten().min());
         let plans = (&mut plan, &mut limit);
-        let ended =
-            supervise(&mut child, (client, args), &guard, plans, (&mut *signals, &mut *kinds))
-                .await;
+        let told = (&mut *signals, &mut *kinds);
+        let ended = supervise(&mut child, args, &guard, plans, told).await;
         let plans = (&plan, &limit);
         match finish(client, args, (guard, granted), child, plans, ended).await {
             Err(loss) if elect::goes_on(args) => drop(loss.report()),
@@ -371,7 +369,7 @@ async fn start(
 /// Watches the command and the lock until the command has ended.
 async fn supervise(
     child: &mut Child,
-    (client, args): (&Client, &Run),
+    args: &Run,
     guard: &Held,
     (plan, limit): (&mut Plan, &mut Limit),
     (signals, kinds): (&mut Signals, &mut KindNotice),
@@ -385,7 +383,7 @@ async fn supervise(
             break code;
         }
         let state: GuardState = guard.state();
-        kinds.look(client);
+        kinds.look();
         let step = next(plan, limit, state, guard.remaining());
         if let Some(deadline) = [plan.deadline(), limit.deadline()].into_iter().flatten().min() {
             child.allow_until(deadline);

@@ -131,11 +131,11 @@ impl<'a> Wait<'a> {
         Failure::new(Code::UNAVAILABLE, format!("{name}: {why}; the command was not run"))
     }
 
-    /// The lock could not be had. A waiter without a place in a queue looked some time ago, and a store may have fallen
-    /// silent since: nobody knows then who has the lock.
+    /// The failure of a run that has not got the lock. A waiter without a place in a queue asked some time ago. If the
+    /// store has stopped answering since, nobody knows who has the lock.
     async fn not_acquired(&self) -> Failure {
-        let waited = self.args.wait.is_some_and(|wait| !wait.is_zero());
-        if !waited && self.is_quiet() {
+        let waited = self.args.wait.filter(|wait| !wait.is_zero());
+        if waited.is_none() && self.is_quiet() {
             return self.conflict(None);
         }
         let look = time::timeout(LOOK_TIMEOUT, self.lock.inspect_busy(1)).await;
@@ -143,8 +143,8 @@ impl<'a> Wait<'a> {
             Ok(Err(error)) => error.kind() == ErrorKind::Unavailable,
             looked => looked.is_err(),
         };
-        match self.args.wait {
-            Some(wait) if is_silent && waited => {
+        match waited {
+            Some(wait) if is_silent => {
                 let (name, wait) = (message::printable(&self.args.name), duration::human(wait));
                 let text = format!(
                     "{name}: not acquired within {wait}, and the store does not answer; check the server and the \

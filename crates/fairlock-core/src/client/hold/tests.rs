@@ -289,8 +289,8 @@ fn a_report_that_the_store_denies_is_forgotten() {
     assert_eq!(hold.standing(), Standing::Lost(Loss::DataLost));
 }
 
-/// A renewal whose answer was read after the message, but which the store had carried out before the force, ended all
-/// doubt: a hold with an explicit lease then ran on beside the next holder until that lease was over.
+/// The store renewed the hold, then `unlock --force` ended it. The client read the message about the force first and the
+/// answer to the renewal second, and believed the answer: it held an explicit lease to its end, beside the next holder.
 #[test]
 fn a_renewal_from_before_a_doubt_does_not_end_it() {
     let doubts: [fn(&mut Hold); 3] = [
@@ -314,7 +314,7 @@ fn a_renewal_from_before_a_doubt_does_not_end_it() {
     assert_eq!(hold.standing(), Standing::Lost(Loss::Forced));
 }
 
-/// Else a stream of forged messages kept a hold from being Suspect while the store was silent.
+/// Forged messages, sent all the time, kept a hold from becoming Suspect while the store did not answer.
 #[test]
 fn messages_do_not_make_a_silent_store_patient() {
     let mut hold = hold(LEASE);

@@ -106,7 +106,7 @@ impl Request {
     /// As [`hold`](Self::hold), for the caller, and watched from now on.
     pub(super) fn held(&self, context: &Arc<Context>, held: Held) -> Arc<Hold> {
         context.note_lease(held.hold.lease());
-        let lease_ns = held.hold.lease().ms.saturating_mul(1_000_000);
+        let lease_ns = held.hold.lease().whole().as_nanos() as u64;
         let granted_ns = held.hold.valid_until_ns().saturating_sub(lease_ns);
         context.note_kind(&self.name, self.kind, granted_ns);
         let (standing, whole) = (held.hold.standing(), held.whole);
