@@ -83,13 +83,14 @@ fn a_writer_waits_for_the_long_lease_when_the_short_reader_has_left() {
         let rust = fixture.rust().await;
         for (n, (long, short, writer)) in SIDES.into_iter().enumerate() {
             let lock = format!("job{n}");
+            let asked = Instant::now();
             let _long = Reader::with_lease(&fixture, &rust, long, &lock, 1200).await;
             let read = Instant::now();
             let short = Reader::with_lease(&fixture, &rust, short, &lock, 400).await;
             let _ = short.release().await;
             writes(&fixture, &rust, writer, &lock).await;
             let took = read.elapsed();
-            assert!(took + ms(100) > ms(1200), "{n}: {took:?}");
+            assert!(asked.elapsed() + ms(1) >= ms(1200), "{n}: {:?}", asked.elapsed());
             assert!(took < ms(1200) + SLACK, "{n}: {took:?}");
         }
     });
@@ -107,7 +108,7 @@ fn a_writer_waits_for_the_longest_of_the_leases() {
             let _short = Reader::with_lease(&fixture, &rust, short, &lock, 500).await;
             writes(&fixture, &rust, writer, &lock).await;
             let took = read.elapsed();
-            assert!(took + ms(100) > ms(1500), "{n}: {took:?}");
+            assert!(took + ms(1) >= ms(1500), "{n}: {took:?}");
             assert!(took < ms(1500) + SLACK, "{n}: {took:?}");
         }
     });
