@@ -7,6 +7,7 @@ impl Op {
     /// Returns this operation on the hold that `request` got of a lock of this kind, as [`OfHold`] describes it. A hold
     /// of any other kind is identified by its owner and its token.
     #[must_use]
+    #[inline]
     pub fn of_hold(self, kind: Kind, request: RequestId, not_after_ms: u64) -> Self {
         match is_shared(kind) {
             true => Self::OfHold(Box::new(OfHold { kind, request, not_after_ms, op: self })),

@@ -3,6 +3,7 @@
 use crate::id::{OwnerId, RequestId};
 use crate::op::{Acquire, Kind, Mode, Op};
 use crate::share::Share;
+use std::mem::take;
 use std::num::NonZeroU64;
 
 /// An owner's attempt to get one lock, and later its hold, as seen by its requests.
@@ -92,6 +93,12 @@ impl Acquisition {
             former: Vec::new(),
             doubtful: Vec::new(),
         }
+    }
+
+    /// Moves it out of a machine that has ended.
+    pub(crate) fn take(&mut self) -> Self {
+        let (former, doubtful) = (take(&mut self.former), take(&mut self.doubtful));
+        Self { owner: self.owner.clone(), former, doubtful, ..*self }
     }
 
     /// The same for this share of the lock.

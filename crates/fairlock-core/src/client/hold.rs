@@ -100,7 +100,7 @@ pub struct Hold {
     lease: Lease,
     valid_until_ns: u64,
     standing: Standing,
-    /// Whether the store has the whole lease, and the connection has lasted since.
+    /// Whether the store has the whole lease, and nothing has come up since that casts doubt on it.
     whole_lease: bool,
     /// According to a message, it was taken away by force.
     forced: bool,
@@ -122,11 +122,11 @@ pub struct Hold {
     /// A writer's hold is being, or was, made a reader's.
     reads: bool,
     /// Who held the lock when the store reported that this hold is gone.
-    taken_by: Option<OwnerId>,
+    taken_by: Option<Box<OwnerId>>,
 }
 
 impl Hold {
-    /// A hold with one guard.
+    /// A hold with one guard, of which it is not known that the store has the whole lease.
     pub fn new(lease: Lease, valid_until_ns: u64) -> Self {
         Self {
             lease,
@@ -196,7 +196,7 @@ impl Hold {
 
     /// Who held the lock when the store reported that this hold is gone, if anybody did.
     pub fn taken_by(&self) -> Option<&OwnerId> {
-        self.taken_by.as_ref()
+        self.taken_by.as_deref()
     }
 
     /// The time is `now_ns`. Returns whether the hold still protects.
@@ -207,16 +207,26 @@ impl Hold {
         })
     }
 
-    /// The watchdog begins to watch it. `whole`: the store has the whole lease. Returns when to
-    /// look at it.
-    pub fn watched(&mut self, now_ns: u64, whole: bool) -> u64 {
+    /// Before it is watched: notes whether the store has the whole lease.
+    pub fn granted_whole(&mut self, whole: bool) {
         self.input(0, |hold| {
             hold.whole_lease = whole;
-            if !whole {
-                return hold.soon(now_ns, CONFIRM_AFTER_MS);
+            if whole {
+                hold.doubted_ns = 0;
             }
-            hold.doubted_ns = 0;
-            hold.next_look(now_ns)
+        });
+    }
+
+    /// Whether the store has the whole lease, as far as is known.
+    pub fn is_whole(&self) -> bool {
+        self.whole_lease
+    }
+
+    /// The watchdog begins to watch it. Returns when to look at it.
+    pub fn watched(&mut self, now_ns: u64) -> u64 {
+        self.input(0, |hold| match hold.whole_lease {
+            true => hold.next_look(now_ns),
+            false => hold.soon(now_ns, CONFIRM_AFTER_MS),
         })
     }
 
@@ -333,7 +343,7 @@ impl Hold {
                 Some(_) => Loss::Replaced,
                 None => Loss::DataLost,
             });
-            hold.taken_by = holder;
+            hold.taken_by = holder.map(Box::new);
         });
     }
 

@@ -40,9 +40,15 @@ struct Entry<H> {
     look_ns: Option<u64>,
     /// Where it waits for its renewal, if it does: the lane, and the end of its validity.
     waits: Option<(u64, u64)>,
-    /// When it is looked at because of a message, if that is planned. Nothing that is planned later replaces it.
-    told_ns: Option<u64>,
-    /// Paces the looks because of messages.
+    /// Of a hold about which there was a message. Boxed, because it is rare.
+    told: Option<Box<Told>>,
+}
+
+/// The looks at a hold because of messages.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Told {
+    /// When the next one is, if it is planned. Nothing that is planned later replaces it.
+    at_ns: Option<u64>,
     pace: Pace,
 }
 
@@ -114,8 +120,7 @@ impl<H: Clone> Renewals<H> {
     /// woken for that.
     #[must_use = "the watchdog may sleep for too long"]
     pub fn watch(&mut self, id: u64, hold: H, now_ns: u64, at_ns: u64) -> bool {
-        let look_ns = Some(at_ns);
-        let entry = Entry { hold, look_ns, waits: None, told_ns: None, pace: Pace::default() };
+        let entry = Entry { hold, look_ns: Some(at_ns), waits: None, told: None };
         let former = self.holds.insert(id, entry);
         debug_assert!(former.is_none(), "{id} is watched already");
         self.look_at(id, now_ns, at_ns)
@@ -145,7 +150,8 @@ impl<H: Clone> Renewals<H> {
     #[must_use = "the watchdog may sleep for too long"]
     pub fn plan(&mut self, id: u64, now_ns: u64, at_ns: u64) -> bool {
         let Some(entry) = self.holds.get_mut(&id) else { return false };
-        let at_ns = entry.told_ns.map_or(at_ns, |told_ns| at_ns.min(told_ns));
+        let told_ns = entry.told.as_ref().and_then(|told| told.at_ns);
+        let at_ns = told_ns.map_or(at_ns, |told_ns| at_ns.min(told_ns));
         if let Some(earlier) = entry.look_ns.replace(at_ns) {
             self.looks.remove(&(earlier, id));
         }
@@ -157,12 +163,13 @@ impl<H: Clone> Renewals<H> {
     #[must_use = "the watchdog may sleep for too long"]
     pub fn told(&mut self, id: u64, now_ns: u64) -> bool {
         let Some(entry) = self.holds.get_mut(&id) else { return false };
-        if entry.told_ns.is_some() {
+        let told = entry.told.get_or_insert_default();
+        if told.at_ns.is_some() {
             return false;
         }
-        let wait = entry.pace.wait(Duration::from_nanos(now_ns)).as_nanos() as u64;
+        let wait = told.pace.wait(Duration::from_nanos(now_ns)).as_nanos() as u64;
         let at_ns = now_ns.saturating_add(wait);
-        entry.told_ns = Some(at_ns);
+        told.at_ns = Some(at_ns);
         let at_ns = entry.look_ns.map_or(at_ns, |look_ns| look_ns.min(at_ns));
         self.plan(id, now_ns, at_ns)
     }
@@ -195,7 +202,10 @@ impl<H: Clone> Renewals<H> {
         {
             self.looks.pop_first();
             if let Some(entry) = self.holds.get_mut(&id) {
-                (entry.look_ns, entry.told_ns) = (None, None);
+                entry.look_ns = None;
+                if let Some(told) = &mut entry.told {
+                    told.at_ns = None;
+                }
                 due.push(entry.hold.clone());
             }
             self.check(id);

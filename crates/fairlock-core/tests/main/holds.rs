@@ -115,7 +115,8 @@ impl Play {
         match *act {
             Act::Pass(by) => self.now += ms(by),
             Act::Watch(whole) => {
-                let at = self.hold.watched(now, whole);
+                self.hold.granted_whole(whole);
+                let at = self.hold.watched(now);
                 self.doubted = self.doubted.filter(|_| !whole);
                 self.planned(at)?;
             }

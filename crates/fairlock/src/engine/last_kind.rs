@@ -1,6 +1,7 @@
 //! A name that was last used as another kind works until somebody uses both at once. So the store remembers the kind of
 //! the last grant, and a client that has had the lock as another kind warns.
 
+use crate::base::clock::Moment;
 use crate::base::error::ErrorKind;
 use crate::engine::context::Context;
 use crate::observe;
@@ -10,10 +11,10 @@ use fairlock_core::{Kind, LockName, kind_label};
 use std::sync::Arc;
 
 impl Context {
-    /// The lock is granted as this kind, at about this moment. The store learns of it in the background, once for each
+    /// The lock was granted as this kind, at about this moment. The store learns of it in the background, once for each
     /// name.
-    pub(crate) fn note_kind(self: &Arc<Self>, name: &LockName, kind: Kind, ns: u64) {
-        if self.kinds.granted(name, kind, ns)
+    pub(crate) fn note_kind(self: &Arc<Self>, name: &LockName, kind: Kind, at: Moment) {
+        if self.kinds.granted(name, kind, at.nanos())
             && self.config.on.to(Check::Kind) != Reaction::Ignore
             && !self.origin.is_forked_child()
         {

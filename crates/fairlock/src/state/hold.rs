@@ -216,10 +216,9 @@ impl Hold {
         if self.state() == GuardState::Lost { self.standing.reason() } else { None }
     }
 
-    /// The watchdog begins to watch it; `whole` is whether the store has the whole lease. Returns
-    /// when to look at it.
-    pub(crate) fn watched(&self, now: Moment, whole: bool) -> Moment {
-        Moment::at_nanos(self.input(|known| known.watched(now.nanos(), whole)))
+    /// The watchdog begins to watch it. Returns when to look at it.
+    pub(crate) fn watched(&self, now: Moment) -> Moment {
+        Moment::at_nanos(self.input(|known| known.watched(now.nanos())))
     }
 
     /// The watchdog looks at it.

@@ -6,6 +6,8 @@ use crate::state::hold::Hold;
 use crate::store::Scope;
 use fairlock_core::client::{Renewals, Slot};
 use fairlock_core::{OwnerId, Token};
+use std::collections::VecDeque;
+use std::slice;
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
@@ -14,10 +16,37 @@ use tokio::sync::Notify;
 #[path = "../../tests/inside/state/renewals/sleeping_tests.rs"]
 mod sleeping_tests;
 
+/// Reports about holds that are not watched yet: as many as are kept. A hold is watched a moment after its grant was read.
+const EARLY_MAX: usize = 32;
+
 #[derive(Default)]
 pub(crate) struct Watchdog {
-    renewals: Mutex<Renewals<Arc<Hold>>>,
+    watched: Mutex<Watched>,
     changed: Notify,
+}
+
+#[derive(Default)]
+struct Watched {
+    renewals: Renewals<Arc<Hold>>,
+    /// Holds that were taken away by force according to a message, and that nobody watched then. The message can be read
+    /// together with the grant.
+    early: VecDeque<(OwnerId, Token)>,
+}
+
+impl Watched {
+    /// Whether there was a report about this hold before it was watched.
+    fn was_reported(&mut self, hold: &Hold) -> bool {
+        let mut early = self.early.iter();
+        let at = early.position(|(owner, token)| *token == hold.token && owner == hold.owner());
+        at.and_then(|at| self.early.remove(at)).is_some()
+    }
+
+    fn report_early(&mut self, owner: &OwnerId, token: Token) {
+        if self.early.len() == EARLY_MAX {
+            self.early.pop_front();
+        }
+        self.early.push_back((owner.clone(), token));
+    }
 }
 
 /// The right to one renewal, until it is dropped.
@@ -28,24 +57,28 @@ pub(crate) struct SlotInUse<'a> {
 
 impl Drop for SlotInUse<'_> {
     fn drop(&mut self) {
-        let wanted = lock(&self.watchdog.renewals).free(self.slot);
+        let wanted = lock(&self.watchdog.watched).renewals.free(self.slot);
         self.watchdog.wake(wanted);
     }
 }
 
 impl Watchdog {
-    /// Starts to watch a hold. `full` is whether it already has its whole lease.
-    pub(crate) fn watch(&self, hold: &Arc<Hold>, full: bool) {
-        let now = Moment::now();
-        let at = hold.watched(now, full);
-        let hold = (hold.id, Arc::clone(hold));
-        let missed = lock(&self.renewals).watch(hold.0, hold.1, now.nanos(), at.nanos());
+    /// Starts to watch a hold.
+    pub(crate) fn watch(&self, hold: &Arc<Hold>, now: Moment) {
+        let at = hold.watched(now);
+        let mut watched = lock(&self.watched);
+        let missed = watched.renewals.watch(hold.id, Arc::clone(hold), now.nanos(), at.nanos());
+        let reported = !watched.early.is_empty() && watched.was_reported(hold);
+        drop(watched);
         self.wake(missed);
+        if reported {
+            self.reported(slice::from_ref(hold));
+        }
     }
 
     /// Stops watching a hold, which is not renewed any more.
     pub(crate) fn forget(&self, hold: &Hold) {
-        let forgotten = lock(&self.renewals).forget(hold.id);
+        let forgotten = lock(&self.watched).renewals.forget(hold.id);
         // Not dropped before the mutex is free.
         drop(forgotten);
     }
@@ -60,7 +93,7 @@ impl Watchdog {
     #[cfg(feature = "_testkit")]
     #[cfg(test)]
     pub(crate) fn holds(&self) -> usize {
-        lock(&self.renewals).holds().count()
+        lock(&self.watched).renewals.holds().count()
     }
 
     /// Makes the holds of `scope` Suspect after their connection was lost.
@@ -74,7 +107,7 @@ impl Watchdog {
     pub(crate) fn check(&self, scope: &Scope) {
         if scope.is_all() {
             // (With several servers, each connection has a lane of its own.)
-            lock(&self.renewals).reconnected();
+            lock(&self.watched).renewals.reconnected();
         }
         let holds = self.holds_that(|hold| scope.has(&hold.name));
         if !scope.is_all() {
@@ -86,35 +119,46 @@ impl Watchdog {
     /// Checks a hold that was taken away by force according to a message: the store is asked,
     /// at once unless there were many such messages, and only its answer counts. Returns whether there is such a hold.
     pub(crate) fn check_hold(&self, owner: &OwnerId, token: Token) -> bool {
-        let holds = self.holds_that(|hold| hold.token == token && hold.owner() == owner);
+        let mut watched = lock(&self.watched);
+        let is_meant = |hold: &&Arc<Hold>| hold.token == token && hold.owner() == owner;
+        let holds: Vec<_> = watched.renewals.holds().filter(is_meant).cloned().collect();
+        if holds.is_empty() {
+            watched.report_early(owner, token);
+        }
+        drop(watched);
+        self.reported(&holds);
+        !holds.is_empty()
+    }
+
+    /// A message says of these holds that they were taken away by force.
+    fn reported(&self, holds: &[Arc<Hold>]) {
         holds.iter().for_each(|hold| hold.reported_taken());
         let now = Moment::now().nanos();
-        let mut renewals = lock(&self.renewals);
-        let missed = holds.iter().filter(|hold| renewals.told(hold.id, now)).count();
-        drop(renewals);
+        let mut watched = lock(&self.watched);
+        let missed = holds.iter().filter(|hold| watched.renewals.told(hold.id, now)).count();
+        drop(watched);
         self.wake(missed > 0);
-        !holds.is_empty()
     }
 
     pub(crate) fn plan(&self, hold: &Hold, at: Moment) {
         let now = Moment::now().nanos();
-        let missed = lock(&self.renewals).plan(hold.id, now, at.nanos());
+        let missed = lock(&self.watched).renewals.plan(hold.id, now, at.nanos());
         self.wake(missed);
     }
 
     /// Takes the holds that are to be looked at. Returns whether more may be due.
     pub(crate) fn take_due(&self) -> (Vec<Arc<Hold>>, bool) {
-        lock(&self.renewals).take_due(Moment::now().nanos())
+        lock(&self.watched).renewals.take_due(Moment::now().nanos())
     }
 
     /// Has the hold renewed as soon as there is a slot.
     pub(crate) fn want_renewal(&self, hold: &Hold, valid_until_ns: u64, lane: u64) {
-        lock(&self.renewals).want(hold.id, valid_until_ns, lane);
+        lock(&self.watched).renewals.want(hold.id, valid_until_ns, lane);
     }
 
     /// The most urgent hold of some lane that waits for its renewal, with a slot for it.
     pub(crate) fn next_renewal(&self) -> Option<(Arc<Hold>, Slot)> {
-        lock(&self.renewals).next_renewal()
+        lock(&self.watched).renewals.next_renewal()
     }
 
     /// Uses a slot until the result is dropped.
@@ -124,7 +168,7 @@ impl Watchdog {
 
     /// Resolves when something is due, or may be.
     pub(crate) async fn due(&self) {
-        let length = lock(&self.renewals).fall_asleep(Moment::now().nanos());
+        let length = lock(&self.watched).renewals.fall_asleep(Moment::now().nanos());
         let planned = async {
             match length {
                 Some(length) => tokio::time::sleep(length).await,
@@ -138,18 +182,18 @@ impl Watchdog {
             () = self.changed.notified() => {}
             () = planned => {}
         }
-        lock(&self.renewals).awake();
+        lock(&self.watched).renewals.awake();
     }
 
     fn holds_that(&self, are_meant: impl Fn(&Hold) -> bool) -> Vec<Arc<Hold>> {
-        lock(&self.renewals).holds().filter(|hold| are_meant(hold)).cloned().collect()
+        lock(&self.watched).renewals.holds().filter(|hold| are_meant(hold)).cloned().collect()
     }
 
     fn look_now(&self, holds: &[Arc<Hold>]) {
         let now = Moment::now().nanos();
-        let mut renewals = lock(&self.renewals);
-        let missed = holds.iter().filter(|hold| renewals.plan(hold.id, now, now)).count();
-        drop(renewals);
+        let mut watched = lock(&self.watched);
+        let missed = holds.iter().filter(|hold| watched.renewals.plan(hold.id, now, now)).count();
+        drop(watched);
         self.wake(missed > 0);
     }
 

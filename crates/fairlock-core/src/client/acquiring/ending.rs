@@ -130,13 +130,13 @@ impl<E> Acquiring<E> {
             return self.give_up(None, false);
         }
         self.acquisition.granted(grant.request);
-        let hold = self.hold(&grant, base_ns);
+        let mut hold = self.hold(&grant, base_ns);
         let left_ms = hold.valid_until_ns().saturating_sub(at.ns) / ns(1);
         if left_ms == 0 {
             return self.too_late();
         }
-        let whole = grant.ttl_ms >= self.wanted.lease_ms;
-        let held = Held { acquisition: self.acquisition.clone(), token: grant.token, hold, whole };
+        hold.granted_whole(grant.ttl_ms >= self.wanted.lease_ms);
+        let held = Held { acquisition: self.acquisition.clone(), token: grant.token, hold };
         let Wanted { replicas_ms, store_timeout_ms, .. } = self.wanted;
         if replicas_ms.is_none() && left_ms >= self.enough_ms(&grant) {
             return self.held(at, held);
@@ -166,9 +166,10 @@ impl<E> Acquiring<E> {
     /// As `take`, for a store that answers at once: no time has passed.
     pub(super) fn take_at_once(&mut self, grant: &Grant, base_ns: u64) -> Step<E> {
         self.acquisition.granted(grant.request);
-        let (acquisition, token) = (self.acquisition.clone(), grant.token);
-        let hold = self.hold(grant, base_ns);
-        self.done(Outcome::Held(Held { acquisition, token, hold, whole: true }))
+        let (acquisition, token) = (self.acquisition.take(), grant.token);
+        let mut hold = self.hold(grant, base_ns);
+        hold.granted_whole(true);
+        self.done(Outcome::Held(Held { acquisition, token, hold }))
     }
 
     fn hold(&self, grant: &Grant, base_ns: u64) -> Hold {
@@ -191,7 +192,7 @@ impl<E> Acquiring<E> {
             // The grant arrived over a connection that is gone, so the hold is suspect like any
             // other.
             held.hold.suspect();
-            held.whole = false;
+            held.hold.granted_whole(false);
         }
         self.done(Outcome::Held(held))
     }
@@ -229,7 +230,7 @@ impl<E> Acquiring<E> {
                     if replicated && present.held.hold.valid_until_ns() <= at.ns {
                         return it.too_late();
                     }
-                    present.held.whole = true;
+                    present.held.hold.granted_whole(true);
                     it.held(at, present.held)
                 }
                 // The waiter of a fair lock returns to its place.

@@ -191,8 +191,6 @@ pub struct Held {
     pub token: Token,
     /// Until when it is valid.
     pub hold: Hold,
-    /// Whether the store was told of the whole lease.
-    pub whole: bool,
 }
 
 /// Why an acquisition failed.

@@ -75,10 +75,16 @@ fn somebody() -> OwnerId {
     OwnerId::parse(b"somebody")
 }
 
+/// The watchdog begins to watch it.
+fn watched(hold: &mut Hold, now_ns: u64, whole: bool) -> u64 {
+    hold.granted_whole(whole);
+    hold.watched(now_ns)
+}
+
 #[test]
 fn a_hold_is_renewed_each_third_of_its_lease() {
     let mut hold = hold(LEASE);
-    assert_eq!(hold.watched(0, true), 10 * SECOND);
+    assert_eq!(watched(&mut hold, 0, true), 10 * SECOND);
     assert_eq!(hold.look(10 * SECOND), look(true, 14_925 * SECOND / 1_000));
     assert_eq!(hold.begin_renewal(10 * SECOND), Some(30_000));
     let again = hold.renewed(11 * SECOND, 10 * SECOND, 30_000);
@@ -91,15 +97,15 @@ fn a_hold_is_renewed_each_third_of_its_lease() {
 #[test]
 fn a_grant_by_message_is_renewed_soon() {
     let mut hold = Hold::new(LEASE, valid_until_ns(0, 1_000));
-    assert_eq!(hold.watched(0, false), SECOND / 10);
+    assert_eq!(watched(&mut hold, 0, false), SECOND / 10);
     let mut short = Hold::new(LEASE, 5);
-    assert_eq!(short.watched(0, false), 5);
+    assert_eq!(watched(&mut short, 0, false), 5);
 }
 
 #[test]
 fn an_explicit_lease_is_only_confirmed() {
     let mut hold = hold(Lease { renewed: false, end_ns: Some(30 * SECOND), ..LEASE });
-    assert_eq!(hold.watched(0, true), VALID);
+    assert_eq!(watched(&mut hold, 0, true), VALID);
     assert_eq!(hold.look(SECOND), look(false, VALID));
     hold.connection_lost(0);
     assert_eq!(hold.standing(), Standing::Suspect);
@@ -119,7 +125,7 @@ fn a_long_lease_is_kept_up_until_nobody_can_cut_it() {
         Lease { ms: 60_000, renewed: false, end_ns, may_be_cut: true, ..LEASE },
         valid_until_ns(0, 60_000),
     );
-    assert_eq!(hold.watched(0, true), 10 * SECOND);
+    assert_eq!(watched(&mut hold, 0, true), 10 * SECOND);
     assert!(hold.look(10 * SECOND).is_some_and(|look| look.renew));
     assert_eq!(hold.begin_renewal(10 * SECOND), Some(50_000), "no longer than it was");
     assert_eq!(hold.renewed(10 * SECOND, 10 * SECOND, 50_000), Some(20 * SECOND));
@@ -133,10 +139,10 @@ fn a_long_lease_is_kept_up_until_nobody_can_cut_it() {
 fn a_long_lease_that_is_renewed_is_kept_up_too() {
     let long = Lease { ms: 120_000, may_be_cut: true, ..LEASE };
     let mut hold = Hold::new(long, valid_until_ns(0, 120_000));
-    assert_eq!(hold.watched(0, true), 10 * SECOND);
+    assert_eq!(watched(&mut hold, 0, true), 10 * SECOND);
     assert_eq!(hold.renewed(10 * SECOND, 10 * SECOND, 120_000), Some(20 * SECOND));
     let mut short = Hold::new(Lease { ms: 6_000, ..long }, valid_until_ns(0, 6_000));
-    assert_eq!(short.watched(0, true), 2 * SECOND);
+    assert_eq!(watched(&mut short, 0, true), 2 * SECOND);
 }
 
 /// A trial beside Redisson's jars: one of its readers cut the lock to 30 s, and ours, with a lease of 100 s, could not
@@ -147,7 +153,7 @@ fn beside_java_no_answer_is_relied_on_for_longer_than_its_readers_leave_the_lock
     for lease in [long, Lease { renewed: false, end_ns: Some(100 * SECOND), ..long }] {
         let mut hold = Hold::new(lease, valid_until_ns(0, lease.uncut_ms(100_000)));
         assert_eq!(hold.valid_until_ns(), valid_until_ns(0, 30_000));
-        assert_eq!(hold.watched(0, true), 10 * SECOND);
+        assert_eq!(watched(&mut hold, 0, true), 10 * SECOND);
         assert_eq!(hold.renewed(10 * SECOND, 10 * SECOND, 90_000), Some(20 * SECOND));
         assert_eq!(hold.valid_until_ns(), valid_until_ns(10 * SECOND, 30_000));
         hold.unanswered(20 * SECOND);
@@ -187,7 +193,7 @@ fn a_renewal_that_is_not_answered_makes_a_hold_suspect_before_its_last_third() {
     for lease_ms in [1_000, 2_000, 3_000, 4_000, 5_000, 30_000] {
         let lease = Lease { ms: lease_ms, ..LEASE };
         let mut hold = hold(lease);
-        let mut at = hold.watched(0, true);
+        let mut at = watched(&mut hold, 0, true);
         let (mut sent, mut doubted, mut silence) = (0, None, None);
         while let Some(look) = hold.look(at) {
             sent += u32::from(look.renew);
@@ -282,7 +288,7 @@ fn why_the_store_says_that_it_is_gone() {
 #[test]
 fn a_report_that_the_store_denies_is_forgotten() {
     let mut hold = hold(LEASE);
-    hold.watched(0, true);
+    watched(&mut hold, 0, true);
     hold.reported_taken(0);
     assert!(hold.renewed(SECOND, SECOND, 30_000).is_some());
     hold.gone(2 * SECOND, None);
@@ -300,7 +306,7 @@ fn a_renewal_from_before_a_doubt_does_not_end_it() {
     ];
     for doubt in doubts {
         let mut hold = hold(Lease { renewed: false, end_ns: Some(30 * SECOND), ..LEASE });
-        hold.watched(0, true);
+        watched(&mut hold, 0, true);
         doubt(&mut hold);
         let look_ns = hold.renewed(3 * SECOND, SECOND, 30_000).expect("valid");
         assert!(look_ns < 4 * SECOND, "{look_ns}");
@@ -318,7 +324,7 @@ fn a_renewal_from_before_a_doubt_does_not_end_it() {
 #[test]
 fn messages_do_not_make_a_silent_store_patient() {
     let mut hold = hold(LEASE);
-    hold.watched(0, false);
+    watched(&mut hold, 0, false);
     let mut now_ns = SECOND;
     while hold.standing() == Standing::Held && hold.look(now_ns).is_some() {
         hold.reported_taken(now_ns);
@@ -369,7 +375,7 @@ fn it_may_be_left_for_longer_than_it_could_be_held() {
 #[test]
 fn what_is_detached_is_not_renewed() {
     let mut hold = hold(LEASE);
-    hold.watched(0, true);
+    watched(&mut hold, 0, true);
     hold.enter(false);
     assert_eq!(hold.detach(), VALID);
     assert!(!hold.is_unattended());

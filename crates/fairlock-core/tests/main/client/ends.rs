@@ -82,8 +82,8 @@ impl Client {
         drawn: Vec<RequestId>,
         rests_on: Eras,
     ) -> Token {
-        let Held { acquisition, token, mut hold, whole } = held;
-        let at_ns = hold.watched(ns(now), whole);
+        let Held { acquisition, token, mut hold } = held;
+        let at_ns = hold.watched(ns(now));
         let mut id = token;
         while self.holding(id).is_some() {
             id = Token::new(id.get() + 1).expect("a token");

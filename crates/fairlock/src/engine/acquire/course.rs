@@ -3,6 +3,7 @@
 use super::delivery::Parcel;
 use super::drive::{Course, Driver};
 use super::{Delivery, Request, errors, owned};
+use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::engine::context::Context;
 use crate::observe;
@@ -101,15 +102,16 @@ pub(crate) fn begin(context: &Arc<Context>, wanted: Request) -> Result<Begun, Er
         None => {
             let (owner, request) = (context.new_owner()?, context.new_request()?);
             let mut machine = Acquiring::new(wanted.wanted(context), owner, request);
-            let step = if context.store.is_synchronous() {
+            let (step, answered) = if context.store.is_synchronous() {
                 at_once(context, &wanted, &mut machine)
             } else {
-                machine.start(wanted.at(context))
+                (machine.start(wanted.at(context)), None)
             };
             match step {
                 Step::Done(Outcome::Held(held)) => {
                     observe::acquired_at_once(&wanted.told(), held.acquisition.owner());
-                    return Ok(Begun::Held(wanted.held(context, held)));
+                    let at = answered.unwrap_or_else(Moment::now);
+                    return Ok(Begun::Held(wanted.held(context, held, at)));
                 }
                 Step::Done(Outcome::Failed(reason)) => return Err(errors::unnamed(reason)),
                 step => First::Asks(Course::new(machine, step)),
@@ -126,22 +128,29 @@ pub(crate) fn begin(context: &Arc<Context>, wanted: Request) -> Result<Begun, Er
     Ok(Begun::Sent(requested))
 }
 
-/// Sends the first copy in the caller's thread, if the store can carry it out now. No time passes,
-/// so the clock is not read.
-fn at_once(context: &Context, wanted: &Request, machine: &mut Acquiring<Error>) -> Step<Error> {
+/// Sends the first copy in the caller's thread, if the store can carry it out now, and returns when it did. No time
+/// passes, so the clock is read only once.
+fn at_once(
+    context: &Context,
+    wanted: &Request,
+    machine: &mut Acquiring<Error>,
+) -> (Step<Error>, Option<Moment>) {
     let number = match machine.start(At { ns: 0, connected: true }) {
         Step::Begin(number, Work::Send { at_once: true }) => number,
-        step => return step,
+        step => return (step, None),
     };
     let op = machine.asks(!context.store.inbox_up(), u64::MAX);
     match context.store.call_now(&wanted.name, &op) {
         Some(Ok(reply)) => {
             context.note_time(&reply);
             let at = At { ns: reply.sent.nanos(), connected: true };
-            machine.answered(at, number, (reply.answer.body, reply.answer.more), at.ns)
+            let answer = (reply.answer.body, reply.answer.more);
+            (machine.answered(at, number, answer, at.ns), Some(reply.sent))
         }
-        Some(Err(failure)) => machine.failed(wanted.at(context), number, errors::failure(failure)),
-        None => machine.not_at_once(wanted.at(context), number),
+        Some(Err(failure)) => {
+            (machine.failed(wanted.at(context), number, errors::failure(failure)), None)
+        }
+        None => (machine.not_at_once(wanted.at(context), number), None),
     }
 }
 

@@ -119,7 +119,9 @@ impl<'a> Driver<'a> {
         observe::asked_as(asked, self.course.machine.acquisition().owner());
         let Err(outcome) = self.carry_out_all().await;
         match outcome {
-            Outcome::Held(held) => Ok(Some(self.asking.wanted.held(&self.asking.context, held))),
+            Outcome::Held(held) => {
+                Ok(Some(self.asking.wanted.held(&self.asking.context, held, Moment::now())))
+            }
             Outcome::None => Ok(None),
             Outcome::Failed(reason) => {
                 Err(errors::error(reason, self.course.machine.acquisition().owner()))

@@ -103,19 +103,17 @@ impl Request {
         hold
     }
 
-    /// As [`hold`](Self::hold), for the caller, and watched from now on.
-    pub(super) fn held(&self, context: &Arc<Context>, held: Held) -> Arc<Hold> {
+    /// As [`hold`](Self::hold), for the caller, and watched from `now` on.
+    pub(super) fn held(&self, context: &Arc<Context>, held: Held, now: Moment) -> Arc<Hold> {
         context.note_lease(held.hold.lease());
-        let lease_ns = held.hold.lease().whole().as_nanos() as u64;
-        let granted_ns = held.hold.valid_until_ns().saturating_sub(lease_ns);
-        context.note_kind(&self.name, self.kind, granted_ns);
-        let (standing, whole) = (held.hold.standing(), held.whole);
+        context.note_kind(&self.name, self.kind, now);
+        let standing = held.hold.standing();
         let hold = Arc::new(self.hold(context, held));
         observe::held(&hold.told(), context.config.log_names, &self.asked);
         if standing == Standing::Suspect {
             hold.suspect();
         }
-        context.watchdog.watch(&hold, whole);
+        context.watchdog.watch(&hold, now);
         hold
     }
 }

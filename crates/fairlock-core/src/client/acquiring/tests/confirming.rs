@@ -18,7 +18,7 @@ fn a_grant_with_little_time_left_is_renewed_first() {
     let number = confirms(&play);
     play.give(|it| it.confirmed(at(1_600), number, Ok(Renewed::Whole), None, ns(1_550)));
     let held = play.held();
-    assert!(held.whole);
+    assert!(held.hold.is_whole());
     assert_eq!(held.hold.valid_until_ns(), ns(1_550 + LEASE_MS - LEASE_MS / 100));
 
     // One copy: its silence, or a "no", means that the grant may be over.
@@ -64,7 +64,7 @@ fn a_grant_that_is_told_late_is_renewed_first() {
         play
     };
     assert_eq!(told(40).work(), Work::Confirm { token: token(), ttl_ms: LEASE_MS });
-    assert!(!told(1_000).held().whole, "half a heartbeat is enough");
+    assert!(!told(1_000).held().hold.is_whole(), "half a heartbeat is enough");
 }
 
 fn replicated(kind: Kind) -> (Play, u32) {
@@ -79,7 +79,7 @@ fn replicated(kind: Kind) -> (Play, u32) {
 fn a_hold_that_replicas_must_have_is_always_confirmed() {
     let (mut play, number) = replicated(Kind::Plain);
     play.give(|it| it.confirmed(at(5), number, Ok(Renewed::Whole), None, ns(4)));
-    assert!(play.held().whole);
+    assert!(play.held().hold.is_whole());
 
     // Too few have it: that is final, and the next request should find the lock free.
     let (mut play, number) = replicated(Kind::Fair);
@@ -163,5 +163,5 @@ fn a_grant_over_a_connection_that_is_gone_is_suspect() {
     play.answer(1, granted(LEASE_MS));
     play.give(|it| it.left_line(At { ns: ns(1), connected: false }));
     let held = play.held();
-    assert_eq!((held.whole, held.hold.standing()), (false, Standing::Suspect));
+    assert_eq!((held.hold.is_whole(), held.hold.standing()), (false, Standing::Suspect));
 }

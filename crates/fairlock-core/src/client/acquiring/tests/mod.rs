@@ -239,7 +239,7 @@ fn a_free_lock_takes_one_call() {
         let mut play = Play::asks(wanted(kind));
         play.answer(1, granted(LEASE_MS)).leaves(1, false);
         let held = play.held();
-        assert!(held.whole && held.hold.standing() == Standing::Held);
+        assert!(held.hold.is_whole() && held.hold.standing() == Standing::Held);
         assert_eq!(held.hold.valid_until_ns(), ns(1 + LEASE_MS - LEASE_MS / 100));
         assert_eq!(play.it.deadline_ns(), None);
     }
@@ -310,7 +310,7 @@ fn a_wait_ends_with_a_grant_by_message() {
     let mut play = Play::waits(wanted(Kind::Fair));
     play.give(|it| it.granted_here(at(500), grant(1, 2_000), ns(400))).leaves(500, true);
     let held = play.held();
-    assert!(!held.whole, "the TTL of a grant by message is short");
+    assert!(!held.hold.is_whole(), "the TTL of a grant by message is short");
     assert_eq!(held.hold.valid_until_ns(), ns(400 + 2_000 - 20));
 }
 

@@ -1,7 +1,7 @@
 //! When the watchdog looks: for what is due before it wakes up by itself, and not for every lock
 //! that is taken and released in between. In paused time, so that every look is counted.
 
-use super::Watchdog;
+use super::{EARLY_MAX, Watchdog};
 use crate::base::clock::{Moment, follow_tokio, lock};
 use crate::state::hold::{Hold, Lease, valid_until};
 use fairlock_core::client::{Acquisition, Hold as Known, SLEEP_MAX};
@@ -58,8 +58,10 @@ impl Kennel {
         );
         let request = RequestId::from_random(1);
         let acquisition = Acquisition::new(Kind::Fair, owner, Mode::Wait, ms, false, request);
-        let hold = Arc::new(Hold::new(name, acquisition, token, Known::new(lease, until.nanos())));
-        self.watchdog.watch(&hold, true);
+        let mut known = Known::new(lease, until.nanos());
+        known.granted_whole(true);
+        let hold = Arc::new(Hold::new(name, acquisition, token, known));
+        self.watchdog.watch(&hold, Moment::now());
         hold
     }
 
@@ -140,4 +142,24 @@ async fn without_holds_it_sleeps_for_ever() {
     assert_eq!(kennel.looked().await, NOTHING);
     let _short = kennel.hold(ms(300), false);
     assert_eq!(kennel.looked().await.len(), 1);
+}
+
+/// A message that a hold was taken away by force can be read together with its grant, before the hold is watched. It was
+/// dropped, and an explicit lease ran on to its end beside the next holder.
+#[tokio::test(start_paused = true)]
+async fn a_report_that_comes_before_its_hold_is_kept() {
+    let kennel = Kennel::new();
+    let (owner, token) = (OwnerId::parse(b"someone"), Token::new(1).unwrap());
+    for number in 2..100 {
+        assert!(!kennel.watchdog.check_hold(&owner, Token::new(number).unwrap()));
+    }
+    assert!(!kennel.watchdog.check_hold(&owner, token));
+    assert_eq!(lock(&kennel.watchdog.watched).early.len(), EARLY_MAX);
+    kennel.looked().await;
+    let hold = kennel.hold(ms(30_000), false);
+    assert_eq!(kennel.looked().await.len(), 1, "at once");
+    assert!(hold.look().is_some_and(|look| look.renew), "the store is asked");
+    kennel.watchdog.forget(&hold);
+    let another = kennel.hold(ms(30_000), false);
+    assert!(another.look().is_some_and(|look| !look.renew), "it concerned one hold");
 }
