@@ -60,6 +60,7 @@ impl Cmd {
     }
 
     /// Adds an argument in parts.
+    #[inline]
     pub(crate) fn arg_of<const N: usize>(&mut self, parts: &[&[u8]; N]) -> &mut Self {
         self.words += 1;
         let length: usize = parts.iter().map(|part| part.len()).sum();
