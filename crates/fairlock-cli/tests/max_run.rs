@@ -22,7 +22,7 @@ fn a_run_that_takes_too_long_ends_with_124_and_gives_the_lock_back() {
         let bounded = [&["--max-run", "300ms"], options].concat();
         let outcome = finish(run_script(&url, &bounded, "x", "exec sleep 60"));
         outcome.expect(124, "x: its --max-run of 300ms is over; the command was ended");
-        // All of it is free. That it was of another kind is no news here.
+        // An exclusive run succeeds. `--quiet` suppresses the warning about the former kind.
         finish(run_script(&url, &["--wait", "0", "--quiet"], "x", "true")).expect(0, "");
         // In time.
         let bounded = [&["--max-run", "60s", "--quiet"], options].concat();

@@ -235,7 +235,7 @@ fn show<A: AsRef<[u8]>>(args: &[A]) -> String {
     words.join(" ")
 }
 
-/// Whether a key stays for a day or more when nobody uses its lock any more: the lock's last token and its last kind.
+/// Whether a key is kept for at least a day after the last use of its lock. It holds the last token or the last kind.
 pub fn outlives_users(key: &str) -> bool {
     ["redisson_lock_token:", "fairlock_kind:"].iter().any(|prefix| key.starts_with(prefix))
 }

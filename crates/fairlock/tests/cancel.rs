@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{At, Store, granted, poll_once, queue_is, run, soon, wait_behind};
 use fairlock::{Client, Config, Election, Guard, Kind, Lock, Release};
-use fairlock_testkit::raw::Raw;
+use fairlock_testkit::raw::{Raw, outlives_users};
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::Generation;
 
@@ -464,8 +464,7 @@ fn only_what_may_stay_is_left(raw: &mut Raw) -> BTreeMap<String, usize> {
             continue;
         }
         assert!(ttl > 0, "{key} has no TTL");
-        let is_long = matches!(kind, "redisson_lock_token" | "fairlock_kind");
-        assert!(ttl <= 60_000 || is_long, "{key} has a TTL of {ttl} ms");
+        assert!(ttl <= 60_000 || outlives_users(key), "{key} has a TTL of {ttl} ms");
         *counts.entry(kind.to_owned()).or_insert(0) += 1;
     }
     counts

@@ -91,7 +91,7 @@ pub(super) struct Found {
 /// Why a request has no answer.
 #[derive(Debug)]
 enum Unanswered {
-    /// Nobody listens.
+    /// No guardian listens on the socket.
     Absent,
     /// The scanner exited.
     Exited,

@@ -95,7 +95,7 @@ impl Acquisition {
         }
     }
 
-    /// Moves it out of a machine that has ended.
+    /// Returns it for the new hold. The former requests are moved, so the machine must have ended.
     pub(crate) fn take(&mut self) -> Self {
         let (former, doubtful) = (take(&mut self.former), take(&mut self.doubtful));
         Self { owner: self.owner.clone(), former, doubtful, ..*self }

@@ -115,7 +115,7 @@ pub struct Hold {
     renewals: u32,
     /// Since when a renewal is due that is not answered.
     due_ns: Option<u64>,
-    /// When there was last a reason to ask the store anew. The answer to a renewal that was sent earlier does not count.
+    /// The time of the last doubt. A renewal sent earlier cannot clear it.
     doubted_ns: u64,
     /// It is being, or was, left to the store until this moment.
     left_until_ns: Option<u64>,
@@ -207,7 +207,7 @@ impl Hold {
         })
     }
 
-    /// Before it is watched: notes whether the store has the whole lease.
+    /// Records, before the hold is watched, whether the store has the whole lease. If so, earlier doubts are cleared.
     pub fn granted_whole(&mut self, whole: bool) {
         self.input(0, |hold| {
             hold.whole_lease = whole;
@@ -218,7 +218,8 @@ impl Hold {
     }
 
     /// Whether the store has the whole lease, as far as is known.
-    pub fn is_whole(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_whole(&self) -> bool {
         self.whole_lease
     }
 

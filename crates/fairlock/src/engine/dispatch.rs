@@ -27,7 +27,7 @@ impl Context {
             }
             Event::Forced { owner, token } => {
                 if !self.watchdog.check_hold(&owner, token) {
-                    // That hold is over, or never existed.
+                    // That hold is over, never existed, or is not watched yet.
                     self.waiters.note_dropped();
                 }
             }

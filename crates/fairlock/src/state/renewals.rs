@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 #[path = "../../tests/inside/state/renewals/sleeping_tests.rs"]
 mod sleeping_tests;
 
-/// Reports about holds that are not watched yet: as many as are kept. A hold is watched a moment after its grant was read.
+/// The number of early reports that are kept. A hold is watched a moment after its grant was read, so few are needed.
 const EARLY_MAX: usize = 32;
 
 #[derive(Default)]
@@ -28,8 +28,7 @@ pub(crate) struct Watchdog {
 #[derive(Default)]
 struct Watched {
     renewals: Renewals<Arc<Hold>>,
-    /// Holds that were taken away by force according to a message, and that nobody watched then. The message can be read
-    /// together with the grant.
+    /// Reports of force about holds that are not watched yet: such a message can arrive together with the grant.
     early: VecDeque<(OwnerId, Token)>,
 }
 

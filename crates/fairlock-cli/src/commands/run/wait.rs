@@ -131,8 +131,8 @@ impl<'a> Wait<'a> {
         Failure::new(Code::UNAVAILABLE, format!("{name}: {why}; the command was not run"))
     }
 
-    /// The failure of a run that has not got the lock. A waiter without a place in a queue asked some time ago. If the
-    /// store has stopped answering since, nobody knows who has the lock.
+    /// The failure of a run that did not acquire the lock. Without a queue the last attempt may be old, so the store is
+    /// asked once more: if it does not answer, it is unknown whether the lock is held.
     async fn not_acquired(&self) -> Failure {
         let waited = self.args.wait.filter(|wait| !wait.is_zero());
         if waited.is_none() && self.is_quiet() {

@@ -128,8 +128,8 @@ pub(crate) fn begin(context: &Arc<Context>, wanted: Request) -> Result<Begun, Er
     Ok(Begun::Sent(requested))
 }
 
-/// Sends the first copy in the caller's thread, if the store can carry it out now, and returns when it did. No time
-/// passes, so the clock is read only once.
+/// Sends the first copy in the caller's thread, if the store can carry it out now, and returns when it was sent. Hardly
+/// any time passes, so the clock is read only once.
 fn at_once(
     context: &Context,
     wanted: &Request,
