@@ -312,7 +312,10 @@ impl Connection {
 
     async fn passes_to_client(&self) {
         self.shared
-            .until(|controls| !controls.black_hole_to_client && !self.is_silent(controls))
+            .until(|controls| {
+                let held = controls.hold_replies_below > self.number;
+                !held && !controls.black_hole_to_client && !self.is_silent(controls)
+            })
             .await;
     }
 

@@ -187,6 +187,13 @@ impl Proxy {
         self.shared.control(|controls| controls.hold_below = if on { next } else { 0 });
     }
 
+    /// Holds what the server sends on the connections that exist now; `false` delivers it, as a slow
+    /// network does. New connections pass.
+    pub fn hold_replies(&self, on: bool) {
+        let next = self.shared.next_connection.load(Ordering::SeqCst);
+        self.shared.control(|controls| controls.hold_replies_below = if on { next } else { 0 });
+    }
+
     /// Forwards only the first `bytes` of the next script's request, then cuts its connection.
     pub fn cut_request_at(&self, bytes: usize) {
         self.shared.control(|controls| controls.cut_request_at = Some(bytes));

@@ -71,6 +71,8 @@ pub(super) struct Controls {
     pub(super) cut_request_at: Option<usize>,
     /// The scripts of connections with smaller numbers are held.
     pub(super) hold_below: u64,
+    /// What servers send on connections with smaller numbers is held.
+    pub(super) hold_replies_below: u64,
     /// Connections with smaller numbers are cut.
     pub(super) cut_below: u64,
     /// The clients' sides of connections with smaller numbers are cut.

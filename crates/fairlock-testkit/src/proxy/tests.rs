@@ -245,6 +245,19 @@ fn a_held_request_arrives_late_even_after_its_client_is_gone() {
 }
 
 #[test]
+fn held_replies_arrive_late() {
+    let Some(fixture) = Fixture::new() else { return };
+    let mut waits = fixture.connected();
+    fixture.proxy.hold_replies(true);
+    waits.send(COUNT);
+    fixture.wait_executed(1);
+    // A connection made later is not held.
+    assert_eq!(fixture.client().call(COUNT).int(), 2);
+    fixture.proxy.hold_replies(false);
+    assert_eq!(waits.read().unwrap(), Value::Int(1));
+}
+
+#[test]
 fn requests_are_replayed_as_they_were() {
     let Some(fixture) = Fixture::new() else { return };
     let mut raw = fixture.client();

@@ -28,7 +28,7 @@ pub(crate) async fn renew_once(
         until = until.min(hold.valid_until());
     }
     context.store.left_behind(&hold.name, hold.token, hold.request_of_share());
-    renew_until(context, hold, end, until).await
+    renew_until(context, hold, end, until).await.map(drop)
 }
 
 /// Makes an explicit lease of the hold begin now.
@@ -41,22 +41,26 @@ pub(crate) async fn begin_lease(
     hold.lease_begins(lease);
     let until = hold.valid_until().min(context.store_deadline());
     let renewed = renew_until(context, hold, None, until).await;
-    context.watchdog.plan(hold, hold.valid_until());
-    renewed
+    // The store may have to confirm the lease before it ends.
+    let look_at = renewed.as_ref().ok().copied().flatten();
+    context.watchdog.plan(hold, look_at.unwrap_or_else(|| hold.valid_until()));
+    renewed.map(drop)
 }
 
 /// Asks the store to confirm that the lock is held: not every holder is notified when it loses its
 /// lock.
 pub(crate) async fn confirm(context: &Arc<Context>, hold: &Arc<Hold>) -> Result<(), Error> {
-    renew_until(context, hold, None, hold.valid_until().min(context.store_deadline())).await
+    let until = hold.valid_until().min(context.store_deadline());
+    renew_until(context, hold, None, until).await.map(drop)
 }
 
+/// Returns when to look at the hold again, if it must be looked at.
 async fn renew_until(
     context: &Arc<Context>,
     hold: &Arc<Hold>,
     end: Option<Moment>,
     until: Moment,
-) -> Result<(), Error> {
+) -> Result<Option<Moment>, Error> {
     let mut asked_ms = 0;
     let freshen = |op: &mut Op| {
         if let Op::Renew { ttl_ms, .. } = op.bare_mut() {
@@ -77,13 +81,13 @@ async fn renew_until(
             .map(Confirmed::by_the_store)?
     };
     match confirm::renewed(confirmed)? {
-        (Renewed::Whole, sent) => {
-            match end {
-                None => _ = hold.renewed(sent, asked_ms),
-                Some(_) => hold.left_until(sent, asked_ms),
+        (Renewed::Whole, sent) => Ok(match end {
+            None => hold.renewed(sent, asked_ms),
+            Some(_) => {
+                hold.left_until(sent, asked_ms);
+                None
             }
-            Ok(())
-        }
+        }),
         (Renewed::Gone { holder }, _) => {
             hold.lose_to(holder);
             Err(hold.lost_error())

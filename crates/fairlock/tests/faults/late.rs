@@ -4,8 +4,10 @@ use super::fixture::{
     D, Fixture, HB, LEASE, SLACK, client, config, eventually, key, measured, ms, steady, within,
 };
 use crate::support::tag;
-use fairlock::{Client, ErrorKind, GuardState, Release};
+use fairlock::{Client, ConnectionState, ErrorKind, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
+use fairlock_testkit::server::Generation;
+use fairlock_testkit::topology::{Replicated, await_acknowledged};
 use std::time::Instant;
 
 /// a05 (a): a request is stuck on a connection that is given up. The caller leaves without the
@@ -252,5 +254,90 @@ fn f56_a_late_reply_answers_its_own_call() {
         for guard in owners {
             let _ = guard.release().await.unwrap();
         }
+    });
+}
+
+/// A client whose address leads to another server while the replies of the old one are held, as
+/// after a failover behind one address. `over` delivers them once it is connected to the new one.
+struct Switch {
+    set: Replicated,
+    proxy: Proxy,
+    client: Client,
+}
+
+impl Switch {
+    async fn new() -> Option<Self> {
+        let set = Replicated::start(Generation::Redis70, 1)?;
+        let proxy = Proxy::start(set.primary().addr());
+        // The reply is waited for as long as it takes.
+        let config = config(&proxy.url()).response_timeout(60 * SLACK).watchdog_lease(60 * LEASE);
+        let client = Client::with_config(config).await.unwrap();
+        // The server knows the scripts by now, so that each request is one call.
+        let _ = client.fair_lock("warm").lock().await.unwrap().release().await.unwrap();
+        Some(Self { set, proxy, client })
+    }
+
+    fn new_primary(&self, args: &[&str]) -> i64 {
+        self.set.replica(0).client().call(args).int()
+    }
+
+    /// From now on the replica lacks what the primary does.
+    fn hold(&self) {
+        await_acknowledged(&mut self.set.raw(), 1);
+        self.set.promote(0);
+        self.proxy.refuse(true);
+        self.proxy.hold_replies(true);
+    }
+
+    async fn over(&self) {
+        let mut connection = self.client.connection();
+        self.proxy.move_to(self.set.replica(0).addr());
+        within("the client follows", 10 * SLACK, async {
+            connection.wait_for(|state| *state == ConnectionState::Reconnecting).await.unwrap();
+            self.proxy.refuse(false);
+            connection.wait_for(|state| *state == ConnectionState::Connected).await.unwrap();
+        })
+        .await;
+        self.proxy.hold_replies(false);
+    }
+}
+
+/// The grant of the old primary came after the switch, and its guard was valid to the end of its
+/// lease, while the new primary gave the lock to the next one.
+#[test]
+fn a_late_grant_of_an_old_primary_is_not_believed() {
+    steady(|| async {
+        let Some(switch) = Switch::new().await else { return };
+        switch.hold();
+        let lock = switch.client.fair_lock("job").lease(60 * LEASE);
+        let attempt = tokio::spawn(async move { lock.lock().await });
+        eventually("the old primary has granted it", SLACK, || {
+            switch.set.raw().call(&["EXISTS", "job"]).int() == 1
+        });
+        assert_eq!(switch.new_primary(&["EXISTS", "job"]), 0);
+        switch.over().await;
+        let guard = within("the lock", 10 * SLACK, attempt).await.unwrap().unwrap();
+        assert_eq!(switch.new_primary(&["EXISTS", "job"]), 1);
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+        assert_eq!(switch.new_primary(&["EXISTS", "job"]), 0);
+    });
+}
+
+/// The same for a release: it was reported, and the lock stayed held on the new primary.
+#[test]
+fn a_late_release_of_an_old_primary_is_not_believed() {
+    steady(|| async {
+        let Some(switch) = Switch::new().await else { return };
+        let guard = switch.client.fair_lock("job").lease(60 * LEASE).lock().await.unwrap();
+        switch.hold();
+        let release = tokio::spawn(async move { guard.release().await });
+        eventually("the old primary has released it", SLACK, || {
+            switch.set.raw().call(&["EXISTS", "job"]).int() == 0
+        });
+        assert_eq!(switch.new_primary(&["EXISTS", "job"]), 1);
+        switch.over().await;
+        let release = within("the release", 10 * SLACK, release).await.unwrap().unwrap();
+        assert_eq!(release, Release::Released);
+        assert_eq!(switch.new_primary(&["EXISTS", "job"]), 0);
     });
 }

@@ -1,11 +1,13 @@
 //! Slots that move between nodes while their locks are held and waited for.
 
-use super::{AGREED, connect, patient};
+use super::{AGREED, LEASE, connect, patient};
 use crate::faults::fixture::{eventually, measured, within};
 use fairlock::{Client, GuardState, Release};
 use fairlock_core::LockName;
 use fairlock_testkit::history::{Event, History};
+use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::raw::Raw;
+use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::Generation;
 use fairlock_testkit::topology::{Cluster, slot};
 use std::sync::Arc;
@@ -280,4 +282,64 @@ async fn f48_a_move_that_outlasts_a_lease_loses_the_lock() {
         last = guard.token();
         assert_eq!(guard.release().await.unwrap(), Release::Released);
     }
+}
+
+/// A node's grant was under way when the slot went to another node, which lacks the lock: the guard
+/// was valid to the end of its lease, while the other node gave the lock to the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_grant_of_a_former_node_is_not_believed() {
+    let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
+    let slot_of_it = slot(b"job");
+    let from = cluster.await_master_of(slot_of_it);
+    let masters = [0, 6_000, 12_000].map(|slot| cluster.await_master_of(slot));
+    let to = masters.into_iter().find(|master| *master != from).unwrap();
+    // Clients reach the old node through the proxy, as all nodes name it.
+    let proxy = Proxy::start(cluster.nodes()[from].addr());
+    let (port, bus) = (proxy.addr().port(), cluster.nodes()[from].port() + 10_000);
+    for (setting, value) in [("cluster-announce-bus-port", bus), ("cluster-announce-port", port)] {
+        let reply = cluster.raw(from).call(&["CONFIG", "SET", setting, &value.to_string()]);
+        assert_eq!(reply, Value::Simple("OK".into()));
+    }
+    eventually("all nodes name the proxy", AGREED, || {
+        let names_it = |node: usize| {
+            let slots = cluster.raw(node).call(&["CLUSTER", "SLOTS"]);
+            slots.array().iter().any(|range| range.array()[2].array()[1].int() == i64::from(port))
+        };
+        (0..cluster.nodes().len()).all(names_it)
+    });
+    let silent = patient(&cluster.url()).ping_timeout(LEASE).response_timeout(LEASE);
+    let client = connect(silent).await;
+    let _ = client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
+
+    proxy.hold_replies(true);
+    let lock = client.fair_lock("job").lease(LEASE);
+    let attempt = tokio::spawn(async move { lock.lock().await });
+    let held_at = |node: usize| cluster.raw(node).call(&["EXISTS", "job"]).int() == 1;
+    eventually("the old node has granted it", AGREED, || held_at(from));
+    // The slot moves, without its keys.
+    let id = |node: usize| cluster.raw(node).call(&["CLUSTER", "MYID"]).text().to_owned();
+    let (from_id, to_id, text) = (id(from), id(to), slot_of_it.to_string());
+    let set = |node: usize, how: &str, whose: &str| {
+        let reply = cluster.raw(node).call(&["CLUSTER", "SETSLOT", &text, how, whose]);
+        assert_eq!(reply, Value::Simple("OK".into()));
+    };
+    set(to, "IMPORTING", &from_id);
+    set(from, "MIGRATING", &to_id);
+    let keys = cluster.raw(from).call(&["CLUSTER", "GETKEYSINSLOT", &text, "100"]);
+    for key in keys.array() {
+        assert_eq!(cluster.raw(from).call(&["DEL", key.text()]).int(), 1);
+    }
+    set(to, "NODE", &to_id);
+    set(from, "NODE", &to_id);
+    // The map is asked for every ten seconds.
+    within("the client asks the new node", 2 * AGREED, async {
+        let other = client.fair_lock("{job}other");
+        while tokio::time::timeout(Duration::from_millis(300), other.inspect()).await.is_err() {}
+    })
+    .await;
+    proxy.hold_replies(false);
+    let guard = within("the lock", AGREED, attempt).await.unwrap().unwrap();
+    assert!(held_at(to));
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    assert!(!held_at(to));
 }

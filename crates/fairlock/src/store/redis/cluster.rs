@@ -180,6 +180,11 @@ impl Cluster {
         })
     }
 
+    /// Whether another node than this one serves the slot by now, as far as is known.
+    pub(crate) fn is_elsewhere(&self, slot: u16, node: &Node) -> bool {
+        self.map().owner(slot) != Some(&node.addr)
+    }
+
     /// The node that another one has named, which may be new.
     pub(crate) fn node_at(&self, addr: &Addr) -> Arc<Node> {
         let mut state = lock(&self.state);

@@ -171,12 +171,12 @@ impl Link {
     }
 
     pub(crate) fn note_failure(&self, error: &CallError) {
-        if error.is_connection_dropped()
-            || error.is_unrecoverable_error()
-            || self.place.is_over(error)
-        {
+        let cuts = error.is_connection_dropped() || error.is_unrecoverable_error();
+        // A caller may hear late of the end of a connection that another has replaced.
+        let has_ended = || self.connection().is_none_or(|conn| conn.has_ended());
+        if (cuts && has_ended()) || self.place.is_over(error) {
             self.broken.notify_one();
-        } else if !error.is_timeout() {
+        } else if !cuts && !error.is_timeout() {
             self.note_answer();
         }
     }
@@ -222,8 +222,9 @@ impl Link {
     pub(crate) async fn run(self: Arc<Self>) {
         let mut backoff = Backoff::default();
         let mut moves = self.place.moves(self.part);
-        if self.current.send_replace(None).is_some() {
+        if let Some(left) = self.current.send_replace(None) {
             // The task before this one has panicked.
+            left.give_up();
             (self.events)(Event::Down(Scope::All));
         }
         loop {
@@ -243,7 +244,10 @@ impl Link {
                     // Last: those who wait for the first contact must find it made.
                     self.attempt.succeeded();
                     let began = Moment::now();
-                    self.watch(conn, &mut moves).await;
+                    self.watch(conn.clone(), &mut moves).await;
+                    // First: what this server answers says nothing about the next one. A late grant
+                    // of an old primary is not known to the new one.
+                    conn.give_up();
                     self.current.send_replace(None);
                     *lock(&self.leads_to) = None;
                     (self.events)(Event::Down(Scope::All));

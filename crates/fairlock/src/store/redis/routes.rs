@@ -223,6 +223,10 @@ impl Routes {
             let error = match result {
                 Ok(reply) => {
                     node.link.note_answer();
+                    // A late answer of an old primary is not known to the new one.
+                    if !asking && self.cluster.is_elsewhere(slot, &node) {
+                        return Err(superseded(slot, &node));
+                    }
                     let answer = call.read(reply)?;
                     let clock = Some(Arc::clone(&node.clock));
                     return Ok(Reply { sent, answer, clock });
@@ -537,6 +541,12 @@ impl Routes {
             let _ = conn.call(&remove).await;
         }
     }
+}
+
+/// A node answered, and another one has its slot by now. The answer may not hold there.
+fn superseded(slot: u16, node: &Node) -> StoreError {
+    let message = format!("another node than {} serves slot {slot} by now", node.addr);
+    StoreError::unavailable(message, true)
 }
 
 /// Of the clocks of all nodes, the one by which a message with this time was sent earliest.

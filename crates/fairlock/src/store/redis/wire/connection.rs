@@ -117,6 +117,16 @@ impl Connection {
         Self(Arc::new(Handle { shared, task }))
     }
 
+    /// Ends the connection and the calls that are under way on it, for all of its clones. What the
+    /// server still answers is nobody's.
+    pub(crate) fn give_up(&self) {
+        self.0.shared.end(ended());
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        lock(&self.0.shared.state).stream.is_none()
+    }
+
     /// Sends the command, and waits for its reply. An error of the server is a reply.
     ///
     /// # Errors
@@ -623,6 +633,26 @@ mod tests {
         });
         drop((kept, runtime));
         assert_eq!(weak.strong_count(), 0);
+    }
+
+    /// A grant of the old primary that came after the switch to the new one was believed.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_is_given_up_answers_nobody() {
+        let (conn, mut server) = over(ROOM, Settings::default());
+        let (under_way, one) = (conn.clone(), cmd("A"));
+        let calls = async { tokio::join!(under_way.call(&one), under_way.call(&one)) };
+        let gives_up = async {
+            assert!(!received(&mut server).await.is_empty() && !conn.has_ended());
+            conn.give_up();
+            // It may find no reader.
+            let _ = server.write_all(b"+a\r\n+a\r\n").await;
+        };
+        let ((first, second), ()) = tokio::join!(calls, gives_up);
+        for error in [first.unwrap_err(), second.unwrap_err(), conn.call(&one).await.unwrap_err()] {
+            let failure = classify(&error);
+            assert!(failure.passing && failure.doubt, "{error}");
+        }
+        assert!(under_way.has_ended());
     }
 
     #[tokio::test(start_paused = true)]

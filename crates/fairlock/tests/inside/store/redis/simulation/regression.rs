@@ -558,3 +558,27 @@ fn d11_nothing_is_left_of_a_turn_whose_confirmation_was_not_answered() {
     let confirmed = confirmed.into_inner();
     assert!(confirmed >= 30, "the server has confirmed {confirmed} of 40");
 }
+
+/// Redisson's readers cut a read-write lock to 30 s, so a longer lease is confirmed in time. For several
+/// locks that were taken one after the other, that was planned for the end of the lease: they were lost.
+#[test]
+fn a_long_lease_of_several_locks_is_confirmed_before_it_can_be_cut() {
+    at_every_moment_with(
+        |config| config.java_fleet(true),
+        1,
+        |scene, _| async move {
+            let busy = scene.holder.rw_lock("b").write().await.expect("free");
+            let members = ["a", "b"].map(|name| scene.waiter.rw_lock(name).to_write());
+            let wanted = scene.waiter.multi_lock(members).expect("two locks");
+            let wanted = wanted.lease(Duration::from_secs(100));
+            let waits = tokio::spawn(async move { wanted.lock().await });
+            sleep(Duration::from_millis(500)).await;
+            assert_eq!(busy.release().await.expect("answered"), Release::Released);
+            let guard = waits.await.expect("no panic").expect("granted");
+            sleep(Duration::from_secs(90)).await;
+            assert_eq!(guard.state(), GuardState::Held);
+            sleep(Duration::from_secs(20)).await;
+            assert_eq!(guard.state(), GuardState::Lost, "the lease is over");
+        },
+    );
+}
