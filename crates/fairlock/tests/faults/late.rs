@@ -4,10 +4,11 @@ use super::fixture::{
     D, Fixture, HB, LEASE, SLACK, client, config, eventually, key, measured, ms, steady, within,
 };
 use crate::support::tag;
-use fairlock::{Client, ConnectionState, ErrorKind, GuardState, Release};
+use fairlock::{Client, Config, ConnectionState, ErrorKind, GuardState, Release, Replicas};
 use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::server::Generation;
 use fairlock_testkit::topology::{Replicated, await_acknowledged};
+use std::convert::identity;
 use std::time::Instant;
 
 /// a05 (a): a request is stuck on a connection that is given up. The caller leaves without the
@@ -266,12 +267,12 @@ struct Switch {
 }
 
 impl Switch {
-    async fn new() -> Option<Self> {
-        let set = Replicated::start(Generation::Redis70, 1)?;
+    async fn new(tune: impl Fn(Config) -> Config) -> Option<Self> {
+        let set = Replicated::start(Generation::Redis70, 2)?;
         let proxy = Proxy::start(set.primary().addr());
         // The reply is waited for as long as it takes.
         let config = config(&proxy.url()).response_timeout(60 * SLACK).watchdog_lease(60 * LEASE);
-        let client = Client::with_config(config).await.unwrap();
+        let client = Client::with_config(tune(config)).await.unwrap();
         // The server knows the scripts by now, so that each request is one call.
         let _ = client.fair_lock("warm").lock().await.unwrap().release().await.unwrap();
         Some(Self { set, proxy, client })
@@ -283,7 +284,7 @@ impl Switch {
 
     /// From now on the replica lacks what the primary does.
     fn hold(&self) {
-        await_acknowledged(&mut self.set.raw(), 1);
+        await_acknowledged(&mut self.set.raw(), 2);
         self.set.promote(0);
         self.proxy.refuse(true);
         self.proxy.hold_replies(true);
@@ -307,7 +308,7 @@ impl Switch {
 #[test]
 fn a_late_grant_of_an_old_primary_is_not_believed() {
     steady(|| async {
-        let Some(switch) = Switch::new().await else { return };
+        let Some(switch) = Switch::new(identity).await else { return };
         switch.hold();
         let lock = switch.client.fair_lock("job").lease(60 * LEASE);
         let attempt = tokio::spawn(async move { lock.lock().await });
@@ -327,7 +328,7 @@ fn a_late_grant_of_an_old_primary_is_not_believed() {
 #[test]
 fn a_late_release_of_an_old_primary_is_not_believed() {
     steady(|| async {
-        let Some(switch) = Switch::new().await else { return };
+        let Some(switch) = Switch::new(identity).await else { return };
         let guard = switch.client.fair_lock("job").lease(60 * LEASE).lock().await.unwrap();
         switch.hold();
         let release = tokio::spawn(async move { guard.release().await });
@@ -339,5 +340,34 @@ fn a_late_release_of_an_old_primary_is_not_believed() {
         let release = within("the release", 10 * SLACK, release).await.unwrap().unwrap();
         assert_eq!(release, Release::Released);
         assert_eq!(switch.new_primary(&["EXISTS", "job"]), 0);
+    });
+}
+
+/// The same for the confirmation of replicas: it comes on a connection of its own, which stayed at the
+/// old primary. The guard was valid, and the new primary lacked the lock.
+#[test]
+fn a_late_confirmation_of_an_old_primary_is_not_believed() {
+    steady(|| async {
+        let replicas = |config: Config| {
+            config.replicas(Replicas::AtLeast(1)).replicas_timeout(60 * SLACK).store_timeout(SLACK)
+        };
+        let Some(switch) = Switch::new(replicas).await else { return };
+        await_acknowledged(&mut switch.set.raw(), 2);
+        switch.set.promote(0);
+        // It acknowledges late.
+        switch.set.replica(1).stop();
+        let lock = switch.client.fair_lock("job").lease(60 * LEASE);
+        let attempt = tokio::spawn(async move { lock.lock().await });
+        eventually("the old primary waits for its replica", 10 * SLACK, || {
+            let clients = switch.set.raw().call(&["CLIENT", "LIST"]);
+            clients.text().lines().any(|line| line.contains("cmd=wait"))
+        });
+        switch.proxy.refuse(true);
+        switch.proxy.hold_replies(true);
+        switch.set.replica(1).cont();
+        switch.over().await;
+        let outcome = within("an outcome", 20 * SLACK, attempt).await.unwrap();
+        // The new primary has no replicas.
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::NotReplicated);
     });
 }

@@ -309,13 +309,18 @@ async fn a_late_grant_of_a_former_node_is_not_believed() {
     });
     let silent = patient(&cluster.url()).ping_timeout(LEASE).response_timeout(LEASE);
     let client = connect(silent).await;
-    let _ = client.fair_lock("job").lock().await.unwrap().release().await.unwrap();
+    let lock = client.fair_lock("job").lease(LEASE);
+    let both = client.multi_lock(["{job}a", "{job}b"]).unwrap().lease(LEASE);
+    // The node knows the scripts by now, so that each request is one call.
+    let _ = lock.lock().await.unwrap().release().await.unwrap();
+    let _ = both.lock().await.unwrap().release().await.unwrap();
 
     proxy.hold_replies(true);
-    let lock = client.fair_lock("job").lease(LEASE);
     let attempt = tokio::spawn(async move { lock.lock().await });
-    let held_at = |node: usize| cluster.raw(node).call(&["EXISTS", "job"]).int() == 1;
-    eventually("the old node has granted it", AGREED, || held_at(from));
+    let of_both = tokio::spawn(async move { both.lock().await });
+    let held_at =
+        |node: usize| cluster.raw(node).call(&["EXISTS", "job", "{job}a", "{job}b"]).int();
+    eventually("the old node has granted them", AGREED, || held_at(from) == 3);
     // The slot moves, without its keys.
     let id = |node: usize| cluster.raw(node).call(&["CLUSTER", "MYID"]).text().to_owned();
     let (from_id, to_id, text) = (id(from), id(to), slot_of_it.to_string());
@@ -339,7 +344,9 @@ async fn a_late_grant_of_a_former_node_is_not_believed() {
     .await;
     proxy.hold_replies(false);
     let guard = within("the lock", AGREED, attempt).await.unwrap().unwrap();
-    assert!(held_at(to));
+    let guards = within("both locks", AGREED, of_both).await.unwrap().unwrap();
+    assert_eq!(held_at(to), 3);
     assert_eq!(guard.release().await.unwrap(), Release::Released);
-    assert!(!held_at(to));
+    assert_eq!(guards.release().await.unwrap(), Release::Released);
+    assert_eq!(held_at(to), 0);
 }

@@ -180,9 +180,17 @@ impl Cluster {
         })
     }
 
-    /// Whether another node than this one serves the slot by now, as far as is known.
-    pub(crate) fn is_elsewhere(&self, slot: u16, node: &Node) -> bool {
-        self.map().owner(slot) != Some(&node.addr)
+    /// Refuses what a node has answered if another one has its slot by now: a late answer of an old
+    /// primary is not known to the new one.
+    ///
+    /// # Errors
+    /// In doubt.
+    pub(crate) fn still_serves(&self, slot: u16, node: &Node) -> Result<(), StoreError> {
+        if lock(&self.state).map.owner(slot) == Some(&node.addr) {
+            return Ok(());
+        }
+        let message = format!("another node than {} serves slot {slot} by now", node.addr);
+        Err(StoreError::unavailable(message, true))
     }
 
     /// The node that another one has named, which may be new.
@@ -311,9 +319,10 @@ impl Cluster {
         if !retired.is_empty() {
             self.departed.send_modify(|count| *count += 1);
         }
-        // Calls that are under way end by themselves.
         for node in retired {
             node.task.abort();
+            // Nobody pings it any more.
+            node.link.make_anew();
         }
         true
     }
@@ -343,6 +352,9 @@ impl Cluster {
     fn hear(&self, addr: &Addr, event: &Event) {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let Some(node) = self.known(addr) else { return };
+        if let Some(confirmer) = &node.confirmer {
+            confirmer.hear(event);
+        }
         match event {
             Event::Up { .. } => {
                 // It may be another server by now.

@@ -29,9 +29,10 @@ use crate::base::error::{Error, ErrorKind};
 use crate::settings::config::Config;
 use crate::settings::replicas::Replicas;
 use crate::settings::server_checks::Reactions;
-use crate::store::{Confirmed, Reply, StoreError};
+use crate::store::{Confirmed, Event, Reply, StoreError};
 use fairlock_core::{LockName, Op, Rules};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -46,6 +47,9 @@ pub(crate) struct Confirmer {
     /// Unbounded: in a bounded channel, a caller that waits for room keeps its place even while its
     /// future is not polled, and renewals behind it would get no room.
     line: mpsc::UnboundedSender<Item>,
+    link: Arc<Link>,
+    /// The command connection was lost, and not made again yet.
+    is_lost: AtomicBool,
     tasks: [AbortHandle; 2],
 }
 
@@ -100,7 +104,7 @@ impl Confirmer {
         let keep = tokio::spawn(kept(Arc::clone(&link), Link::run));
         let (line, items) = mpsc::unbounded_channel();
         let worker = Worker {
-            link,
+            link: Arc::clone(&link),
             wanted: config.replicas,
             timeout: config.replicas_timeout,
             patience: config.response_timeout,
@@ -109,7 +113,24 @@ impl Confirmer {
             may_touch: false,
         };
         let work = tokio::spawn(worker.run(items));
-        Some(Self { line, tasks: [keep.abort_handle(), work.abort_handle()] })
+        let (is_lost, tasks) = (AtomicBool::new(false), [keep.abort_handle(), work.abort_handle()]);
+        Some(Self { line, link, is_lost, tasks })
+    }
+
+    /// The command connection was made or lost: it may lead to another server now. This connection
+    /// would still lead to the old one, and confirm what the new one lacks.
+    pub(super) fn hear(&self, event: &Event) {
+        let is_stale = match event {
+            Event::Down(_) => {
+                self.is_lost.store(true, Ordering::Relaxed);
+                true
+            }
+            Event::Up { .. } => self.is_lost.swap(false, Ordering::Relaxed),
+            _ => false,
+        };
+        if is_stale {
+            self.link.make_anew();
+        }
     }
 
     /// Carries out `op`, and waits for replicas. Dropping the future leaves the outcome in doubt.

@@ -197,6 +197,14 @@ impl Link {
         }
     }
 
+    /// Gives up the connection, whatever its state.
+    pub(crate) fn make_anew(&self) {
+        if let Some(conn) = self.connection() {
+            conn.give_up();
+        }
+        self.broken.notify_one();
+    }
+
     /// `time`, or less if somebody is in a hurry.
     fn at_most(&self, time: Duration) -> Duration {
         match *lock(&self.hurry) {
@@ -245,10 +253,10 @@ impl Link {
                     self.attempt.succeeded();
                     let began = Moment::now();
                     self.watch(conn.clone(), &mut moves).await;
-                    // First: what this server answers says nothing about the next one. A late grant
-                    // of an old primary is not known to the new one.
-                    conn.give_up();
                     self.current.send_replace(None);
+                    // Before the event: what this server answers says nothing about the next one. A
+                    // late grant of an old primary is not known to the new one.
+                    conn.give_up();
                     *lock(&self.leads_to) = None;
                     (self.events)(Event::Down(Scope::All));
                     backoff.settle(Moment::now().since(began));

@@ -82,7 +82,7 @@ use record::Record;
 use routes::Routes;
 use sight::Sight;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, UNIX_EPOCH};
 use together::Together;
 use tokio::sync::Notify;
@@ -113,7 +113,7 @@ struct One {
     inbox: Arc<Inbox>,
     sight: Arc<Sight>,
     /// Set if replicas are waited for.
-    confirmer: Option<Confirmer>,
+    confirmer: Option<Arc<Confirmer>>,
     rules: Rules,
 }
 
@@ -203,7 +203,12 @@ impl One {
         });
         let inbox = Inbox::new(Arc::clone(&place), config, client, hear);
         let (other, tell, made) = (Arc::clone(&inbox), Arc::clone(&events), Arc::clone(&changed));
+        let confirmer = Confirmer::start(&place, config).map(Arc::new);
+        let confirms = confirmer.as_ref().map(Arc::downgrade);
         let hear: Events = Arc::new(move |event| {
+            if let Some(confirmer) = confirms.as_ref().and_then(Weak::upgrade) {
+                confirmer.hear(&event);
+            }
             match event {
                 Event::Down(_) => other.doubt(),
                 Event::Up { .. } => {
@@ -216,7 +221,6 @@ impl One {
         });
         let link = Link::new(Arc::clone(&place), config, record.clone(), hear);
         let sight = Sight::new(&link, &inbox, config, Arc::clone(&events), changed);
-        let confirmer = Confirmer::start(&place, config);
         tokio::spawn(kept(Arc::clone(&link), Link::run));
         tokio::spawn(kept(Arc::clone(&inbox), Inbox::run));
         tokio::spawn(kept(Arc::clone(&place), move |place| place.watch(Arc::clone(&events))));

@@ -223,9 +223,8 @@ impl Routes {
             let error = match result {
                 Ok(reply) => {
                     node.link.note_answer();
-                    // A late answer of an old primary is not known to the new one.
-                    if !asking && self.cluster.is_elsewhere(slot, &node) {
-                        return Err(superseded(slot, &node));
+                    if !asking {
+                        self.cluster.still_serves(slot, &node)?;
                     }
                     let answer = call.read(reply)?;
                     let clock = Some(Arc::clone(&node.clock));
@@ -252,13 +251,12 @@ impl Routes {
     /// Takes all of these locks, which are in one slot, or none. It does not follow a slot that moves.
     pub(crate) async fn call_together(&self, asks: &[(LockName, Op)]) -> Result<Taken, StoreError> {
         let Some((name, _)) = asks.first() else { return Ok(Taken::None(None)) };
-        let Some(node) =
-            slot_or_refusal(name).ok().and_then(|slot| self.cluster.node_of(slot).ok())
-        else {
-            return Ok(Taken::None(None));
-        };
+        let Ok(slot) = slot_or_refusal(name) else { return Ok(Taken::None(None)) };
+        let Ok(node) = self.cluster.node_of(slot) else { return Ok(Taken::None(None)) };
         let together = Together { rules: &self.rules, publishing: self.publishing()?, asks };
-        together.send(&node.link, Some(Arc::clone(&node.clock))).await
+        let taken = together.send(&node.link, Some(Arc::clone(&node.clock))).await?;
+        self.cluster.still_serves(slot, &node)?;
+        Ok(taken)
     }
 
     pub(crate) fn is_replicated(&self) -> bool {
@@ -276,6 +274,8 @@ impl Routes {
                 Some(confirmer) => {
                     let clock = Some(Arc::clone(&node.clock));
                     let confirmed = confirmer.confirm(name, op, publishing).await;
+                    let confirmed = confirmed
+                        .and_then(|it| self.cluster.still_serves(slot, &node).map(|()| it));
                     confirmed.map(|confirmed| Confirmed {
                         reply: Reply { clock, ..confirmed.reply },
                         ..confirmed
@@ -541,12 +541,6 @@ impl Routes {
             let _ = conn.call(&remove).await;
         }
     }
-}
-
-/// A node answered, and another one has its slot by now. The answer may not hold there.
-fn superseded(slot: u16, node: &Node) -> StoreError {
-    let message = format!("another node than {} serves slot {slot} by now", node.addr);
-    StoreError::unavailable(message, true)
 }
 
 /// Of the clocks of all nodes, the one by which a message with this time was sent earliest.

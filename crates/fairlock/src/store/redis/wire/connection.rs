@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -75,6 +76,7 @@ struct Shared {
     /// There is something to write that no caller writes.
     left_over: Notify,
     response_timeout: Option<Duration>,
+    given_up: AtomicBool,
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -111,15 +113,18 @@ impl Connection {
         };
         let Settings { response_timeout, on_push } = settings;
         let left_over = Notify::new();
-        let shared = Arc::new(Shared { state: Mutex::new(state), left_over, response_timeout });
+        let state = Mutex::new(state);
+        let given_up = AtomicBool::new(false);
+        let shared = Arc::new(Shared { state, left_over, response_timeout, given_up });
         let driver = Driver { shared: Arc::clone(&shared), on_push };
         let task = tokio::spawn(driver.run()).abort_handle();
         Self(Arc::new(Handle { shared, task }))
     }
 
     /// Ends the connection and the calls that are under way on it, for all of its clones. What the
-    /// server still answers is nobody's.
+    /// server still answers, or has answered and no caller has taken yet, is nobody's.
     pub(crate) fn give_up(&self) {
+        self.0.shared.given_up.store(true, Ordering::Release);
         self.0.shared.end(ended());
     }
 
@@ -175,6 +180,9 @@ impl Connection {
                 .await
                 .map_err(|_| CallError::from(io::ErrorKind::TimedOut))?,
         };
+        if self.0.shared.given_up.load(Ordering::Acquire) {
+            return Err(ended());
+        }
         told.unwrap_or_else(|_| Err(ended()))
     }
 
@@ -589,7 +597,7 @@ mod tests {
             cx: &mut Context<'_>,
             bytes: &[u8],
         ) -> Poll<io::Result<usize>> {
-            self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.1.fetch_add(1, Ordering::Relaxed);
             Pin::new(&mut self.0).poll_write(cx, bytes)
         }
 
@@ -614,7 +622,7 @@ mod tests {
             calls.spawn(async move { conn.call(&cmd("A")).await.unwrap() });
         }
         assert_eq!(received(&mut server).await.len(), CALLS * "*1\r\n$1\r\nA\r\n".len());
-        assert_eq!(writes.load(std::sync::atomic::Ordering::Relaxed), AT_ONCE_MAX + 1);
+        assert_eq!(writes.load(Ordering::Relaxed), AT_ONCE_MAX + 1);
         server.write_all("+a\r\n".repeat(CALLS).as_bytes()).await.unwrap();
         assert_eq!(calls.join_all().await.len(), CALLS);
     }
@@ -640,15 +648,23 @@ mod tests {
     async fn a_connection_that_is_given_up_answers_nobody() {
         let (conn, mut server) = over(ROOM, Settings::default());
         let (under_way, one) = (conn.clone(), cmd("A"));
-        let calls = async { tokio::join!(under_way.call(&one), under_way.call(&one)) };
-        let gives_up = async {
-            assert!(!received(&mut server).await.is_empty() && !conn.has_ended());
-            conn.give_up();
-            // It may find no reader.
-            let _ = server.write_all(b"+a\r\n+a\r\n").await;
-        };
-        let ((first, second), ()) = tokio::join!(calls, gives_up);
-        for error in [first.unwrap_err(), second.unwrap_err(), conn.call(&one).await.unwrap_err()] {
+        let mut calls = std::pin::pin!(async {
+            tokio::join!(under_way.call(&one), under_way.call(&one), under_way.call(&one))
+        });
+        assert!(
+            poll_fn(|cx| Poll::Ready(calls.as_mut().poll(cx))).await.is_pending()
+                && !conn.has_ended()
+        );
+        // The first has its answer, but has not looked yet.
+        assert!(!received(&mut server).await.is_empty());
+        server.write_all(b"+a\r\n").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        conn.give_up();
+        // It may find no reader.
+        let _ = server.write_all(b"+a\r\n+a\r\n").await;
+        let (first, second, third) = calls.await;
+        for result in [first, second, third, conn.call(&one).await] {
+            let error = result.unwrap_err();
             let failure = classify(&error);
             assert!(failure.passing && failure.doubt, "{error}");
         }
