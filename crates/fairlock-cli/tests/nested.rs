@@ -70,10 +70,11 @@ fn a_wait_inside_of_a_run_of_the_same_lock_is_refused() {
         outcome.expect(64, refused);
         assert_eq!(outcome.stdout, "", "{script}");
     }
-    let inner = r#""$F" wait --wait-for 20s x"#;
-    let mut elect = fairlock(["elect", "--url", &url, "x", "--", "sh", "-c", inner]);
-    elect.env("F", env!("CARGO_BIN_EXE_fairlock")).env("FAIRLOCK_URL", &url);
-    finish(elect).expect(64, refused);
+    for inner in [r#""$F" wait --wait-for 20s x"#, r#""$F" run x -- true"#] {
+        let mut elect = fairlock(["elect", "--url", &url, "x", "--", "sh", "-c", inner]);
+        elect.env("F", env!("CARGO_BIN_EXE_fairlock")).env("FAIRLOCK_URL", &url);
+        finish(elect).expect(64, refused);
+    }
     finish(run(&url, &[], "x", r#""$F" wait --wait-for 0 x"#)).expect(75, "x: held by ");
     finish(run(&url, &[], "x", r#""$F" wait --wait-for 20s y"#)).expect(0, "");
 }

@@ -270,8 +270,9 @@ impl Switch {
     async fn new(tune: impl Fn(Config) -> Config) -> Option<Self> {
         let set = Replicated::start(Generation::Redis70, 2)?;
         let proxy = Proxy::start(set.primary().addr());
-        // The reply is waited for as long as it takes.
+        // The reply is waited for as long as it takes, and the request arrives before a ping is late.
         let config = config(&proxy.url()).response_timeout(60 * SLACK).watchdog_lease(60 * LEASE);
+        let config = config.ping_timeout(SLACK);
         let client = Client::with_config(tune(config)).await.unwrap();
         // The server knows the scripts by now, so that each request is one call.
         let _ = client.fair_lock("warm").lock().await.unwrap().release().await.unwrap();
@@ -312,7 +313,7 @@ fn a_late_grant_of_an_old_primary_is_not_believed() {
         switch.hold();
         let lock = switch.client.fair_lock("job").lease(60 * LEASE);
         let attempt = tokio::spawn(async move { lock.lock().await });
-        eventually("the old primary has granted it", SLACK, || {
+        eventually("the old primary has granted it", 10 * SLACK, || {
             switch.set.raw().call(&["EXISTS", "job"]).int() == 1
         });
         assert_eq!(switch.new_primary(&["EXISTS", "job"]), 0);
@@ -332,7 +333,7 @@ fn a_late_release_of_an_old_primary_is_not_believed() {
         let guard = switch.client.fair_lock("job").lease(60 * LEASE).lock().await.unwrap();
         switch.hold();
         let release = tokio::spawn(async move { guard.release().await });
-        eventually("the old primary has released it", SLACK, || {
+        eventually("the old primary has released it", 10 * SLACK, || {
             switch.set.raw().call(&["EXISTS", "job"]).int() == 0
         });
         assert_eq!(switch.new_primary(&["EXISTS", "job"]), 1);
@@ -349,7 +350,10 @@ fn a_late_release_of_an_old_primary_is_not_believed() {
 fn a_late_confirmation_of_an_old_primary_is_not_believed() {
     steady(|| async {
         let replicas = |config: Config| {
-            config.replicas(Replicas::AtLeast(1)).replicas_timeout(60 * SLACK).store_timeout(SLACK)
+            config
+                .replicas(Replicas::AtLeast(1))
+                .replicas_timeout(60 * SLACK)
+                .store_timeout(5 * SLACK)
         };
         let Some(switch) = Switch::new(replicas).await else { return };
         await_acknowledged(&mut switch.set.raw(), 2);
@@ -367,7 +371,7 @@ fn a_late_confirmation_of_an_old_primary_is_not_believed() {
         switch.set.replica(1).cont();
         switch.over().await;
         let outcome = within("an outcome", 20 * SLACK, attempt).await.unwrap();
-        // The new primary has no replicas.
+        // The new primary has no replica that could confirm it.
         assert_eq!(outcome.unwrap_err().kind(), ErrorKind::NotReplicated);
     });
 }

@@ -323,6 +323,9 @@ impl Cluster {
             node.task.abort();
             // Nobody pings it any more.
             node.link.make_anew();
+            if let Some(confirmer) = &node.confirmer {
+                confirmer.hear(&Event::Down(Scope::All));
+            }
         }
         true
     }

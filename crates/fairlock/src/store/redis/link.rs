@@ -14,6 +14,7 @@ use crate::base::error::{Error, ErrorKind};
 use crate::settings::config::Config;
 use crate::store::{Event, Events, Scope, StoreError};
 use fairlock_core::{CoreError, Kind, LockName, Op, TOKEN_TTL_MS, kind_label, kind_of_label};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -39,6 +40,9 @@ pub(crate) struct Link {
     last_answer: Mutex<Moment>,
     /// A call saw the connection fail.
     broken: Notify,
+    /// How often a connection that was to lead elsewhere was ordered.
+    orders: AtomicU64,
+    ordered: Notify,
     hurry: Mutex<Option<Hurry>>,
     hurried: Notify,
     attempt: Attempt,
@@ -94,6 +98,8 @@ impl Link {
             made: Notify::new(),
             last_answer: Mutex::new(Moment::now()),
             broken: Notify::new(),
+            orders: AtomicU64::new(0),
+            ordered: Notify::new(),
             hurry: Mutex::default(),
             hurried: Notify::new(),
             attempt: Attempt::default(),
@@ -197,12 +203,15 @@ impl Link {
         }
     }
 
-    /// Gives up the connection, whatever its state.
+    /// Gives up the connection, and one that is being made, and makes another at once: it may lead to
+    /// another server.
     pub(crate) fn make_anew(&self) {
+        self.orders.fetch_add(1, Ordering::Relaxed);
         if let Some(conn) = self.connection() {
             conn.give_up();
         }
         self.broken.notify_one();
+        self.ordered.notify_one();
     }
 
     /// `time`, or less if somebody is in a hurry.
@@ -237,7 +246,9 @@ impl Link {
         }
         loop {
             moves.forget();
+            let orders = self.orders.load(Ordering::Relaxed);
             match self.connect(&mut moves).await {
+                Ok(_) if self.orders.load(Ordering::Relaxed) != orders => {}
                 Ok(conn) => {
                     self.note_answer();
                     *lock(&self.hurry) = None;
@@ -265,6 +276,7 @@ impl Link {
             }
             tokio::select! {
                 biased;
+                () = self.ordered.notified() => backoff = Backoff::default(),
                 () = tokio::time::sleep(self.at_most(backoff.next())) => {}
                 () = moves.next() => {}
             }

@@ -255,7 +255,9 @@ impl Routes {
         let Ok(node) = self.cluster.node_of(slot) else { return Ok(Taken::None(None)) };
         let together = Together { rules: &self.rules, publishing: self.publishing()?, asks };
         let taken = together.send(&node.link, Some(Arc::clone(&node.clock))).await?;
-        self.cluster.still_serves(slot, &node)?;
+        if matches!(taken, Taken::All(_)) {
+            self.cluster.still_serves(slot, &node)?;
+        }
         Ok(taken)
     }
 

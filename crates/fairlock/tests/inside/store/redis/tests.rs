@@ -107,3 +107,29 @@ fn who_enters_a_line_that_is_over_at_once_is_told_its_place() {
     let waits = asks(2, "{ '1000000000', '5' }");
     assert_eq!(waits[2..4], ["queued", "1000000000000005"], "{waits:?}");
 }
+
+/// A connection that was being made when the command connection moved led to the old server, and stayed there: its replicas
+/// confirmed what the new server lacked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_made_anew_meanwhile_leads_to_the_new_server() {
+    let Some(old) = Server::start(Generation::Redis70) else { return };
+    let Some(new) = Server::start(Generation::Redis70) else { return };
+    let proxy = Proxy::start(old.addr());
+    let patience = Duration::from_secs(60);
+    let config = Config::from_url(&proxy.url()).unwrap();
+    let config = config.connect_timeout(patience).response_timeout(patience);
+    proxy.black_hole_to_client(true);
+    let link = Link::new(Place::new(&config).unwrap(), &config, None, Arc::new(|_| {}));
+    tokio::spawn(kept(Arc::clone(&link), Link::run));
+    proxy.wait_until(|counts| counts.replies_black_holed > 0);
+    proxy.move_to(new.addr());
+    link.make_anew();
+    proxy.black_hole_to_client(false);
+    link.ready().await;
+    let mut port = wire::cmd("CONFIG");
+    port.arg("GET").arg("port");
+    let reply = link.connection().expect("it is ready").call(&port).await.unwrap();
+    let bytes = |text: String| Value::BulkString(text.into_bytes());
+    let expected = [(bytes("port".into()), bytes(new.port().to_string()))];
+    assert_eq!(reply, Value::Map(expected.into()));
+}
