@@ -369,6 +369,9 @@ pub(super) fn answer(answer: &Answer, is_shared: bool) -> Vec<u8> {
     let mut rest: Vec<Vec<u8>> = Vec::new();
     let words = match &answer.body {
         Body::Granted { token, ttl_ms } => format!("granted {token} {ttl_ms}"),
+        Body::GrantedBefore(Grant { request, token, ttl_ms }) => {
+            format!("granted {token} {ttl_ms} {request}")
+        }
         Body::Queued { order, retry_ms, foreign, length } => {
             format!("queued {order} {} {} {length}", some(*retry_ms), flag(*foreign))
         }
