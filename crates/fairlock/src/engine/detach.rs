@@ -42,8 +42,11 @@ pub(crate) async fn begin_lease(
     let until = hold.valid_until().min(context.store_deadline());
     let renewed = renew_until(context, hold, None, until).await;
     // The store may have to confirm the lease before it ends.
-    let look_at = renewed.as_ref().ok().copied().flatten();
-    context.watchdog.plan(hold, look_at.unwrap_or_else(|| hold.valid_until()));
+    let look_at = match renewed {
+        Ok(Some(at)) => at,
+        _ => hold.valid_until(),
+    };
+    context.watchdog.plan(hold, look_at);
     renewed.map(drop)
 }
 

@@ -279,14 +279,19 @@ impl Switch {
         Some(Self { set, proxy, client })
     }
 
-    fn new_primary(&self, args: &[&str]) -> i64 {
-        self.set.replica(0).client().call(args).int()
+    /// Whether the old and the new primary know the lock.
+    fn is_held(&self) -> [bool; 2] {
+        [self.set.primary(), self.set.replica(0)]
+            .map(|server| server.client().call(&["EXISTS", "job"]).int() == 1)
     }
 
-    /// From now on the replica lacks what the primary does.
-    fn hold(&self) {
+    /// From now on the new primary lacks what the old one does.
+    fn part(&self) {
         await_acknowledged(&mut self.set.raw(), 2);
         self.set.promote(0);
+    }
+
+    fn hold_replies(&self) {
         self.proxy.refuse(true);
         self.proxy.hold_replies(true);
     }
@@ -310,18 +315,17 @@ impl Switch {
 fn a_late_grant_of_an_old_primary_is_not_believed() {
     steady(|| async {
         let Some(switch) = Switch::new(identity).await else { return };
-        switch.hold();
+        switch.part();
+        switch.hold_replies();
         let lock = switch.client.fair_lock("job").lease(60 * LEASE);
         let attempt = tokio::spawn(async move { lock.lock().await });
-        eventually("the old primary has granted it", 10 * SLACK, || {
-            switch.set.raw().call(&["EXISTS", "job"]).int() == 1
-        });
-        assert_eq!(switch.new_primary(&["EXISTS", "job"]), 0);
+        let granted = || switch.is_held() == [true, false];
+        eventually("the old primary has granted it", 10 * SLACK, granted);
         switch.over().await;
         let guard = within("the lock", 10 * SLACK, attempt).await.unwrap().unwrap();
-        assert_eq!(switch.new_primary(&["EXISTS", "job"]), 1);
+        assert_eq!(switch.is_held(), [true, true]);
         assert_eq!(guard.release().await.unwrap(), Release::Released);
-        assert_eq!(switch.new_primary(&["EXISTS", "job"]), 0);
+        assert_eq!(switch.is_held(), [true, false]);
     });
 }
 
@@ -331,16 +335,15 @@ fn a_late_release_of_an_old_primary_is_not_believed() {
     steady(|| async {
         let Some(switch) = Switch::new(identity).await else { return };
         let guard = switch.client.fair_lock("job").lease(60 * LEASE).lock().await.unwrap();
-        switch.hold();
+        switch.part();
+        switch.hold_replies();
         let release = tokio::spawn(async move { guard.release().await });
-        eventually("the old primary has released it", 10 * SLACK, || {
-            switch.set.raw().call(&["EXISTS", "job"]).int() == 0
-        });
-        assert_eq!(switch.new_primary(&["EXISTS", "job"]), 1);
+        let released = || switch.is_held() == [false, true];
+        eventually("the old primary has released it", 10 * SLACK, released);
         switch.over().await;
         let release = within("the release", 10 * SLACK, release).await.unwrap().unwrap();
         assert_eq!(release, Release::Released);
-        assert_eq!(switch.new_primary(&["EXISTS", "job"]), 0);
+        assert_eq!(switch.is_held(), [false, false]);
     });
 }
 
@@ -356,8 +359,7 @@ fn a_late_confirmation_of_an_old_primary_is_not_believed() {
                 .store_timeout(5 * SLACK)
         };
         let Some(switch) = Switch::new(replicas).await else { return };
-        await_acknowledged(&mut switch.set.raw(), 2);
-        switch.set.promote(0);
+        switch.part();
         // It acknowledges late.
         switch.set.replica(1).stop();
         let lock = switch.client.fair_lock("job").lease(60 * LEASE);
@@ -366,8 +368,7 @@ fn a_late_confirmation_of_an_old_primary_is_not_believed() {
             let clients = switch.set.raw().call(&["CLIENT", "LIST"]);
             clients.text().lines().any(|line| line.contains("cmd=wait"))
         });
-        switch.proxy.refuse(true);
-        switch.proxy.hold_replies(true);
+        switch.hold_replies();
         switch.set.replica(1).cont();
         switch.over().await;
         let outcome = within("an outcome", 20 * SLACK, attempt).await.unwrap();

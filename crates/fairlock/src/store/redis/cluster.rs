@@ -321,7 +321,7 @@ impl Cluster {
         }
         for node in retired {
             node.task.abort();
-            // Nobody pings it any more.
+            // Without its task, a silent server would keep the calls that are under way.
             node.link.make_anew();
             if let Some(confirmer) = &node.confirmer {
                 confirmer.hear(&Event::Down(Scope::All));

@@ -40,7 +40,7 @@ pub(crate) struct Link {
     last_answer: Mutex<Moment>,
     /// A call saw the connection fail.
     broken: Notify,
-    /// How often a connection that was to lead elsewhere was ordered.
+    /// How often the connection was to be made anew.
     orders: AtomicU64,
     ordered: Notify,
     hurry: Mutex<Option<Hurry>>,

@@ -276,11 +276,10 @@ impl Routes {
                 Some(confirmer) => {
                     let clock = Some(Arc::clone(&node.clock));
                     let confirmed = confirmer.confirm(name, op, publishing).await;
-                    let confirmed = confirmed
-                        .and_then(|it| self.cluster.still_serves(slot, &node).map(|()| it));
-                    confirmed.map(|confirmed| Confirmed {
-                        reply: Reply { clock, ..confirmed.reply },
-                        ..confirmed
+                    confirmed.and_then(|confirmed| {
+                        self.cluster.still_serves(slot, &node)?;
+                        let reply = Reply { clock, ..confirmed.reply };
+                        Ok(Confirmed { reply, ..confirmed })
                     })
                 }
                 None => self.call(name, op).await.map(Confirmed::by_the_store),

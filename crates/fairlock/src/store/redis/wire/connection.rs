@@ -121,8 +121,8 @@ impl Connection {
         Self(Arc::new(Handle { shared, task }))
     }
 
-    /// Ends the connection and the calls that are under way on it, for all of its clones. What the
-    /// server still answers, or has answered and no caller has taken yet, is nobody's.
+    /// Ends the connection and the calls that are under way on it, for all of its clones. No caller
+    /// gets a reply after this, not even one that has arrived already.
     pub(crate) fn give_up(&self) {
         self.0.shared.given_up.store(true, Ordering::Release);
         self.0.shared.end(ended());
