@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::Duration;
 
-use crate::support::{At, SOON, no_beats, queue_is, run, runtime, soon, until, wait_behind};
+use crate::support::{At, SOON, no_notes, queue_is, run, runtime, soon, until, wait_behind};
 use fairlock::{Client, Config, ConnectionState, Error, ErrorKind, Lock};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::resp::Value;
@@ -175,8 +175,8 @@ const FOREIGN: [(&str, &[&str], &str); 22] = [
 #[test]
 fn foreign_data_in_the_keys() {
     run(At::Server(Generation::Redis70), async |store| {
-        let holder = store.client_with(no_beats).await.fair_lock("job");
-        let other = store.client_with(no_beats).await.fair_lock("job");
+        let holder = store.client_with(no_notes).await.fair_lock("job");
+        let other = store.client_with(no_notes).await.fair_lock("job");
         let mut raw = store.raw().unwrap();
         for (key, command, says) in FOREIGN {
             raw.call(&["FLUSHALL"]);
@@ -238,7 +238,7 @@ const COUNTS: [(&str, Option<u32>); 9] = [
 #[test]
 fn odd_hold_counts() {
     run(At::Server(Generation::Redis70), async |store| {
-        let lock = store.client_with(no_beats).await.fair_lock("job");
+        let lock = store.client_with(no_notes).await.fair_lock("job");
         let mut raw = store.raw().unwrap();
         for (count, shown) in COUNTS {
             raw.call(&["DEL", "job"]);
@@ -278,7 +278,7 @@ const NO_LOCKS: [(&[&str], &str); 4] = [
 #[test]
 fn d01_a_hash_of_an_application_is_no_lock() {
     run(At::Server(Generation::Redis70), async |store| {
-        let client = store.client_with(no_beats).await;
+        let client = store.client_with(no_notes).await;
         let mut raw = store.raw().unwrap();
         for (put, says) in NO_LOCKS {
             raw.call(&["FLUSHALL"]);
@@ -316,7 +316,7 @@ fn d01_a_hash_of_an_application_is_no_lock() {
 #[test]
 fn d01_a_hold_of_somebody_is_waited_for_and_left_alone() {
     run(At::Server(Generation::Redis70), async |store| {
-        let client = store.client_with(no_beats).await;
+        let client = store.client_with(no_notes).await;
         let mut raw = store.raw().unwrap();
         let wait = Duration::from_millis(300);
         for lock in [client.fair_lock("job"), client.plain_lock("job"), client.simple_lock("job")] {
@@ -346,7 +346,7 @@ fn d01_a_hold_of_somebody_is_waited_for_and_left_alone() {
 #[test]
 fn members_without_scores_and_scores_without_members() {
     run(At::Server(Generation::Redis70), async |store| {
-        let lock = store.client_with(no_beats).await.fair_lock("job");
+        let lock = store.client_with(no_notes).await.fair_lock("job");
         let mut raw = store.raw().unwrap();
         let guard = lock.lock().await.unwrap();
         let long = "x".repeat(100_000);
@@ -396,7 +396,7 @@ const MESSAGES: [&str; 22] = [
 #[test]
 fn forged_messages_in_the_inbox() {
     run(At::Server(Generation::Redis70), async |store| {
-        let client = store.client_with(no_beats).await;
+        let client = store.client_with(no_notes).await;
         let lock = client.fair_lock("job");
         let guard = lock.lock().await.unwrap();
         let waiter = wait_behind(&lock, 1).await;
@@ -442,7 +442,7 @@ fn forged_messages_in_the_inbox() {
 #[test]
 fn forged_messages_in_the_channel_of_a_lock() {
     run(At::Server(Generation::Redis70), async |store| {
-        let client = store.client_with(no_beats).await;
+        let client = store.client_with(no_notes).await;
         let lock: Lock = client.plain_lock("job");
         let guard = lock.lock().await.unwrap();
         let own = lock.clone();
@@ -474,7 +474,7 @@ fn forged_messages_in_the_channel_of_a_lock() {
 #[test]
 fn a_grant_that_is_over_is_no_grant() {
     run(At::Server(Generation::Redis70), async |store| {
-        let client = store.client_with(no_beats).await;
+        let client = store.client_with(no_notes).await;
         let lock = client.fair_lock("job");
         let guard = lock.lock().await.unwrap();
         let waiter = wait_behind(&lock, 1).await;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::bad_input::everything;
-use crate::support::{At, SOON, no_beats, run, soon, until, wait_behind};
+use crate::support::{At, SOON, no_notes, run, soon, until, wait_behind};
 use fairlock::{Client, ErrorKind, Lock, Release};
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::Generation;
@@ -56,7 +56,7 @@ fn kinds(client: &Client, name: &[u8]) -> [Lock; 3] {
 #[test]
 fn f77_names_of_helper_keys_are_refused_and_change_nothing() {
     run(At::Server(Generation::Redis70), async |store| {
-        let client = store.client_with(no_beats).await;
+        let client = store.client_with(no_notes).await;
         let lock = client.fair_lock("x");
         let guard = lock.lock().await.unwrap();
         let waiters = [wait_behind(&lock, 1).await, wait_behind(&lock, 2).await];
@@ -94,7 +94,7 @@ fn f77_names_of_helper_keys_are_refused_and_change_nothing() {
 fn f77_every_key_that_locks_leave_is_refused_as_a_name() {
     for generation in Generation::tested() {
         run(At::Server(generation), async |store| {
-            let client = store.client_with(no_beats).await;
+            let client = store.client_with(no_notes).await;
             let names = ["x", "{y}", "a{b}c", "p", "s"];
             let mut held = Vec::new();
             for name in &names[..3] {
@@ -137,8 +137,8 @@ fn f77_every_key_that_locks_leave_is_refused_as_a_name() {
 #[test]
 fn f77_names_that_only_look_like_it_work() {
     run(At::Server(Generation::Redis70), async |store| {
-        let client = store.client_with(no_beats).await;
-        let other = store.client_with(no_beats).await;
+        let client = store.client_with(no_notes).await;
+        let other = store.client_with(no_notes).await;
         let lock = client.fair_lock("x");
         let guard = lock.lock().await.unwrap();
         let waiter = wait_behind(&lock, 1).await;

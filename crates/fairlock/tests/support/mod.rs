@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::api::{Client, Guard, Lock};
 #[cfg(feature = "tls")]
 use crate::access::profiles;
-use fairlock::{Config, Error};
+use fairlock::{Check, Config, Error, Reaction};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
@@ -170,6 +170,11 @@ impl Store {
 /// No heartbeat occurs within a test: every grant comes from a reply or a message.
 pub(crate) fn no_beats(config: Config) -> Config {
     config.heartbeat(Duration::from_secs(60)).watchdog_lease(Duration::from_secs(300))
+}
+
+/// Nor is a note of the lock's kind written in the background: what a test finds in the store stays as it is.
+pub(crate) fn no_notes(config: Config) -> Config {
+    no_beats(config).on_check(Check::Kind, Reaction::Ignore)
 }
 
 /// Runs one test on a store, with a time limit.
