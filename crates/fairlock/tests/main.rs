@@ -32,6 +32,7 @@
 //! - `multi`: several locks at once: on every store, and with faults
 //! - `many`: thousands of waiters of one client
 //! - `shares`: read-write locks and semaphores, where that needs futures or several clients
+//! - `tiers`: which cases `scripts/test` runs on each store
 //! - `yardstick`: the round trips that benches compare with
 
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
@@ -42,23 +43,8 @@ mod api {
     pub(crate) use fairlock::{Client, Guard, Lock, RwLock, Semaphore, Term};
 }
 
-macro_rules! contract_stores {
-    ($on:ident) => {
-        $on!(memory, At::Memory; with futures);
-        #[cfg(feature = "sqlite")]
-        $on!(host, At::Host; with futures);
-        $on!(redis62, At::Server(Generation::Redis62); with futures);
-        $on!(redis70, At::Server(Generation::Redis70); with futures);
-        $on!(redis80, At::Server(Generation::Redis80); with futures);
-        $on!(valkey81, At::Server(Generation::Valkey81); with futures);
-        $on!(valkey91, At::Server(Generation::Valkey91); with futures);
-        $on!(cluster62, At::Cluster(Generation::Redis62); with futures);
-        $on!(cluster70, At::Cluster(Generation::Redis70); with futures);
-        $on!(sentinel, At::Sentinel(Generation::Redis70); with futures);
-        #[cfg(feature = "tls")]
-        $on!(tls, At::Tls(Generation::Redis70); with futures);
-    };
-}
+#[macro_use]
+mod tiers;
 
 mod access;
 mod background;

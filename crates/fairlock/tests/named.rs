@@ -103,9 +103,9 @@ pub(crate) fn is_test(name: &str) -> bool {
     // A macro lists the contract's cases and makes tests of them.
     let cases = fs::read_to_string(crates().join("fairlock/tests/contract/mod.rs")).unwrap();
     let module = name.split("::").nth(1).unwrap();
-    let Some((_, list)) = cases.split_once(&format!(" {module}: [")) else { return false };
-    let list = list.split(']').next().unwrap();
-    list.split(',').any(|listed| listed.trim() == *case)
+    let Some((_, lists)) = cases.split_once(&format!(" {module}: {{")) else { return false };
+    let lists = lists.split('}').next().unwrap();
+    lists.split([',', '[', ']']).any(|listed| listed.trim() == *case)
 }
 
 /// Faults whose effect follows from the rules, and which no test plays.

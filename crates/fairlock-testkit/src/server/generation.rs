@@ -34,15 +34,18 @@ impl Generation {
         only().map_or_else(|| Self::ALL.into(), |only| vec![only])
     }
 
-    /// The generations of a test that takes seconds on each: [`ONLY`], or the oldest, Debian 12's,
-    /// and the newest. `scripts/servers-report` runs it on all.
+    /// The generations of a test that takes seconds on each: [`ONLY`], or Debian 12's; in the full tier also
+    /// the oldest and the newest. `scripts/servers-report` runs it on all.
     ///
     /// # Panics
     ///
     /// As [`tested`](Self::tested).
     pub fn few() -> Vec<Self> {
-        let few = || vec![Self::Redis62, Self::Redis70, Self::Valkey91];
-        only().map_or_else(few, |only| vec![only])
+        match only() {
+            Some(only) => vec![only],
+            None if env::var_os(COMMIT_TIER).is_some() => vec![Self::Redis70],
+            None => vec![Self::Redis62, Self::Redis70, Self::Valkey91],
+        }
     }
 
     /// The generation that a test gets that asks for this one: [`ONLY`], or this one.
@@ -113,6 +116,9 @@ impl Generation {
 /// The environment variable with the name of the only generation that a run is about: every test
 /// that asks for a server gets this one.
 pub const ONLY: &str = "FAIRLOCK_TEST_ONLY";
+
+/// The environment variable that `scripts/test` sets for the commit tier.
+const COMMIT_TIER: &str = "FAIRLOCK_TEST_COMMIT_TIER";
 
 fn only() -> Option<Generation> {
     static FOUND: OnceLock<Option<Generation>> = OnceLock::new();

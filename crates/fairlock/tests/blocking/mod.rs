@@ -14,10 +14,10 @@ mod support;
 
 macro_rules! contract_stores {
     ($on:ident) => {
-        $on!(memory, At::Memory;);
+        $on!(memory, At::Memory, threads;);
         #[cfg(feature = "sqlite")]
-        $on!(host, At::Host;);
-        $on!(redis70, At::Server(Generation::Redis70););
+        $on!(host, At::Host, full;);
+        $on!(redis70, At::Server(Generation::Redis70), threads;);
     };
 }
 
