@@ -180,21 +180,13 @@ fn d27_a_wrong_url_is_shown_with_its_source() {
     in_file.env("FAIRLOCK_CONFIG", &file);
     let outcome = finish(in_file);
     let said =
-        format!("`url` in {} is `http://***@locks.example/`: unknown scheme", file.display());
+        format!("`url` in {} is `http://***`: unknown scheme", file.display());
     outcome.expect(64, &said);
     assert!(!outcome.stderr.contains("canary"), "{outcome:?}");
     for (url, said) in [
-        (
-            "localhost:6379",
-            "FAIRLOCK_URL is `localhost:6379`: it has no scheme; did you mean `redis://localhost:6379`?",
-        ),
-        ("/srv/locks.db", "did you mean `sqlite:/srv/locks.db`?"),
-        (
-            "redis:127.0.0.1:7391",
-            "`//` is missing after the scheme; did you mean `redis://127.0.0.1:7391`?",
-        ),
+        ("localhost:6379", "FAIRLOCK_URL is `localhost:6379`: unknown scheme in the store URL; use "),
         ("http://h", "unknown scheme in the store URL; use `sqlite:`, `redis://`, "),
-        ("redis://h:port", "FAIRLOCK_URL is `redis://h:***`: "),
+        ("redis://h:port", "FAIRLOCK_URL is `redis://***`: "),
     ] {
         for args in [&["status", "x"][..], &["run", "x", "--", "true"], &["list"]] {
             let mut command = fairlock(args);
