@@ -290,7 +290,6 @@ fn stores(transcript: &mut Transcript, dir: &TempDir) {
     transcript.typed(&["run", "--url", "memory:", "x", "--", "true"]);
     transcript.typed(&["run", "--scope", "fleet", "x", "--", "true"]);
     transcript.typed(&["run", "--scope", "host", "x", "--", "true"]);
-    transcript.typed(&["status", "--url", "redis://host", "--sentinel-username", "ann", "x"]);
     transcript.typed(&["run", "--url", "sqlite:/etc/passwd", "x", "--", "true"]);
     transcript.typed(&["run", "--url", "sqlite:/etc", "x", "--", "true"]);
     let url = format!("sqlite:{}/no/such/locks.db", dir.path().display());

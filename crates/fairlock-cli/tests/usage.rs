@@ -179,12 +179,14 @@ fn d27_a_wrong_url_is_shown_with_its_source() {
     let mut in_file = fairlock(["status", "x"]);
     in_file.env("FAIRLOCK_CONFIG", &file);
     let outcome = finish(in_file);
-    let said =
-        format!("`url` in {} is `http://***`: unknown scheme", file.display());
+    let said = format!("`url` in {} is `http://***`: unknown scheme", file.display());
     outcome.expect(64, &said);
     assert!(!outcome.stderr.contains("canary"), "{outcome:?}");
     for (url, said) in [
-        ("localhost:6379", "FAIRLOCK_URL is `localhost:6379`: unknown scheme in the store URL; use "),
+        (
+            "localhost:6379",
+            "FAIRLOCK_URL is `localhost:6379`: unknown scheme in the store URL; use ",
+        ),
         ("http://h", "unknown scheme in the store URL; use `sqlite:`, `redis://`, "),
         ("redis://h:port", "FAIRLOCK_URL is `redis://***`: "),
     ] {
@@ -399,19 +401,13 @@ fn a_ttl_that_is_too_short_is_named_as_it_was_typed() {
     finish(fairlock(["run", "--url", &url, "--ttl", "300ms", "x", "--", "true"])).expect(0, "");
 }
 
-/// The six options that choose a store filled half a page of each help: the short help has only the
+/// The options that choose a store filled half a page of each help: the short help has only the
 /// first.
 #[test]
 fn d29_short_help_is_short() {
     for command in ["run", "status", "list", "top", "unlock", "bench"] {
         let [short, long] = ["-h", "--help"].map(|how| finish(fairlock([command, how])).stdout);
-        for option in [
-            "--password-file",
-            "--sentinel-username",
-            "--sentinel-password-file",
-            "--scope",
-            "--config",
-        ] {
+        for option in ["--password-file", "--scope", "--config"] {
             let line = format!("\n      {option} <");
             assert!(!short.contains(&line) && long.contains(&line), "{command} {option}: {short}");
         }

@@ -30,8 +30,9 @@ pub(crate) fn legible(url: &str) -> String {
         let port = part.split(['/', ',']).next().unwrap_or_default();
         port.bytes().all(|byte| byte.is_ascii_digit())
     };
-    let is_safe =
-        !rest.contains('@') && !base.starts_with(':') && base.split(':').skip(1).all(is_port_or_path);
+    let is_safe = !rest.contains('@')
+        && !base.starts_with(':')
+        && base.split(':').skip(1).all(is_port_or_path);
     if is_safe { format!("{scheme}{base}{options}") } else { format!("{scheme}***") }
 }
 
@@ -99,16 +100,14 @@ pub(crate) fn variables(url: &str) -> Vec<String> {
     query.split('&').filter_map(named).collect()
 }
 
-/// Whether the URL names a password, or where one is: `option` is `password` or `sentinel-password`.
-pub(crate) fn names_password(url: &str, option: &str) -> bool {
+/// Whether the URL names the password for the servers, or where it is.
+pub(crate) fn names_password(url: &str) -> bool {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
     let mut names = query.split('&').filter_map(|it| Some(it.split_once('=')?.0));
     let authority = base.split_once("://").map_or("", |(_, rest)| rest);
     let login = authority.rsplit_once('@').and_then(|(user, _)| user.split_once(':'));
-    (option == "password" && login.is_some_and(|(_, password)| !password.is_empty()))
-        || names.any(|name| {
-            name.strip_prefix(option).is_some_and(|it| ["", "-file", "-env"].contains(&it))
-        })
+    login.is_some_and(|(_, password)| !password.is_empty())
+        || names.any(|name| ["password", "password-file", "password-env"].contains(&name))
 }
 
 /// Whether the URL asks for encrypted connections.
@@ -129,16 +128,15 @@ mod tests {
 
     #[test]
     fn passwords_named_in_a_url() {
-        for (url, servers, sentinels) in [
-            ("redis://h", false, false),
-            ("redis://ann@h", false, false),
-            ("redis://:pw@h", true, false),
-            ("redis://h?password-file=/x", true, false),
-            ("redis+sentinel://h/m?sentinel-password-env=X", false, true),
-            ("redis+sentinel://u:p@h/m?sentinel-password=y", true, true),
+        for (url, expected) in [
+            ("redis://h", false),
+            ("redis://ann@h", false),
+            ("redis://:pw@h", true),
+            ("redis://h?password-file=/x", true),
+            ("redis+sentinel://h/m?sentinel-password-env=X", false),
+            ("redis+sentinel://u:p@h/m?sentinel-password=y", true),
         ] {
-            assert_eq!(names_password(url, "password"), servers, "{url}");
-            assert_eq!(names_password(url, "sentinel-password"), sentinels, "{url}");
+            assert_eq!(names_password(url), expected, "{url}");
         }
     }
 

@@ -43,8 +43,6 @@ Files:
 Settings:
   url = \"redis://locks.example:6379\"
   password-file = \"/etc/fairlock/password\"
-  sentinel-username = \"ann\"
-  sentinel-password-file = \"/etc/fairlock/sentinels\"
   scope = \"fleet\"
   label = \"web-1\"
   replicas = \"all\"
@@ -55,8 +53,6 @@ Settings:
 Environment:
   FAIRLOCK_URL        the store, as --url; an empty one is an error
   FAIRLOCK_PASSWORD   its password
-  FAIRLOCK_SENTINEL_USERNAME, FAIRLOCK_SENTINEL_PASSWORD
-                      user and password at the Sentinels of a redis+sentinel:// store
   FAIRLOCK_CONFIG     a configuration file instead of the two above, as --config
   NO_COLOR            no colours, whatever its value";
 
@@ -68,7 +64,7 @@ pub(crate) struct StoreSelection {
     /// The mode of the file that named the store, if others than its owner can read it.
     readable_by_others: Option<u32>,
     /// From the configuration that named the store.
-    pub(crate) logins: Logins,
+    pub(crate) password_file: Option<PathBuf>,
     /// From the configuration.
     pub(crate) label: Option<String>,
     /// From the configuration; `None` for a store without replicas.
@@ -79,26 +75,6 @@ pub(crate) struct StoreSelection {
     pub(crate) ttl: Option<Duration>,
     /// From the configuration.
     pub(crate) once_per: Option<Duration>,
-}
-
-/// Password files, and the user name at the Sentinels.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Logins {
-    pub(crate) password_file: Option<PathBuf>,
-    pub(crate) sentinel_username: Option<String>,
-    pub(crate) sentinel_password_file: Option<PathBuf>,
-}
-
-impl Logins {
-    fn of(files: &[Settings]) -> Self {
-        Self {
-            password_file: files.iter().find_map(|file| file.password_file.clone()),
-            sentinel_username: files.iter().find_map(|file| file.sentinel_username.clone()),
-            sentinel_password_file: files
-                .iter()
-                .find_map(|file| file.sentinel_password_file.clone()),
-        }
-    }
 }
 
 /// Where the store was named.
@@ -218,12 +194,6 @@ impl StoreSelection {
         }
     }
 
-    /// Whether the server is found through Sentinels.
-    pub(crate) fn has_sentinels(&self) -> bool {
-        let scheme = self.url.split_once("://").map_or("", |(scheme, _)| scheme);
-        scheme.to_ascii_lowercase().ends_with("+sentinel")
-    }
-
     /// For people: which store, whom its locks exclude, where it was named.
     pub(crate) fn explain(&self) -> String {
         let why = match &self.source {
@@ -320,16 +290,15 @@ fn decide(
     // A password is only sent to the server that it was written for: one named by the same file, or by a
     // more general one. It is never sent to a server that the command line or the environment names.
     let mut readable_by_others = None;
-    let (url, source, logins) = match (named, in_file) {
-        (Some((url, source)), _) => (url, source, Logins::default()),
+    let mut password_file = None;
+    let (url, source) = match (named, in_file) {
+        (Some(named), _) => named,
         (None, Some((at, url))) => {
             readable_by_others = files[at].readable_by_others;
-            (url, Source::File(files[at].path.clone()), Logins::of(&files[..=at]))
+            password_file = files[..=at].iter().find_map(|file| file.password_file.clone());
+            (url, Source::File(files[at].path.clone()))
         }
-        (None, None) => {
-            let (url, source) = default()?;
-            (url, source, Logins::default())
-        }
+        (None, None) => default()?,
     };
     let replicas = files.iter().find_map(|file| file.replicas);
     let of_servers = Reach::of(&url) == Reach::Fleet;
@@ -341,7 +310,7 @@ fn decide(
         url,
         source,
         readable_by_others,
-        logins,
+        password_file,
         label,
         replicas,
         java_fleet,
@@ -530,7 +499,7 @@ mod tests {
             ),
         ] {
             let selection = select(named, &files);
-            assert_eq!(selection.logins.password_file, expected.map(PathBuf::from), "{files:?}");
+            assert_eq!(selection.password_file, expected.map(PathBuf::from), "{files:?}");
         }
     }
 
