@@ -3,10 +3,8 @@
 //! A section of text below the options (`after_help`) starts with a line that ends in a colon, followed by
 //! indented lines. This is how it becomes a section of a manual page.
 
+mod coming_from;
 pub(crate) mod completions;
-mod flock;
-mod habits;
-mod words;
 
 use std::env;
 use std::io::{self, IsTerminal as _};
@@ -50,8 +48,11 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
     match error.kind() {
         ErrorKind::DisplayVersion => output::print(&text),
         ErrorKind::DisplayHelp => {
-            if let Some(refusal) = habits::hidden_help(&command(), &typed) {
-                return Err(Failure::usage(format!("{refusal}; {}", advice(&typed))));
+            if let Some(word) = coming_from::hidden_help(&typed) {
+                let meant = coming_from::counterpart(&command(), &typed, "-h");
+                let meant = meant.map_or_else(String::new, |meant| format!("; {meant}"));
+                let refusal = format!("{word}: `-h` stands alone{meant}; {}", advice(&typed));
+                return Err(Failure::usage(refusal));
             }
             let style = Style::of(&io::stdout());
             // The store that is used without an option.
@@ -70,66 +71,42 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
             let mut paragraphs = text.split("\n\n");
             let reason = paragraphs.next().unwrap_or_default();
             let reason = reason.strip_prefix("error: ").unwrap_or(reason).trim_end();
-            let unknown = match error.get(ContextKind::InvalidArg) {
-                Some(ContextValue::String(word)) if error.kind() == ErrorKind::UnknownArgument => {
-                    word
+            let of_others = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+                (ErrorKind::UnknownArgument, Some(ContextValue::String(unknown))) => {
+                    coming_from::counterpart(&command(), &typed, unknown)
                 }
-                _ => "",
+                _ => match error.get(ContextKind::InvalidSubcommand) {
+                    Some(ContextValue::String(word)) => {
+                        coming_from::command(word).map(|meant| format!("did you mean '{meant}'?"))
+                    }
+                    _ => None,
+                },
             };
             let tips = paragraphs.next().unwrap_or_default();
-            let all = command();
-            let of_others = || habits::meant(&all, &typed, unknown);
-            let of_flock = || flock::meant(&typed, unknown).map(|meant| format!("flock's {meant}"));
-            let by_letter = || habits::first_letter(&all, &typed, unknown);
-            let habit = match error.get(ContextKind::InvalidSubcommand) {
-                Some(ContextValue::String(word)) => match habits::command(word) {
-                    Some(meant) => Some(format!("did you mean '{meant}'?")),
-                    // No command has a path's name.
-                    None if tips.contains("similar") && !word.contains('/') => None,
-                    None => habits::without_run(word, &typed),
-                },
-                _ if unknown.is_empty() => None,
-                _ => of_others().or_else(of_flock).or_else(by_letter),
-            };
-            let tip = match habit {
-                Some(habit) => format!("; {habit}"),
-                None => tip(&all, error.kind(), tips, &typed),
-            };
+            let tip = of_others.or_else(|| tip(error.kind(), tips, &typed));
+            let tip = tip.map_or_else(String::new, |tip| format!("; {tip}"));
             Err(Failure::usage(format!("{reason}{tip}; {}", advice(&typed))))
         }
     }
 }
 
-/// Suggests what may have been meant by something unknown.
-fn tip(all: &clap::Command, error: ErrorKind, tips: &str, typed: &[&str]) -> String {
-    let tips = || tips.lines().filter_map(|line| line.trim_start().strip_prefix("tip: "));
-    if let Some((_, similar)) = tips().find_map(|tip| tip.split_once("similar")?.1.split_once(": "))
-    {
-        return format!("; did you mean {}?", similar.trim_end());
+/// What may have been meant by something unknown.
+fn tip(error: ErrorKind, tips: &str, typed: &[&str]) -> Option<String> {
+    // No command has the name of a path, such as that of a flock's file.
+    if error == ErrorKind::InvalidSubcommand && typed.first()?.contains('/') {
+        return None;
     }
-    if matches!(typed.first(), Some(&("run" | "elect")))
-        && error == ErrorKind::UnknownArgument
-        && !typed.contains(&"--")
-    {
-        return "; a command stands behind `--`".to_owned();
+    let mut tips = tips.lines().filter_map(|line| line.trim_start().strip_prefix("tip: "));
+    // How to pass an unknown option as a value: what is behind `--` is the command of `run`.
+    let tip = tips.find(|tip| !tip.starts_with("to pass"));
+    if let Some(tip) = tip {
+        let similar = tip.split_once("similar").and_then(|(_, similar)| similar.split_once(": "));
+        let meant = similar.map(|(_, meant)| format!("did you mean {}?", meant.trim_end()));
+        return Some(meant.unwrap_or_else(|| tip.trim_end().to_owned()));
     }
-    let as_value = tips().find(|tip| tip.starts_with("to pass"));
-    let Some(value) = as_value.and_then(|tip| tip.split('\'').nth(1)) else { return String::new() };
-    // Of several letters behind one dash, clap names only the first.
-    let Some(word) = typed.iter().find(|word| word.starts_with(value)) else {
-        return String::new();
-    };
-    let of = typed.first().and_then(|first| all.find_subcommand(first));
-    if of.is_some_and(|command| !words::operands(command, &typed[1..]).is_empty()) {
-        return String::new();
-    }
-    let way = match typed.first() {
-        _ if word.starts_with("--") => return String::new(),
-        Some(&"run") => "--name=",
-        Some(&("status" | "list" | "unlock" | "wait" | "watch" | "latch")) => "-- ",
-        _ => return String::new(),
-    };
-    format!("; a lock's name that begins with `-` is given as `{way}{word}`")
+    let is_run = matches!(typed.first(), Some(&("run" | "elect")));
+    let is_unknown = error == ErrorKind::UnknownArgument && !typed.contains(&"--");
+    (is_run && is_unknown).then(|| "a command stands behind `--`".to_owned())
 }
 
 /// What to type instead: an example of the command that was meant, else of the program.

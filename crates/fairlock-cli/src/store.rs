@@ -1,7 +1,6 @@
 //! The store of one command: how this command uses it (whether it waits, or only looks), connecting to it, with advice if
 //! that fails, and leaving it at the end of the program.
 
-use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use crate::settings::default_path;
 use crate::settings::options;
 use crate::settings::secrets;
 use crate::settings::store_access::StoreAccess;
-use crate::settings::store_selection::{Logins, Reach, StoreSelection};
+use crate::settings::store_selection::{Reach, StoreSelection};
 
 /// How long leaving the queue may take at the end of the program. The library repeats a leave until it is
 /// answered; a store that cannot be reached drops this client by itself within seconds.
@@ -87,37 +86,17 @@ impl Store {
         let config = Config::from_url(selection.url()).map_err(|error| selection.wrong(&error))?;
         let mut access = StoreAccess { url: selection.url().to_owned(), ..StoreAccess::default() };
         // Locks of this host need no password, even if the environment has one for a server.
-        let Logins { password_file, sentinel_username, sentinel_password_file } = &selection.logins;
-        let files = [args.password_file.as_deref(), password_file.as_deref()];
+        let files = [args.password_file.as_deref(), selection.password_file.as_deref()];
         // What is typed comes before what the environment has for all stores.
-        let typed = |option, file: &Option<_>| {
-            file.is_none()
-                && selection.is_from_argument()
-                && url::names_password(selection.url(), option)
-        };
-        let is_in_url = typed("password", &args.password_file);
+        let is_in_url = args.password_file.is_none()
+            && selection.is_from_argument()
+            && url::names_password(selection.url());
         let password_from = match is_in_url {
             true => "--url".to_owned(),
-            false => secrets::source(&secrets::OF_SERVERS, files),
+            false => secrets::source(files),
         };
         if (selection.reach() == Reach::Fleet || args.password_file.is_some()) && !is_in_url {
-            access.password = secrets::password(&secrets::OF_SERVERS, files)?;
-        }
-        // Variables may be set for other stores; an option is meant for this one.
-        if selection.has_sentinels() {
-            let names =
-                [args.sentinel_username.as_deref(), sentinel_username.as_deref().map(OsStr::new)];
-            access.sentinel_username = secrets::sentinel_username(names)?;
-            let files = [args.sentinel_password_file.as_deref(), sentinel_password_file.as_deref()];
-            if !typed("sentinel-password", &args.sentinel_password_file) {
-                access.sentinel_password = secrets::password(&secrets::OF_SENTINELS, files)?;
-            }
-        } else if args.sentinel_username.is_some() || args.sentinel_password_file.is_some() {
-            return Err(Failure::usage(format!(
-                "--sentinel-username and --sentinel-password-file are for stores behind Sentinels \
-                 (redis+sentinel://), not for {}",
-                selection.shown_url()
-            )));
+            access.password = secrets::password(files)?;
         }
         Ok(Self {
             selection,
@@ -316,12 +295,11 @@ impl Store {
 fn refused(error: &Error, password_from: &str, tried: Duration) -> Failure {
     let text = error.to_string();
     let advice = match error.kind() {
+        ErrorKind::Denied if text.contains("(NOAUTH)") && text.contains("Sentinel") => {
+            ", with `sentinel-password-file=FILE` in the URL".to_owned()
+        }
         ErrorKind::Denied if text.contains("(NOAUTH)") => {
-            let of = if text.contains("Sentinel") { "sentinel-password" } else { "password" };
-            let variable = of.to_ascii_uppercase().replace('-', "_");
-            format!(
-                ", with --{of}-file FILE, FAIRLOCK_{variable}, or `{of}-file` in a configuration file"
-            )
+            ", with --password-file FILE, FAIRLOCK_PASSWORD, or `password-file` in a configuration file".to_owned()
         }
         // The error of a Sentinel has its own advice.
         ErrorKind::Denied if text.contains("(WRONGPASS)") && !text.contains("Sentinel") => {

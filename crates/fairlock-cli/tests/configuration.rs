@@ -10,7 +10,7 @@ use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 use rustix::process::geteuid;
 
-use crate::fixture::{Running, alone, fairlock, finish};
+use crate::fixture::{Running, alone, eventually, fairlock, finish};
 
 fn write(dir: &TempDir, text: &str) -> PathBuf {
     let path = dir.path().join("config.toml");
@@ -203,13 +203,16 @@ fn d28_a_password_file_that_is_a_pipe_without_a_writer_ends() {
         ])
     };
     let store = alone();
-    finish(run(&store)).expect(64, "a pipe into which nobody has written anything for 5s");
-    // `<(sleep 1; echo secret)`: the writer comes late and is slow.
+    finish(run(&store)).expect(64, "a pipe into which nobody has written anything");
+    // `<(echo -n sec; sleep 1; echo ret)`: the shell opens the pipe for both.
+    let mut writer = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
     let running = Running::start(run(&store));
-    let mut writer = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
     writer.write_all(b"sec").unwrap();
     std::thread::sleep(std::time::Duration::from_millis(300));
     writer.write_all(b"ret\n").unwrap();
+    eventually("it has read the pipe", || {
+        rustix::io::ioctl_fionread(&writer).is_ok_and(|unread| unread == 0)
+    });
     drop(writer);
     let outcome = running.wait();
     outcome.expect(0, "");

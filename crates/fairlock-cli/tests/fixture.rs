@@ -49,7 +49,6 @@ where
 /// Removes settings for the program that come from the machine or from the test runner.
 pub(crate) fn neutral(command: &mut Command) {
     command.env_remove("FAIRLOCK_URL").env_remove("FAIRLOCK_PASSWORD").env_remove("NO_COLOR");
-    command.env_remove("FAIRLOCK_SENTINEL_USERNAME").env_remove("FAIRLOCK_SENTINEL_PASSWORD");
     command.env("FAIRLOCK_CONFIG", "/dev/null");
 }
 

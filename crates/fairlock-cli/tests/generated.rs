@@ -40,8 +40,7 @@ fn generated(args: &[&str]) -> String {
 fn completions_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let text = generated(&["completions", shell]);
-        for word in COMMANDS.iter().copied().chain(["conflict-exit-code", "sentinel-password-file"])
-        {
+        for word in COMMANDS.iter().copied().chain(["conflict-exit-code", "password-file"]) {
             assert!(text.contains(word), "{shell}: {word}");
         }
         // Internal commands are not offered.

@@ -88,8 +88,8 @@ fn a_newline_ends_the_password_in_a_variable_too() {
     }
 }
 
-/// The login of the Sentinels, which differs from the servers': by option, variable, configuration
-/// and URL; the command gets none of it.
+/// The login of the Sentinels, which differs from the servers': in the URL, with its password, a file or a variable. The
+/// command gets no password.
 #[test]
 fn the_sentinels_login() {
     const OTHER: &str = "canary9b1c";
@@ -111,47 +111,33 @@ fn the_sentinels_login() {
     };
     let (of_servers, of_sentinels) = (file("servers", CANARY), file("sentinels", OTHER));
 
-    let by_option = leaky(&[
-        "--url",
-        &url,
-        "--password-file",
-        &of_servers,
-        "--sentinel-username",
-        "ann",
-        "--sentinel-password-file",
-        &of_sentinels,
-    ]);
-    let mut by_variable = leaky(&["--url", &url]);
-    by_variable.env("FAIRLOCK_PASSWORD", CANARY);
-    by_variable.env("FAIRLOCK_SENTINEL_USERNAME", "ann").env("FAIRLOCK_SENTINEL_PASSWORD", OTHER);
-    let mut by_configuration = leaky(&[]);
-    let text = format!(
-        "url = \"{url}\"\npassword-file = \"{of_servers}\"\nsentinel-username = \"ann\"\n\
-         sentinel-password-file = \"{of_sentinels}\"\n"
-    );
-    by_configuration.env("FAIRLOCK_CONFIG", file("config.toml", &text));
-    for command in [by_option, by_variable, by_configuration] {
+    let with_login = |login: &str| {
+        let url = format!("{url}?sentinel-username=ann&{login}");
+        let mut command = leaky(&["--password-file", &of_servers]);
+        command.env("FAIRLOCK_URL", url).env("SENTINELS_WORD", OTHER);
+        command
+    };
+    for login in [
+        format!("sentinel-password={OTHER}"),
+        format!("sentinel-password-file={of_sentinels}"),
+        "sentinel-password-env=SENTINELS_WORD".to_owned(),
+    ] {
+        let mut command = with_login(&login);
+        if !login.contains("-env") {
+            command.env_remove("SENTINELS_WORD");
+        }
         let outcome = finish(command);
         outcome.expect(0, "");
         silent_about(CANARY, &outcome);
         silent_about(OTHER, &outcome);
         assert!(outcome.stdout.contains("FAIRLOCK_TOKEN="), "{outcome:?}");
     }
-
-    let mut wrong = leaky(&["--url", &url, "--password-file", &of_servers]);
-    wrong.env("FAIRLOCK_SENTINEL_USERNAME", "ann").env("FAIRLOCK_SENTINEL_PASSWORD", CANARY);
-    let outcome = finish(wrong);
+    let outcome = finish(with_login(&format!("sentinel-password={CANARY}")));
     outcome.expect(77, "Sentinel");
     silent_about(CANARY, &outcome);
-    // An option that the store does not support is a mistake; a variable may be meant for another
-    // store.
-    let args = ["--url", &alone(), "--sentinel-username", "ann"];
-    finish(leaky(&args)).expect(64, "behind Sentinels");
-    let mut harmless = leaky(&["--url", &alone()]);
-    harmless.env("FAIRLOCK_SENTINEL_PASSWORD", OTHER);
-    let outcome = finish(harmless);
-    outcome.expect(0, "");
-    silent_about(OTHER, &outcome);
+    let mut none = leaky(&["--password-file", &of_servers]);
+    none.env("FAIRLOCK_URL", &url);
+    finish(none).expect(77, "`sentinel-password-file=FILE` in the URL");
 }
 
 /// The URL may say where the password is: then it is no secret, and the command keeps it; the

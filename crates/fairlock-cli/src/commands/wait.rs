@@ -67,7 +67,7 @@ pub(crate) struct Args {
     names: Vec<OsString>,
 
     /// Longest wait; 0 looks once. Default: no limit.
-    #[arg(long, alias = "wait", value_name = "TIME", allow_negative_numbers = true, value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = duration::parse)]
     wait_for: Option<Duration>,
 
     /// Print nothing but errors: not who holds the lock when the time is over.

@@ -3,8 +3,6 @@
 //! ```toml
 //! url = "redis://locks.example:6379"
 //! password-file = "/etc/fairlock/password"
-//! sentinel-username = "ann"
-//! sentinel-password-file = "/etc/fairlock/sentinels"
 //! scope = "fleet"
 //! label = "web-1"
 //! replicas = "all"
@@ -36,8 +34,6 @@ pub(crate) struct Settings {
     pub(super) readable_by_others: Option<u32>,
     pub(super) url: Option<String>,
     pub(super) password_file: Option<PathBuf>,
-    pub(super) sentinel_username: Option<String>,
-    pub(super) sentinel_password_file: Option<PathBuf>,
     pub(super) scope: Option<Scope>,
     pub(super) label: Option<String>,
     pub(super) replicas: Option<Replicas>,
@@ -97,20 +93,19 @@ impl Settings {
             Some(text) => Ok(text.to_owned()),
             None => Err((true, format!("`{name}` is a text in quotes"))),
         };
-        let absolute = || {
-            let file = PathBuf::from(text()?);
-            // It is not clear what a relative path would be relative to.
-            let refusal = || (true, format!("`{name}` is an absolute path"));
-            if file.is_absolute() { Ok(file) } else { Err(refusal()) }
-        };
         let time = |parse: fn(&str) -> Result<Duration, String>| {
             parse(&text()?).map_err(|what| (true, format!("`{name}`: {what}")))
         };
         match name {
             "url" => self.url = Some(text()?),
-            "password-file" => self.password_file = Some(absolute()?),
-            "sentinel-username" => self.sentinel_username = Some(text()?),
-            "sentinel-password-file" => self.sentinel_password_file = Some(absolute()?),
+            "password-file" => {
+                let file = PathBuf::from(text()?);
+                // It is not clear what a relative path would be relative to.
+                if !file.is_absolute() {
+                    return Err((true, "`password-file` is an absolute path".to_owned()));
+                }
+                self.password_file = Some(file);
+            }
             "scope" => {
                 self.scope = Some(match text()?.as_str() {
                     "host" => Scope::Host,
@@ -134,8 +129,7 @@ impl Settings {
             "once-per" => self.once_per = Some(time(duration::parse_positive)?),
             _ => {
                 let name = message::printable(name.as_ref());
-                let known = "there are url, password-file, sentinel-username, sentinel-password-file, scope, \
-                             label, replicas, java-fleet, ttl and once-per";
+                let known = "there are url, password-file, scope, label, replicas, java-fleet, ttl and once-per";
                 return Err((false, format!("unknown setting `{name}`; {known}")));
             }
         }
@@ -158,12 +152,10 @@ mod tests {
 
     #[test]
     fn all_settings() {
-        let text = "# ours\nurl = \"redis://h\"\npassword-file = '/p'\nsentinel-username = \"s\"\nsentinel-password-file = '/s'\nscope = \"fleet\"\nlabel = \"a b\"\nreplicas = \"2\"\njava-fleet = true\nttl = \"10s\"\nonce-per = \"50m\"\n";
+        let text = "# ours\nurl = \"redis://h\"\npassword-file = '/p'\nscope = \"fleet\"\nlabel = \"a b\"\nreplicas = \"2\"\njava-fleet = true\nttl = \"10s\"\nonce-per = \"50m\"\n";
         let settings = parse(text).unwrap();
         assert_eq!(settings.url.as_deref(), Some("redis://h"));
         assert_eq!(settings.password_file.as_deref(), Some(Path::new("/p")));
-        assert_eq!(settings.sentinel_username.as_deref(), Some("s"));
-        assert_eq!(settings.sentinel_password_file.as_deref(), Some(Path::new("/s")));
         assert_eq!((settings.scope, settings.label.as_deref()), (Some(Scope::Fleet), Some("a b")));
         assert_eq!(settings.replicas, Some(Replicas::AtLeast(2)));
         assert_eq!(settings.java_fleet, Some(true));
@@ -187,10 +179,6 @@ mod tests {
             ("url = 5", "/c.toml:1: `url` is a text"),
             ("url = \"\"", "/c.toml:1: `url` is empty"),
             ("password-file = \"p\"", "/c.toml:1: `password-file` is an absolute path"),
-            (
-                "sentinel-password-file = \"p\"",
-                "/c.toml:1: `sentinel-password-file` is an absolute path",
-            ),
             ("[store]\nurl = \"a\"", "/c.toml:1: unknown setting `store`"),
             ("store.url = \"a\"", "/c.toml:1: unknown setting `store`"),
             ("url = \"a\"\nurl = \"b\"", "/c.toml:2: duplicate key"),

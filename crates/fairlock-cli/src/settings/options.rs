@@ -26,16 +26,6 @@ pub(crate) struct Store {
     #[arg(long, value_name = "FILE", help_heading = STORE, hide_short_help = true)]
     pub(crate) password_file: Option<PathBuf>,
 
-    /// User at the Sentinels. Default: $FAIRLOCK_SENTINEL_USERNAME, then the configuration file, then the one in the
-    /// URL.
-    #[arg(long, value_name = "NAME", help_heading = STORE, hide_short_help = true)]
-    pub(crate) sentinel_username: Option<OsString>,
-
-    /// File with the password for the Sentinels. Default: $FAIRLOCK_SENTINEL_PASSWORD, then the configuration file,
-    /// then the one in the URL.
-    #[arg(long, value_name = "FILE", help_heading = STORE, hide_short_help = true)]
-    pub(crate) sentinel_password_file: Option<PathBuf>,
-
     /// Refuse a store that excludes fewer than this.
     #[arg(long, value_enum, help_heading = STORE, hide_short_help = true)]
     pub(crate) scope: Option<Scope>,

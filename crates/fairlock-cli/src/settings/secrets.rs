@@ -4,7 +4,7 @@
 //! runs. Hence the other sources.
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{self, Path, PathBuf};
 
@@ -19,27 +19,6 @@ use crate::base::url::{ChildUrl, child_url};
 pub(super) const URL_VAR: &str = "FAIRLOCK_URL";
 /// Environment variable with the password for the servers.
 pub(super) const PASSWORD_VAR: &str = "FAIRLOCK_PASSWORD";
-/// Environment variable with the user name at the Sentinels.
-const SENTINEL_USERNAME_VAR: &str = "FAIRLOCK_SENTINEL_USERNAME";
-
-/// One of the two passwords that a store may need.
-pub(crate) struct Password {
-    /// Environment variable with the password.
-    variable: &'static str,
-    given: fn(Config, String) -> Config,
-    in_file: fn(Config, PathBuf) -> Config,
-}
-
-/// The password for the servers that hold the locks.
-pub(crate) const OF_SERVERS: Password =
-    Password { variable: PASSWORD_VAR, given: Config::password, in_file: Config::password_file };
-
-/// The password for the Sentinels.
-pub(crate) const OF_SENTINELS: Password = Password {
-    variable: "FAIRLOCK_SENTINEL_PASSWORD",
-    given: Config::sentinel_password,
-    in_file: Config::sentinel_password_file,
-};
 
 /// A password, or the file from which it is read.
 #[derive(Clone, PartialEq, Eq)]
@@ -59,10 +38,10 @@ impl fmt::Debug for PasswordSource {
 }
 
 impl PasswordSource {
-    pub(super) fn add_to(self, config: Config, which: &Password) -> Config {
+    pub(super) fn add_to(self, config: Config) -> Config {
         match self {
-            Self::Given(password) => (which.given)(config, password),
-            Self::File(path) => (which.in_file)(config, path),
+            Self::Given(password) => config.password(password),
+            Self::File(path) => config.password_file(path),
         }
     }
 }
@@ -71,46 +50,31 @@ impl PasswordSource {
 /// Without any of these, the password in the URL stays. (One in a URL on the command line comes before the environment:
 /// the caller does not ask here.)
 pub(crate) fn password(
-    which: &Password,
     [argument, configured]: [Option<&Path>; 2],
 ) -> Result<Option<PasswordSource>, Failure> {
-    match (argument, env::var_os(which.variable), configured) {
+    match (argument, env::var_os(PASSWORD_VAR), configured) {
         (Some(path), ..) | (None, None, Some(path)) => of_file(path).map(Some),
         (None, Some(value), _) => match value.into_string() {
             // A newline at the end more likely comes from a file with one line than belongs to the password.
             Ok(text) => match end_of_line_cut(&text) {
                 line if line.contains('\n') => {
-                    Err(Failure::usage(format!("{} has more than one line", which.variable)))
+                    Err(Failure::usage(format!("{PASSWORD_VAR} has more than one line")))
                 }
                 line => Ok(Some(PasswordSource::Given(line.to_owned()))),
             },
-            Err(_) => Err(Failure::usage(format!("{} is not UTF-8", which.variable))),
+            Err(_) => Err(Failure::usage(format!("{PASSWORD_VAR} is not UTF-8"))),
         },
         (None, None, None) => Ok(None),
     }
 }
 
 /// The source of the password, for people.
-pub(crate) fn source(which: &Password, [argument, configured]: [Option<&Path>; 2]) -> String {
+pub(crate) fn source([argument, configured]: [Option<&Path>; 2]) -> String {
     let shown = |path: &Path| message::printable(path.as_os_str());
-    match (argument, env::var_os(which.variable), configured) {
+    match (argument, env::var_os(PASSWORD_VAR), configured) {
         (Some(path), ..) | (None, None, Some(path)) => shown(path),
-        (None, Some(_), _) => which.variable.to_owned(),
+        (None, Some(_), _) => PASSWORD_VAR.to_owned(),
         (None, None, None) => "the URL".to_owned(),
-    }
-}
-
-/// As [`password`], for the user name at the Sentinels.
-pub(crate) fn sentinel_username(
-    [argument, configured]: [Option<&OsStr>; 2],
-) -> Result<Option<String>, Failure> {
-    let variable = env::var_os(SENTINEL_USERNAME_VAR);
-    let name = argument.or(variable.as_deref()).or(configured);
-    match name.map(OsStr::to_str) {
-        // In shells an empty variable means "not set".
-        None | Some(Some("")) => Ok(None),
-        Some(Some(name)) => Ok(Some(name.to_owned())),
-        Some(None) => Err(Failure::usage("the user's name at the Sentinels is not UTF-8")),
     }
 }
 
@@ -144,7 +108,7 @@ pub(super) fn end_of_line_cut(text: &str) -> &str {
 /// Changes to the environment, name and new value, that keep secrets from a child. `variables` hold passwords as
 /// well.
 pub(crate) fn child_environment(variables: &[String]) -> Vec<(&str, Option<OsString>)> {
-    let mut changes = vec![(OF_SERVERS.variable, None), (OF_SENTINELS.variable, None)];
+    let mut changes = vec![(PASSWORD_VAR, None)];
     changes.extend(variables.iter().map(|name| (name.as_str(), None)));
     if let Some(url) = env::var_os(URL_VAR) {
         match child_url(&url) {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use fairlock::{Config, Error};
 use serde_json::{Value, json};
 
-use super::secrets::{OF_SENTINELS, OF_SERVERS, PasswordSource, end_of_line_cut};
+use super::secrets::{PasswordSource, end_of_line_cut};
 use super::store_selection::Reach;
 use crate::base::url;
 
@@ -16,8 +16,8 @@ use crate::base::url;
 pub(crate) struct StoreAccess {
     pub(crate) url: String,
     pub(crate) password: Option<PasswordSource>,
-    pub(crate) sentinel_username: Option<String>,
-    pub(crate) sentinel_password: Option<PasswordSource>,
+    /// From a variable that the URL names.
+    pub(crate) sentinel_password: Option<String>,
 }
 
 impl StoreAccess {
@@ -29,13 +29,10 @@ impl StoreAccess {
     /// Adds the logins to the configuration that the URL gives.
     pub(crate) fn log_in(&self, mut config: Config) -> Config {
         if let Some(password) = &self.password {
-            config = password.clone().add_to(config, &OF_SERVERS);
-        }
-        if let Some(name) = &self.sentinel_username {
-            config = config.sentinel_username(name);
+            config = password.clone().add_to(config);
         }
         if let Some(password) = &self.sentinel_password {
-            config = password.clone().add_to(config, &OF_SENTINELS);
+            config = config.sentinel_password(password);
         }
         config
     }
@@ -52,17 +49,17 @@ impl StoreAccess {
     pub(crate) fn without_variables(mut self) -> Self {
         let value = |parameter| {
             let text = env::var(url::variable(&self.url, parameter)?).ok()?;
-            Some(PasswordSource::Given(end_of_line_cut(&text).to_owned()))
+            Some(end_of_line_cut(&text).to_owned())
         };
-        let (password, sentinel) = (value("password-env"), value("sentinel-password-env"));
-        self.password = self.password.or(password);
-        self.sentinel_password = self.sentinel_password.or(sentinel);
+        let password = || value("password-env").map(PasswordSource::Given);
+        self.password = self.password.or_else(password);
+        self.sentinel_password = value("sentinel-password-env");
         self
     }
 
     /// As JSON. It holds passwords, and must reach nobody but that process.
     pub(crate) fn to_json(&self) -> Value {
-        let password = |source: &Option<PasswordSource>| match source {
+        let password = match &self.password {
             None => Value::Null,
             Some(PasswordSource::Given(text)) => json!({ "given": text }),
             // A path that is not UTF-8 is left out: the login fails, and the lease ends the hold.
@@ -70,25 +67,20 @@ impl StoreAccess {
         };
         json!({
             "url": self.url,
-            "password": password(&self.password),
-            "sentinel_username": self.sentinel_username,
-            "sentinel_password": password(&self.sentinel_password),
+            "password": password,
+            "sentinel_password": self.sentinel_password,
         })
     }
 
     /// Reads [`to_json`](Self::to_json).
     pub(crate) fn of_json(json: &Value) -> Option<Self> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let password = |value: &Value| {
-            let file =
-                || text(&value["file"]).map(|path| PasswordSource::File(PathBuf::from(path)));
-            text(&value["given"]).map(PasswordSource::Given).or_else(file)
-        };
+        let password = &json["password"];
+        let file = || text(&password["file"]).map(|path| PasswordSource::File(PathBuf::from(path)));
         Some(Self {
             url: text(&json["url"])?,
-            password: password(&json["password"]),
-            sentinel_username: text(&json["sentinel_username"]),
-            sentinel_password: password(&json["sentinel_password"]),
+            password: text(&password["given"]).map(PasswordSource::Given).or_else(file),
+            sentinel_password: text(&json["sentinel_password"]),
         })
     }
 }
@@ -113,9 +105,8 @@ mod tests {
         ] {
             let access = StoreAccess {
                 url: "rediss://u@host/2?tls-ca=/ca.pem".into(),
-                password: password.clone(),
-                sentinel_username: Some("ann".into()),
-                sentinel_password: password,
+                password,
+                sentinel_password: Some("a \"b\"\n\u{1}é".into()),
             };
             let line = access.to_json().to_string();
             assert!(!line.contains('\n'), "one line: {line}");

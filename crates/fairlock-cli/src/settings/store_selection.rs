@@ -43,8 +43,6 @@ Files:
 Settings:
   url = \"redis://locks.example:6379\"
   password-file = \"/etc/fairlock/password\"
-  sentinel-username = \"ann\"
-  sentinel-password-file = \"/etc/fairlock/sentinels\"
   scope = \"fleet\"
   label = \"web-1\"
   replicas = \"all\"
@@ -55,8 +53,6 @@ Settings:
 Environment:
   FAIRLOCK_URL        the store, as --url; an empty one is an error
   FAIRLOCK_PASSWORD   its password
-  FAIRLOCK_SENTINEL_USERNAME, FAIRLOCK_SENTINEL_PASSWORD
-                      user and password at the Sentinels of a redis+sentinel:// store
   FAIRLOCK_CONFIG     a configuration file instead of the two above, as --config
   NO_COLOR            no colours, whatever its value";
 
@@ -68,7 +64,7 @@ pub(crate) struct StoreSelection {
     /// The mode of the file that named the store, if others than its owner can read it.
     readable_by_others: Option<u32>,
     /// From the configuration that named the store.
-    pub(crate) logins: Logins,
+    pub(crate) password_file: Option<PathBuf>,
     /// From the configuration.
     pub(crate) label: Option<String>,
     /// From the configuration; `None` for a store without replicas.
@@ -79,26 +75,6 @@ pub(crate) struct StoreSelection {
     pub(crate) ttl: Option<Duration>,
     /// From the configuration.
     pub(crate) once_per: Option<Duration>,
-}
-
-/// Password files, and the user name at the Sentinels.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Logins {
-    pub(crate) password_file: Option<PathBuf>,
-    pub(crate) sentinel_username: Option<String>,
-    pub(crate) sentinel_password_file: Option<PathBuf>,
-}
-
-impl Logins {
-    fn of(files: &[Settings]) -> Self {
-        Self {
-            password_file: files.iter().find_map(|file| file.password_file.clone()),
-            sentinel_username: files.iter().find_map(|file| file.sentinel_username.clone()),
-            sentinel_password_file: files
-                .iter()
-                .find_map(|file| file.sentinel_password_file.clone()),
-        }
-    }
 }
 
 /// Where the store was named.
@@ -177,17 +153,8 @@ impl StoreSelection {
         };
         let code = Code::of(error.kind());
         let shown = message::printable(url::legible(&self.url).as_ref());
-        let reason = match (with_slashes(&self.url), meant(&self.url)) {
-            (Some(meant), _) => {
-                format!("`//` is missing after the scheme; did you mean `{meant}`?")
-            }
-            (None, Some(meant)) => format!("it has no scheme; did you mean `{meant}`?"),
-            (None, None) => match url::near_scheme(&self.url) {
-                Some(near) => format!("unknown scheme in the store URL; did you mean `{near}:`?"),
-                // Most commands refuse it.
-                None => error.to_string().replace("use `memory:`, ", "use "),
-            },
-        };
+        // Most commands refuse `memory:`.
+        let reason = error.to_string().replace("use `memory:`, ", "use ");
         Failure::new(code, format!("{by} is `{shown}`: {reason}"))
     }
 
@@ -201,9 +168,8 @@ impl StoreSelection {
     pub(crate) fn excludes_others(&self) -> Result<(), Failure> {
         match self.reach() {
             Reach::Process => Err(Failure::usage(format!(
-                "{}: nobody else would be kept out, for each process has locks of its own there; leave the URL \
-                 away for the store of this host, or name a file or a server (`fairlock demo` shows locks \
-                 without either)",
+                "{}: nobody else would be kept out; leave the URL out for the store of this host, or name a file or a \
+                 server",
                 self.explain()
             ))),
             _ => Ok(()),
@@ -226,12 +192,6 @@ impl StoreSelection {
             Source::Default(_, file) => file.parent(),
             _ => None,
         }
-    }
-
-    /// Whether the server is found through Sentinels.
-    pub(crate) fn has_sentinels(&self) -> bool {
-        let scheme = self.url.split_once("://").map_or("", |(scheme, _)| scheme);
-        scheme.to_ascii_lowercase().ends_with("+sentinel")
     }
 
     /// For people: which store, whom its locks exclude, where it was named.
@@ -330,16 +290,15 @@ fn decide(
     // A password is only sent to the server that it was written for: one named by the same file, or by a
     // more general one. It is never sent to a server that the command line or the environment names.
     let mut readable_by_others = None;
-    let (url, source, logins) = match (named, in_file) {
-        (Some((url, source)), _) => (url, source, Logins::default()),
+    let mut password_file = None;
+    let (url, source) = match (named, in_file) {
+        (Some(named), _) => named,
         (None, Some((at, url))) => {
             readable_by_others = files[at].readable_by_others;
-            (url, Source::File(files[at].path.clone()), Logins::of(&files[..=at]))
+            password_file = files[..=at].iter().find_map(|file| file.password_file.clone());
+            (url, Source::File(files[at].path.clone()))
         }
-        (None, None) => {
-            let (url, source) = default()?;
-            (url, source, Logins::default())
-        }
+        (None, None) => default()?,
     };
     let replicas = files.iter().find_map(|file| file.replicas);
     let of_servers = Reach::of(&url) == Reach::Fleet;
@@ -351,7 +310,7 @@ fn decide(
         url,
         source,
         readable_by_others,
-        logins,
+        password_file,
         label,
         replicas,
         java_fleet,
@@ -371,39 +330,6 @@ fn named(argument: Option<&OsString>) -> Result<Option<(String, Source)>, Failur
     };
     let url = url.into_string().map_err(|_| Failure::usage(format!("{name} is not UTF-8")))?;
     Ok(Some((url, source)))
-}
-
-/// The URL that was probably meant by `redis:HOST:PORT`. Without a port the rest may be a password.
-fn with_slashes(url: &str) -> Option<String> {
-    let (scheme, rest) = url.split_once(':')?;
-    let is_servers = ["redis", "rediss", "valkey", "valkeys"].contains(&scheme);
-    let rest = rest.strip_prefix('/').unwrap_or(rest);
-    let is_address = !rest.starts_with('/') && rest.contains(':') && meant(rest).is_some();
-    (is_servers && is_address).then(|| format!("{scheme}://{rest}"))
-}
-
-/// The URL that was probably meant by one without a scheme: `localhost:6379`, `/srv/locks.db`.
-fn meant(url: &str) -> Option<String> {
-    let of_file = |url: &str| !url.contains([':', '@', '?', '#']);
-    if url.starts_with('/') && of_file(url) {
-        return Some(format!("sqlite:{}", encode(url)));
-    }
-    let (address, database) =
-        url.split_once('/').map_or((url, None), |(address, rest)| (address, Some(rest)));
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let bracketed = address.strip_prefix('[').and_then(|rest| rest.split_once(']'));
-    let (host, port) = match bracketed {
-        Some((host, port)) => {
-            (host, port.strip_prefix(':').or_else(|| port.is_empty().then_some("6379"))?)
-        }
-        None => address.rsplit_once(':').unwrap_or((address, "6379")),
-    };
-    let of_host = |c: char| {
-        let of_address = bracketed.is_some() && c == ':';
-        c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') || of_address
-    };
-    let is_address = !host.is_empty() && host.chars().all(of_host) && digits(port);
-    (is_address && database.is_none_or(digits)).then(|| format!("redis://{url}"))
 }
 
 /// A variable that decides where the locks are. An empty one is more often a misspelt `NAME=$OTHER` than a wish for the
@@ -573,7 +499,7 @@ mod tests {
             ),
         ] {
             let selection = select(named, &files);
-            assert_eq!(selection.logins.password_file, expected.map(PathBuf::from), "{files:?}");
+            assert_eq!(selection.password_file, expected.map(PathBuf::from), "{files:?}");
         }
     }
 
@@ -613,41 +539,6 @@ mod tests {
             assert!(select(Some((url, Source::Variable)), &[]).password_warning().is_none());
         }
         assert!(select(Some(("redis://u@h", Source::Argument)), &[]).password_warning().is_none());
-    }
-
-    #[test]
-    fn slashes_that_were_forgotten() {
-        for (url, expected) in [
-            ("redis:127.0.0.1:7391", Some("redis://127.0.0.1:7391")),
-            ("redis:/127.0.0.1:7391/2", Some("redis://127.0.0.1:7391/2")),
-            ("valkeys:locks.example:6380", Some("valkeys://locks.example:6380")),
-            ("redis:secret", None),
-            ("redis://127.0.0.1:7391", None),
-            ("http:host:80", None),
-        ] {
-            assert_eq!(with_slashes(url).as_deref(), expected, "{url}");
-            assert!(expected.is_none() || meant(url).is_none(), "{url} has a scheme");
-        }
-    }
-
-    #[test]
-    fn d27_what_was_meant_by_a_url_without_a_scheme() {
-        for (url, expected) in [
-            ("localhost:6379", Some("redis://localhost:6379")),
-            ("localhost", Some("redis://localhost")),
-            ("10.0.0.7:6379/2", Some("redis://10.0.0.7:6379/2")),
-            ("[::1]:6379", Some("redis://[::1]:6379")),
-            ("/srv/a b.db", Some("sqlite:/srv/a%20b.db")),
-            ("http://localhost:6379", None),
-            ("localhost:port", None),
-            ("ann:secret@host:1", None),
-            ("host:1/x", None),
-            ("/srv/x?pass=y", None),
-            ("", None),
-        ] {
-            assert_eq!(meant(url).as_deref(), expected, "{url}");
-            assert!(expected.is_none_or(|meant| Config::from_url(meant).is_ok()), "{url}");
-        }
     }
 
     /// A file without a password may be readable by others.

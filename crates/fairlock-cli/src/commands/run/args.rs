@@ -119,12 +119,8 @@ pub(crate) struct Run {
     pub(super) kind: Option<Kind>,
 
     /// Read: beside others that do, while nobody writes. Who writes says --kind rw instead, and runs alone.
-    #[arg(short, long, alias = "read", alias = "reader", conflicts_with_all = ["permits", "take"])]
+    #[arg(short, long, conflicts_with_all = ["permits", "take"])]
     pub(super) shared: bool,
-
-    /// Write: --kind rw.
-    #[arg(long, alias = "writer", conflicts_with_all = ["shared", "kind", "permits"], hide_short_help = true)]
-    pub(super) write: bool,
 
     /// A semaphore: at most so many permits in use, this run's included. All its users should name the same number.
     // A number below 0 is a wrong number, not an option.
@@ -176,7 +172,6 @@ pub(crate) struct Run {
 impl Run {
     /// Moves the name into `names`, whichever way it was given, and what was said as to flock(1) to its place.
     pub(crate) fn named(mut self) -> Self {
-        self.kind = self.kind.or_else(|| self.write.then_some(Kind::Rw));
         self.wait = self.wait.or_else(|| self.flock.wait());
         self.command = self.flock.command().unwrap_or(self.command);
         self.names.extend(self.dashed.clone());

@@ -129,7 +129,6 @@ impl Elect {
             java_fleet: false,
             kind: None,
             shared: false,
-            write: false,
             permits: None,
             take: None,
             quiet: self.quiet,

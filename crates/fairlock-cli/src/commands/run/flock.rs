@@ -1,4 +1,4 @@
-//! The options that `fairlock run` takes as flock(1) has them, for hands that have typed them for years.
+//! Options of flock(1) that `fairlock run` takes.
 
 use std::env;
 use std::ffi::OsString;
@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::args::Run;
 use crate::base::duration;
 
 #[derive(Args, Debug, Default)]
@@ -56,10 +55,4 @@ impl Flock {
         let shell = env::var_os("SHELL").filter(|shell| !shell.is_empty());
         Some(vec![shell.unwrap_or_else(|| "/bin/sh".into()), "-c".into(), line])
     }
-}
-
-/// The number in consul's `-n 3 NAME`, which flock's `-n` makes two names.
-pub(super) fn limit_of_consul(args: &Run) -> Option<u32> {
-    let first = args.names.first().filter(|_| args.flock.nonblock && args.names.len() > 1)?;
-    first.to_str()?.parse().ok()
 }
