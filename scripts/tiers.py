@@ -22,7 +22,7 @@ COMPUTE = ["fairlock lib", "fairlock-core main", "documentation", "fairlock-core
 # Longest first; the others follow. Two of them run at a time.
 WAIT = ["fairlock main", "fairlock-cli main", "fairlock-torture main", "fairlock-interop main"]
 # Most of their tests wait for leases to end and for servers.
-WAITING_TESTS_EACH_CPU = 3
+WAITING_TESTS_EACH_CPU = 4
 CARGO = ["--workspace", "--all-features", "--locked"]
 
 
