@@ -94,7 +94,7 @@ pub(crate) fn is_test(name: &str) -> bool {
             let cases = fs::read_to_string(crates().join("fairlock/tests").join(file)).unwrap();
             let listed =
                 |listed: &str| listed.trim().trim_start_matches("on_stores!(").trim() == *case;
-            return cases.split([',', ')']).any(listed);
+            return cases.split([',', ')', '[', ']']).any(listed);
         }
     }
     if !name.starts_with("contract::") {

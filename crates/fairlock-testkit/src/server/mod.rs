@@ -2,12 +2,11 @@
 
 mod ended;
 mod generation;
+mod port;
 pub(crate) mod spawn;
 
-use std::collections::hash_map::RandomState;
 use std::ffi::OsString;
-use std::hash::BuildHasher;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,6 +17,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 pub use self::ended::ended_since;
 pub use self::generation::{Generation, ONLY, require, workspace_root};
+
+use self::port::Port;
 use crate::clock::ClockHandle;
 use crate::raw::Raw;
 use crate::resp::Value;
@@ -39,7 +40,7 @@ pub struct Server {
     generation: Generation,
     program: PathBuf,
     args: Vec<OsString>,
-    port: u16,
+    port: Port,
     /// Whether it is encrypted.
     tls: bool,
     child: Mutex<Child>,
@@ -149,10 +150,9 @@ impl Builder {
 
         let (child, port) = (0..START_ATTEMPTS)
             .find_map(|_| {
-                let port = free_port(self.bus);
-                let child =
-                    launch(&program, &self.args, (port, self.tls), dir.path(), clock.as_ref())
-                        .ok()?;
+                let port = Port::reserve(self.bus);
+                let place = (port.number, self.tls);
+                let child = launch(&program, &self.args, place, dir.path(), clock.as_ref()).ok()?;
                 Some((child, port))
             })
             .unwrap_or_else(|| {
@@ -216,12 +216,12 @@ impl Server {
 
     /// The address that it listens on.
     pub fn addr(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        (Ipv4Addr::LOCALHOST, self.port.number).into()
     }
 
     /// The port it listens on.
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.number
     }
 
     /// The Unix socket it listens on as well.
@@ -310,12 +310,12 @@ impl Server {
         *child = launch(
             &self.program,
             &self.args,
-            (self.port, self.tls),
+            (self.port.number, self.tls),
             self.dir(),
             self.clock.as_ref(),
         )
         .unwrap_or_else(|error| {
-            panic!("no restart on port {}: {error}\n{}", self.port, log_end(self.dir()))
+            panic!("no restart on port {}: {error}\n{}", self.port.number, log_end(self.dir()))
         });
     }
 
@@ -333,7 +333,12 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.kill9();
         if thread::panicking() {
-            eprintln!("{} on port {}:\n{}", self.generation.name(), self.port, log_end(self.dir()));
+            eprintln!(
+                "{} on port {}:\n{}",
+                self.generation.name(),
+                self.port.number,
+                log_end(self.dir())
+            );
         }
     }
 }
@@ -409,25 +414,6 @@ fn kill(child: &mut Child) {
     // Fails only if it is gone and reaped already.
     let _ = child.kill();
     let _ = child.wait();
-}
-
-/// A port that nobody listens on, below those that the system gives to outgoing connections (from
-/// 32768 on), so that it is still free when the server restarts. With `bus`, the same holds for the
-/// port 10 000 above.
-fn free_port(bus: bool) -> u16 {
-    const FIRST: u16 = 20_000;
-    const END: u16 = 32_000;
-    const BUS: u16 = 10_000;
-    let end = if bus { END - BUS } else { END };
-    let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-    loop {
-        // A fresh RandomState is the standard library's only source of randomness.
-        let offset = RandomState::new().hash_one(0) % u64::from(end - FIRST);
-        let port = FIRST + u16::try_from(offset).expect("below the end");
-        if is_free(port) && (!bus || is_free(port + BUS)) {
-            return port;
-        }
-    }
 }
 
 /// The configuration file, where the server has one.

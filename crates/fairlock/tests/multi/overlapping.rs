@@ -105,7 +105,14 @@ async fn play(seed: u64) {
     // Nothing fails any more: each of them gets on.
     let before = judge.lock().unwrap().rounds;
     let everyone_got_on = async {
-        while judge.lock().unwrap().rounds.iter().zip(&before).any(|(after, before)| after == before) {
+        while judge
+            .lock()
+            .unwrap()
+            .rounds
+            .iter()
+            .zip(&before)
+            .any(|(after, before)| after == before)
+        {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     };
