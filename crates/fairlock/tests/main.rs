@@ -32,7 +32,6 @@
 //! - `multi`: several locks at once: on every store, and with faults
 //! - `many`: thousands of waiters of one client
 //! - `shares`: read-write locks and semaphores, where that needs futures or several clients
-//! - `yardstick`: the round trips that benches compare with
 
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
 #![allow(clippy::duplicate_mod, reason = "the contract is compiled for each API")]
@@ -100,5 +99,3 @@ mod tidy;
 #[cfg(feature = "tls")]
 mod tls;
 mod topologies;
-#[cfg(feature = "yardstick")]
-mod yardstick;
