@@ -187,19 +187,17 @@ def round_of(deployment, part, rivals, workloads, number, args, data):
 
 
 def own(args, deployment, part, data):
-    """Runs `fairlock bench` on the same server, which computes its own rounds, medians and ratios."""
+    """Runs `fairlock-bench own` on the same server, which computes its own rounds, medians and ratios."""
     began = time.monotonic()
     load, stamp = os.getloadavg()[0], time.strftime("%Y-%m-%d %H:%M", time.gmtime())
-    picture = os.path.join(args.out, "bench.svg")
-    os.makedirs(args.out, exist_ok=True)
     url = deployment.redis.url(deployment.redis.port)
-    command = [args.program, "bench", "--url", url, "--json", "--quiet", "--plot", picture, *plan.OWN]
+    command = [f"{args.program}-bench", "own", url, *plan.OWN]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=600)
     if ran.returncode != 0:
-        sys.exit(f"fairlock bench: {ran.stderr[-500:]}")
+        sys.exit(f"fairlock-bench own: {ran.stderr[-500:]}")
     deployment.redis.clear()
     data["bench"] = json.loads(ran.stdout)
-    data["settings"]["command"] += f" (fairlock bench {' '.join(plan.OWN)})"
+    data["settings"]["command"] += f" (fairlock-bench own {' '.join(plan.OWN)})"
     data["rounds"].append({"at": stamp, "load": load, "took_s": round(time.monotonic() - began, 1), "yardstick": {}})
     print(f"{part.name}: {ran.stdout.strip()}", flush=True)
 

@@ -139,19 +139,19 @@ def of_shares(everything):
 
 
 def of_own(bench):
-    """Yields the figures of `fairlock bench`, whose ratios are computed within its rounds."""
+    """Yields the figures of `fairlock-bench own`, whose ratios are computed within its rounds."""
     if not bench:
         return
     for of in bench["uncontended"]:
         if of["tasks"] == 1:
-            yield "of-two-pings", of["of_two_pings"], "fairlock bench, 1 task"
+            yield "of-two-pings", of["of_two_pings"], "fairlock-bench own, 1 task"
         else:
-            yield "of-raw-scripts", of["of_raw_scripts"], f"fairlock bench, {of['tasks']} tasks"
+            yield "of-raw-scripts", of["of_raw_scripts"], f"fairlock-bench own, {of['tasks']} tasks"
     times = {str(of["waiters"]): of["of_ping"] for of in bench["contended"]}
-    yield worst("of-ping", times, "waiters; fairlock bench", max)
+    yield worst("of-ping", times, "waiters; fairlock-bench own", max)
     rates = {of["waiters"]: of["turns_per_second"] for of in bench["contended"]}
     if 10 in rates and 10_000 in rates:
-        yield "of-rate-at-ten", rates[10_000] / rates[10], f"fairlock bench: {rates[10_000]:.0f} and {rates[10]:.0f} turns a second"
+        yield "of-rate-at-ten", rates[10_000] / rates[10], f"fairlock-bench own: {rates[10_000]:.0f} and {rates[10]:.0f} turns a second"
 
 
 def worst(name, values, text, which):

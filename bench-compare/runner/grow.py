@@ -21,7 +21,7 @@ def number(value, form="{:.3g}"):
 
 
 def own(everything):
-    """The results of `fairlock bench`, with the goals."""
+    """The results of `fairlock-bench own`, with the goals."""
     bench = everything.get("own", {}).get("bench")
     if not bench:
         return NOTHING
@@ -232,7 +232,7 @@ def where(everything):
 
 BLOCKS = {
     "conditions": where,
-    "own": pictured(own, ("bench", "What fairlock bench draws")),
+    "own": own,
     "summary": pictured(
         summary,
         ("handovers-in-1", "Hand-overs a second by waiters"),

@@ -147,9 +147,9 @@ RENEWING = ("fairlock", "redisson-fair", "distkit")
 # One rival for each way of waiting: granted by message, woken, polling with random and with fixed pauses.
 OF_EACH_WAY = ("fairlock", "redisson-fair", "redisson-plain", "rslock", "redis-py")
 
-# Part "own": the arguments of `fairlock bench`, which runs its own rounds.
-OWN = ("--time", "60s", "--rounds", "5", "--waiters", "2,10,100,1000,10000", "--held", "1,1000,10000")
-OWN_S = 90
+# Part "own": `fairlock-bench own` runs five rounds, each step for this many seconds, with these numbers of waiters.
+OWN = ("1", "2,10,100,1000,10000")
+OWN_S = 75
 
 # The most important first. The last three count commands, processor time and memory, which other programs hardly
 # affect, so three rounds suffice.
@@ -159,7 +159,7 @@ PARTS = [
         (),
         (),
         rounds=1,
-        about="fairlock alone, by `fairlock bench`: beside PING and the raw scripts of the same server",
+        about="fairlock alone, by `fairlock-bench own`: beside PING and the raw scripts of the same server",
     ),
     Part(
         "one-process",

@@ -39,10 +39,6 @@ def render(out, into_docs):
     with open(os.path.join(out, "tables.md"), "w") as file:
         file.write(tables)
     drawn = plots(everything)
-    picture = os.path.join(out, "bench.svg")
-    if "own" in everything and os.path.exists(picture):
-        with open(picture) as file:
-            drawn["bench.svg"] = file.read()
     for name, svg in drawn.items():
         with open(os.path.join(out, name), "w") as file:
             file.write(svg)

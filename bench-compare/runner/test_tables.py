@@ -72,7 +72,7 @@ class Tables(unittest.TestCase):
         empty = publish.filled(page, {})
         self.assertEqual(empty.count(grow.NOTHING), len(grow.BLOCKS))
         full = publish.filled(page, everything())
-        self.assertEqual(full.count(grow.NOTHING), 1, "only `fairlock bench`, which is not made up")
+        self.assertEqual(full.count(grow.NOTHING), 1, "only `fairlock-bench own`, which is not made up")
         self.assertEqual(publish.filled(full, everything()), full)
         self.assertEqual(publish.filled(full, {}), empty)
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub(crate) async fn report(server: &Server, span: Duration, ping: Duration) {
     let mut at_ten = 0.0;
     for waiters in [2, 10, 100, 1_000, 10_000] {
-        let run = measure(server, waiters, span).await;
+        let run = measure(&server.url(), waiters, span, || server.script_calls()).await;
         if waiters == 10 {
             at_ten = run.rate;
         }
@@ -42,7 +42,7 @@ pub(crate) async fn report_drain(server: &Server) {
     let client = Client::connect(&server.url()).await.unwrap();
     let (mut pings, mut own_pings, mut next) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        pings.extend(pings_of_redis_rs(server, span).await);
+        pings.extend(pings_of_redis_rs(&server.url(), span).await);
         own_pings.extend(pings_of_client(&client, span).await);
         next.extend(drain(server, &format!("drain:{round}"), WAITERS).await);
     }
@@ -94,11 +94,15 @@ async fn drain(server: &Server, name: &str, waiters: usize) -> Vec<Duration> {
     samples
 }
 
-struct Run {
-    rate: f64,
-    p50: Duration,
-    p99: Duration,
-    calls: f64,
+/// One measured queue.
+pub(crate) struct Run {
+    /// Hand-overs per second.
+    pub(crate) rate: f64,
+    /// From the release call to the next holder's return.
+    pub(crate) p50: Duration,
+    pub(crate) p99: Duration,
+    /// Script calls per hand-over.
+    pub(crate) calls: f64,
 }
 
 struct Board {
@@ -107,11 +111,14 @@ struct Board {
     grants: AtomicU64,
 }
 
-async fn measure(server: &Server, waiters: usize, span: Duration) -> Run {
-    let clients = [
-        Client::connect(&server.url()).await.unwrap(),
-        Client::connect(&server.url()).await.unwrap(),
-    ];
+/// Tasks of two clients that re-queue immediately. `script_calls` counts those of the server.
+pub(crate) async fn measure(
+    url: &str,
+    waiters: usize,
+    span: Duration,
+    script_calls: impl Fn() -> u64,
+) -> Run {
+    let clients = [Client::connect(url).await.unwrap(), Client::connect(url).await.unwrap()];
     let name = format!("contended:{waiters}");
     let first = clients[0].fair_lock(&name).lock().await.unwrap();
     let board = Arc::new(Board {
@@ -143,18 +150,19 @@ async fn measure(server: &Server, waiters: usize, span: Duration) -> Run {
     while look.inspect().await.unwrap().queue_len < waiters {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let calls_before = server.script_calls();
+    let calls_before = script_calls();
     let began = Instant::now();
     let _ = first.release().await.unwrap();
     tokio::time::sleep(span).await;
     let grants = board.grants.load(Ordering::Relaxed);
     let took = began.elapsed();
-    let calls = server.script_calls() - calls_before;
-    stop.store(true, Ordering::Relaxed);
-    for task in tasks {
-        task.abort();
-    }
+    let calls = script_calls() - calls_before;
     let mut samples = std::mem::take(&mut *board.samples.lock().unwrap());
+    stop.store(true, Ordering::Relaxed);
+    // Every waiter has its turn: an abandoned request leaves a marker on the server for a while.
+    for task in tasks {
+        task.await.unwrap();
+    }
     let run = Run {
         rate: grants as f64 / took.as_secs_f64(),
         p50: percentile(&mut samples, 50),

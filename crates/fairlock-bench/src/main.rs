@@ -2,7 +2,8 @@
 //! what many cycles of lock and release leave behind. `mix`: readers and writers. `shares`:
 //! read-write locks and semaphores on a server, beside the fair lock. `several`: several locks at
 //! once, beside one, and latches. `elections`: how soon a leader is followed and seen. `start`: how
-//! soon a command begins under `fairlock run`. `placement`: the cost of the background thread.
+//! soon a command begins under `fairlock run`. `placement`: the cost of the background thread. `own`:
+//! the figures for `scripts/bench-compare`, as JSON.
 //!
 //! `cargo run --release -p fairlock-bench [SECONDS]`: hand-over and uncontended cost of fair locks
 //! on a private server, compared with the server's PING in the same run. Only ratios are
@@ -15,7 +16,9 @@ mod elections;
 mod host;
 mod memory;
 mod mix;
+mod own;
 mod placement;
+mod raw;
 mod several;
 mod shares;
 mod soak;
@@ -50,6 +53,7 @@ fn main() {
         ["host", ref process @ ..] => host::process(process),
         ["start"] => start(1_000),
         ["start", rounds] => start(rounds.parse().expect("ROUNDS")),
+        ["own", url, seconds, waiters] => own(url, span(seconds), waiters),
         ["placement"] => placement::report(Duration::from_secs(2)),
         ["placement", seconds] => placement::report(span(seconds)),
         [] => costs(Duration::from_secs(2)),
@@ -57,7 +61,7 @@ fn main() {
         _ => panic!(
             "fairlock-bench [SECONDS] | memory [SECONDS] | host [SECONDS] | host shares | mix [SECONDS] | \
              shares [SECONDS] | several [SECONDS] | elections [SECONDS] | soak [CYCLES] | \
-             start [ROUNDS] | placement [SECONDS]"
+             start [ROUNDS] | placement [SECONDS] | own URL SECONDS WAITERS,..."
         ),
     }
 }
@@ -77,6 +81,13 @@ fn start(rounds: u32) {
     host::build_program();
     let own = std::env::current_exe().expect("this program has a path");
     start::report(&own.with_file_name("fairlock"), rounds);
+}
+
+/// On one thread: a PING must not cost a switch of threads.
+fn own(url: &str, span: Duration, waiters: &str) {
+    let waiters: Vec<_> = waiters.split(',').map(|n| n.parse().expect("WAITERS")).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(own::report(url, span, &waiters));
 }
 
 fn runtime() -> tokio::runtime::Runtime {

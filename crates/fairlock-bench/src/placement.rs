@@ -35,7 +35,7 @@ fn runtime(workers: usize) -> tokio::runtime::Runtime {
 async fn round_trips(server: &Server, span: Duration) {
     let client = Client::connect(&server.url()).await.unwrap();
     let lock = client.fair_lock("placement");
-    let mut raw = pings_of_redis_rs(server, span).await;
+    let mut raw = pings_of_redis_rs(&server.url(), span).await;
     let mut pings = pings_of_client(&client, span).await;
     let mut pairs = Vec::new();
     let began = Instant::now();

@@ -1,7 +1,7 @@
 //! Read-write locks and semaphores on a private server, in one run beside the fair lock: hand-overs of
 //! writers and of permits, a grant beside many readers, and the readers of one client behind a writer.
 
-use crate::stats::{percentile, us};
+use crate::stats::{median, percentile, us};
 use fairlock::{Client, Guard, Lock, Permit, RwLock, Semaphore, WriteGuard};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::server::Server;
@@ -309,12 +309,6 @@ async fn cohort(server: &Server, readers: usize, goals: &str) {
     );
     writes.shutdown().await;
     reads.shutdown().await;
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<_> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// The mean without the slowest tenth, which were interrupted: the server counts whole microseconds.

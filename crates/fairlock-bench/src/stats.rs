@@ -1,4 +1,4 @@
-//! Percentiles.
+//! Percentiles and medians.
 
 use std::time::Duration;
 
@@ -17,4 +17,11 @@ pub(crate) fn us(duration: Duration) -> String {
 /// The ratio of `part` to `whole`.
 pub(crate) fn ratio(part: Duration, whole: Duration) -> f64 {
     part.as_secs_f64() / whole.as_secs_f64()
+}
+
+/// The middle one of `values`.
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }

@@ -3,20 +3,27 @@
 use crate::stats::{percentile, ratio, us};
 use fairlock::Client;
 use fairlock_testkit::server::Server;
+use redis::AsyncConnectionConfig;
+use redis::aio::MultiplexedConnection;
 use std::time::{Duration, Instant};
 
 /// PING round trips of redis-rs on the benchmark's own runtime: p50.
 pub(crate) async fn ping(server: &Server, span: Duration) -> Duration {
-    let mut samples = pings_of_redis_rs(server, span).await;
+    let mut samples = pings_of_redis_rs(&server.url(), span).await;
     let p50 = percentile(&mut samples, 50);
     println!("PING p50 {}, p99 {}", us(p50), us(percentile(&mut samples, 99)));
     p50
 }
 
+/// A connection of redis-rs that waits for replies as long as it takes: the default of 500 ms fails on a busy machine.
+pub(crate) async fn connection(client: &redis::Client) -> MultiplexedConnection {
+    let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    client.get_multiplexed_async_connection_with_config(&config).await.unwrap()
+}
+
 /// All samples.
-pub(crate) async fn pings_of_redis_rs(server: &Server, span: Duration) -> Vec<Duration> {
-    let client = redis::Client::open(server.url()).unwrap();
-    let mut conn = client.get_multiplexed_async_connection().await.unwrap();
+pub(crate) async fn pings_of_redis_rs(url: &str, span: Duration) -> Vec<Duration> {
+    let mut conn = connection(&redis::Client::open(url).unwrap()).await;
     let mut samples = Vec::new();
     let began = Instant::now();
     while began.elapsed() < span {
@@ -60,28 +67,31 @@ pub(crate) async fn report(server: &Server, span: Duration, ping: Duration) {
         ratio(p50, 2 * ping),
         samples.len() as f64 / began.elapsed().as_secs_f64()
     );
-    many(&client, span).await;
+    let (_, rate) = many(&client, 64, span).await;
+    println!("uncontended, 64 tasks: {rate:.0} pairs/s");
 }
 
-/// 64 tasks on different locks.
-async fn many(client: &Client, span: Duration) {
+/// Tasks on different locks: how long each pair of lock and release took, and pairs per second.
+pub(crate) async fn many(client: &Client, tasks: u32, span: Duration) -> (Vec<Duration>, f64) {
     let began = Instant::now();
-    let tasks: Vec<_> = (0..64)
+    let tasks: Vec<_> = (0..tasks)
         .map(|n| {
             let lock = client.fair_lock(format!("uncontended:{n}"));
             tokio::spawn(async move {
-                let mut pairs = 0_u64;
+                let mut samples = Vec::new();
                 while began.elapsed() < span {
+                    let sent = Instant::now();
                     let _ = lock.lock().await.unwrap().release().await.unwrap();
-                    pairs += 1;
+                    samples.push(sent.elapsed());
                 }
-                pairs
+                samples
             })
         })
         .collect();
-    let mut pairs = 0;
+    let mut samples = Vec::new();
     for task in tasks {
-        pairs += task.await.unwrap();
+        samples.extend(task.await.unwrap());
     }
-    println!("uncontended, 64 tasks: {:.0} pairs/s", pairs as f64 / began.elapsed().as_secs_f64());
+    let rate = samples.len() as f64 / began.elapsed().as_secs_f64();
+    (samples, rate)
 }

@@ -24,7 +24,6 @@ pub(crate) const COMMANDS: &[&str] = &[
     "wait",
     "watch",
     "latch",
-    "bench",
     "demo",
     "completions",
     "man",

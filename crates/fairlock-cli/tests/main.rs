@@ -9,7 +9,6 @@
 //! - `queue`: several processes on one server;
 //! - `cluster`: the same on a Cluster;
 //! - `list`: which locks exist;
-//! - `bench`: measures a store, and leaves nothing behind;
 //! - `many`: loops of processes on one counter, and `scripts/contenders`;
 //! - `loss`: the lock is taken away, or its server;
 //! - `host`: the host store: who keeps a lock when `fairlock` is killed or stopped;
@@ -40,7 +39,6 @@
 //! - `schemas`: every JSON output against its schema;
 //! - `upgrade`: a former version and this one in the same queue.
 
-mod bench;
 mod beside_java;
 mod cluster;
 mod coming_from;

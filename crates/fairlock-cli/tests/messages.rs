@@ -256,9 +256,6 @@ fn usage(transcript: &mut Transcript) {
         &["latch", "x", "--set", "0"],
         &["latch", "x", "--set", "1", "--down"],
         &["latch", "x", "--down", "--wait-for", "1s"],
-        &["bench", "--time", "1h"],
-        &["bench", "--waiters", "2,3,4,5,6,7,8"],
-        &["bench", "--url", "memory:", "--plot", "/dev/null/x.svg"],
         &["completions", "csh"],
         &["man", "frobnicate"],
     ] {

@@ -121,19 +121,6 @@ const TABLE: &[Row] = &[
     (&["top", "--url", "memory:"], 64, "`fairlock list` prints once"),
     (&["top", "--url", "memory:", "--interval", "199ms"], 64, "between 200ms and 1h"),
     (&["top", "--url", "memory:", "--max", "1001"], 64, "1001 is not in 1..=1000"),
-    (&["bench", "--time", "99ms"], 64, "between 100ms and 10m"),
-    (&["bench", "--time", "601s"], 64, "e.g. fairlock bench; see fairlock bench --help"),
-    (&["bench", "--tasks", "1001"], 64, "1001 is not in 1..=1000"),
-    (&["bench", "--waiters", "2,1"], 64, "1 is not in 2..=10000"),
-    (&["bench", "--waiters", "2,3,4,5,6,7,8"], 64, "at most 6 numbers"),
-    (&["bench", "--held", "10001"], 64, "10001 is not in 1..=10000"),
-    (&["bench", "--rounds", "0"], 64, "0 is not in 1..=50"),
-    (&["bench", "--url", "memory:", "--plot", "/dev/null/x.svg"], 64, "--plot /dev/null/x.svg: "),
-    (
-        &["bench", "--quiet", "--url", "memory:", "--prefix", "redisson_lock_queue:"],
-        64,
-        "--prefix: ",
-    ),
     (&["status", "--url", "memory:"], 0, ""),
     (&["status", "--url", "memory:", "--exit-code", "x"], 0, ""),
     (&["run", "--url", ALONE, "x", "--", "true"], 0, ""),
@@ -405,7 +392,7 @@ fn a_ttl_that_is_too_short_is_named_as_it_was_typed() {
 /// first.
 #[test]
 fn d29_short_help_is_short() {
-    for command in ["run", "status", "list", "top", "unlock", "bench"] {
+    for command in ["run", "status", "list", "top", "unlock"] {
         let [short, long] = ["-h", "--help"].map(|how| finish(fairlock([command, how])).stdout);
         for option in ["--password-file", "--scope", "--config"] {
             let line = format!("\n      {option} <");
@@ -497,7 +484,6 @@ fn help_documents_the_exit_codes() {
         ("latch", &["or there is none", "70       internal error; ", "or no encrypted connection"]),
         ("list", &["64, 69, 70 and 77 as of", "128 + n"]),
         ("top", &["64, 69, 70 and 77 as of", "128 + n"]),
-        ("bench", &["64, 69, 70 and 77 as of", "128 + n"]),
         ("demo", &["1        a claim did not hold", "70       internal error; "]),
     ] {
         let help = finish(fairlock([command, "--help"])).stdout;

@@ -163,8 +163,6 @@
 //!   are text, or a list of bytes if they are not UTF-8. Times of `std` have serde's form.
 //! - `test-util`: the module `test_util`, for the tests of programs that use fairlock: a store in
 //!   tokio's paused time that can take locks away and be cut off. For dev-dependencies.
-//! - `yardstick`: the module `yardstick`, for benches: what a server achieves without this library
-//!   in between. It may change in any version.
 
 #![cfg_attr(
     not(feature = "redis"),
@@ -182,8 +180,6 @@ mod state;
 mod store;
 #[cfg(feature = "test-util")]
 pub mod test_util;
-#[cfg(feature = "yardstick")]
-pub mod yardstick;
 
 pub use api::client::Client;
 pub use api::detached::Detached;

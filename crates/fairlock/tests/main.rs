@@ -33,7 +33,6 @@
 //! - `many`: thousands of waiters of one client
 //! - `shares`: read-write locks and semaphores, where that needs futures or several clients
 //! - `tiers`: which cases `scripts/test` runs on each store
-//! - `yardstick`: the round trips that benches compare with
 
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
 #![allow(clippy::duplicate_mod, reason = "the contract is compiled for each API")]
@@ -86,5 +85,3 @@ mod tidy;
 #[cfg(feature = "tls")]
 mod tls;
 mod topologies;
-#[cfg(feature = "yardstick")]
-mod yardstick;

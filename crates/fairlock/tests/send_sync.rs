@@ -257,17 +257,6 @@ test_util::Sandbox   -    -    Unpin -          -             -     -    Debug
     is_table(&rows, expected, public_types(|what| what.contains("[feature test-util]")));
 }
 
-#[cfg(feature = "yardstick")]
-#[test]
-fn types_of_benches() {
-    use fairlock::yardstick;
-    let rows = rows![yardstick::Yardstick];
-    let expected = "\
-yardstick::Yardstick Send Sync Unpin UnwindSafe RefUnwindSafe -     -    Debug
-";
-    is_table(&rows, expected, public_types(|what| what.contains("[feature yardstick]")));
-}
-
 #[test]
 fn errors_go_everywhere() {
     fn is_error<T: std::error::Error + Send + Sync + Unpin + 'static>() {}
@@ -348,15 +337,10 @@ async fn futures() {
     assert_eq!(sent.by("Latch::wait", latch.wait()).await.unwrap(), Opened::Gone);
     election(&mut sent, &client).await;
     several(&mut sent, &client).await;
-    #[cfg(feature = "yardstick")]
-    yardstick(&mut sent, &client).await;
     sent.by("Client::shutdown", client.shutdown()).await;
 
     let lines = crate::public_api::lines();
-    let built =
-        |line: &&String| cfg!(feature = "yardstick") || !line.contains("[feature yardstick]");
-    let lines = lines.iter().filter(built);
-    let asynchronous = lines.filter_map(|line| line.split_once(": async fn"));
+    let asynchronous = lines.iter().filter_map(|line| line.split_once(": async fn"));
     let expected: BTreeSet<_> = asynchronous.map(|(name, _)| name.to_owned()).collect();
     assert!(expected.len() > 20);
     assert_eq!(sent.0, expected, "an async function of docs/api.txt is missing here");
@@ -441,23 +425,6 @@ async fn several(sent: &mut Sent, client: &Client) {
     sent.by("MultiHeld::lost", async move { held.lost().await }).await;
     let guard = lock.lock().await.unwrap();
     drop(sent.by("MultiGuard::lost", async move { guard.lost().await }));
-}
-
-#[cfg(feature = "yardstick")]
-async fn yardstick(sent: &mut Sent, client: &Client) {
-    use fairlock::yardstick::Yardstick;
-    let connected = sent.by("yardstick::Yardstick::connect", Yardstick::connect(client, &[]));
-    assert!(connected.await.unwrap().is_none(), "there is none without a server");
-    sent.by("yardstick::Yardstick::erase", Yardstick::erase(client, Vec::new())).await.unwrap();
-    // These cannot be called here either: their types are the check.
-    fn ping(yardstick: &Yardstick) -> impl Future + Send {
-        yardstick.ping()
-    }
-    fn pairs(yardstick: &Yardstick) -> impl Future + Send {
-        yardstick.pairs(Duration::ZERO)
-    }
-    let _ = (ping, pairs);
-    sent.0.extend(["ping", "pairs"].map(|name| format!("fairlock::yardstick::Yardstick::{name}")));
 }
 
 /// A guard can be moved where it is needed: into a task, into a thread, and back.

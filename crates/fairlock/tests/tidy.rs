@@ -119,7 +119,6 @@ const FLOORS: [(&str, &[&str]); 3] = [
     (
         "fairlock/src",
         &[
-            "yardstick",
             "test_util",
             "blocking",
             "api",

@@ -11,15 +11,6 @@ pub(crate) fn now() -> Duration {
     let clock = ClockId::Boottime;
     #[cfg(not(target_os = "linux"))]
     let clock = ClockId::Monotonic;
-    read(clock)
-}
-
-/// Processor time that all threads of this process have used.
-pub(crate) fn cpu_time() -> Duration {
-    read(ClockId::ProcessCPUTime)
-}
-
-fn read(clock: ClockId) -> Duration {
     let time = clock_gettime(clock);
     // Neither part is ever negative for these clocks.
     let secs = u64::try_from(time.tv_sec).unwrap_or(0);

@@ -1,6 +1,5 @@
 //! The commands, one module each, with their options. None imports another.
 
-pub(crate) mod bench;
 pub(crate) mod demo;
 pub(crate) mod latch;
 pub(crate) mod leader;

@@ -171,7 +171,6 @@ mod tests {
             ("fairlock run a -- b", None),
             ("fairlock elect a -- b", None),
             ("fairlock latch a", None),
-            ("fairlock bench a", None),
             ("fairlock man a", None),
             ("fairlock frobnicate a", None),
             ("fairlock sta", None),

@@ -360,11 +360,6 @@ impl Client {
         let _ = flushed.await;
     }
 
-    #[cfg(feature = "yardstick")]
-    pub(crate) fn session(&self) -> &Session {
-        &self.session
-    }
-
     pub(crate) fn context(&self) -> &Arc<Context> {
         self.session.context()
     }

@@ -16,8 +16,6 @@ use crate::base::error::{Error, ErrorKind};
 use crate::settings::client_info::ClientInfo;
 use crate::settings::server_checks::{Check, Warning};
 use crate::store::entry::LockEntry;
-#[cfg(feature = "yardstick")]
-pub(crate) use crate::store::redis::Raw;
 #[cfg(feature = "redis")]
 use crate::store::redis::Walk;
 use fairlock_core::{Answer, ClientId, Grant, Kind, LockName, Op, OwnerId, RequestId, Token};
@@ -358,22 +356,6 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// This client has a hold that is not renewed for the lease of its settings, or leaves one to
     /// the store: its announcement says no lease any more.
     fn lease_differs(&self, client: ClientId);
-
-    /// New connections to the servers of these locks, on the caller's runtime; `None` if there is
-    /// no server.
-    #[cfg(feature = "yardstick")]
-    fn raw<'a>(&'a self, names: &'a [LockName]) -> Boxed<'a, Result<Option<Raw>, StoreError>> {
-        let _ = names;
-        Box::pin(async { Ok(None) })
-    }
-
-    /// Removes everything that is stored about these locks. A store that ends with its client may
-    /// do nothing.
-    #[cfg(feature = "yardstick")]
-    fn erase<'a>(&'a self, names: &'a [LockName]) -> Boxed<'a, Result<(), StoreError>> {
-        let _ = names;
-        Box::pin(async { Ok(()) })
-    }
 
     /// The client ends: removes its announcement, if possible.
     fn farewell(&self) -> Boxed<'_, ()> {

@@ -321,23 +321,6 @@ impl HostFile {
         Ok(Names { names, next })
     }
 
-    /// Removes the rows of these locks, except those that are held or waited for.
-    ///
-    /// # Errors
-    /// As [`apply`](Self::apply).
-    #[cfg(feature = "yardstick")]
-    pub(crate) fn erase(&mut self, names: &[LockName]) -> Result<(), StoreError> {
-        self.transaction(|file| {
-            let sql = "DELETE FROM lock WHERE name = ?1 AND idle_ms IS NOT NULL";
-            for name in names {
-                let removed = file.prepared(sql)?.execute(params![name.as_bytes()]);
-                removed.map_err(|error| file.failed(&error))?;
-                file.cache.remove(name);
-            }
-            Ok(())
-        })
-    }
-
     /// Carries out an operation that changes nothing, without locking the file or writing to it.
     fn look(
         &mut self,

@@ -669,12 +669,6 @@ impl Store for HostStore {
         self.0.leave(name, token, request);
     }
 
-    #[cfg(feature = "yardstick")]
-    fn erase<'a>(&'a self, names: &'a [LockName]) -> Boxed<'a, Result<(), StoreError>> {
-        let names = names.to_vec();
-        self.patiently(move |inner| inner.file()?.erase(&names))
-    }
-
     fn farewell(&self) -> Boxed<'_, ()> {
         let done = self.patiently(|inner| {
             let _ = lock(&inner.wake_ups).take();

@@ -95,12 +95,7 @@ impl Keys {
         }
     }
 
-    #[cfg(any(test, feature = "yardstick"))]
-    pub(crate) fn all(&self) -> [Vec<u8>; 7] {
-        self.all_parts().map(|parts| parts.concat())
-    }
-
-    /// The same in parts.
+    /// All keys of a lock, in parts.
     pub(crate) fn all_parts(&self) -> [Parts<'_>; 7] {
         [
             [self.name.as_bytes(), b"", b"", b""],
@@ -307,6 +302,12 @@ pub(crate) fn topic(topic: &Topic) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Keys {
+        pub(crate) fn all(&self) -> [Vec<u8>; 7] {
+            self.all_parts().map(|parts| parts.concat())
+        }
+    }
 
     #[test]
     fn keys_are_redissons() {

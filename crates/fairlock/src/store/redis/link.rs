@@ -297,22 +297,6 @@ impl Link {
         }
     }
 
-    /// Another connection to the server, for the caller alone and on its runtime.
-    #[cfg(feature = "yardstick")]
-    pub(crate) async fn another(&self) -> Result<Connection, StoreError> {
-        let config = Settings::default().response_timeout(self.response_timeout);
-        let connect = async {
-            let mut moves = self.place.moves(Part::Follows);
-            let mut conn = self.place.connect(Part::Follows, config, &mut moves).await?;
-            made(name_connection(&mut conn, "fairlock-yardstick").await)?;
-            Ok(conn)
-        };
-        let connected = tokio::time::timeout(self.connect_timeout, connect).await;
-        connected
-            .unwrap_or_else(|_| Err(self.place.late()))
-            .map_err(|failure| self.place.at(failure))
-    }
-
     /// Names the connection, writes the client's record, and checks the server. The reply to the
     /// record does not matter: locks work without it.
     async fn introduce(&self, conn: &mut Connection) -> Result<(), StoreError> {

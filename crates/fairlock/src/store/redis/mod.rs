@@ -34,8 +34,6 @@ mod login;
 mod mapper;
 mod node_subscription;
 mod place;
-#[cfg(feature = "yardstick")]
-mod raw;
 mod record;
 mod reply;
 mod rights;
@@ -88,8 +86,6 @@ use together::Together;
 use tokio::sync::Notify;
 use wire::{Cmd, Value};
 
-#[cfg(feature = "yardstick")]
-pub(crate) use raw::Raw;
 pub(crate) use walk::Walk;
 
 /// Between two looks at an ongoing failover, which takes a second or two.
@@ -150,20 +146,6 @@ impl RedisStore {
                 one.sight.look().await
             }
             To::Cluster(routes) => routes.contact(until).await,
-        }
-    }
-
-    /// The locks by the server that keeps them.
-    #[cfg(feature = "yardstick")]
-    fn groups(&self, names: &[LockName]) -> Result<Vec<raw::Group>, StoreError> {
-        match &self.to {
-            To::One(one) => Ok(vec![raw::Group {
-                link: Arc::clone(&one.link),
-                rules: one.rules.clone(),
-                publishing: Publishing::Whole,
-                names: names.to_vec(),
-            }]),
-            To::Cluster(routes) => routes.groups(names),
         }
     }
 
@@ -458,16 +440,6 @@ impl Store for RedisStore {
             To::One(one) => Box::pin(one.page(at, keys)),
             To::Cluster(routes) => Box::pin(routes.page(at, keys)),
         }
-    }
-
-    #[cfg(feature = "yardstick")]
-    fn raw<'a>(&'a self, names: &'a [LockName]) -> Boxed<'a, Result<Option<Raw>, StoreError>> {
-        Box::pin(async move { Raw::connect(self.groups(names)?).await.map(Some) })
-    }
-
-    #[cfg(feature = "yardstick")]
-    fn erase<'a>(&'a self, names: &'a [LockName]) -> Boxed<'a, Result<(), StoreError>> {
-        Box::pin(async move { raw::erase(self.groups(names)?).await })
     }
 
     fn note_kind<'a>(

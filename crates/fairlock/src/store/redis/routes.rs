@@ -8,8 +8,6 @@ use super::exchange::Call;
 use super::inbox::Inbox;
 use super::keys::{self, Publishing};
 use super::place::Place;
-#[cfg(feature = "yardstick")]
-use super::raw::Group;
 use super::record::{self, Record};
 use super::shards::Shards;
 use super::slots::slot;
@@ -172,24 +170,6 @@ impl Routes {
             Some(Subscriptions::Shards(_)) => Ok(Publishing::Sharded),
             None => Err(self.not_connected()),
         }
-    }
-
-    /// Groups the locks by the node that serves their slots.
-    #[cfg(feature = "yardstick")]
-    pub(crate) fn groups(&self, names: &[LockName]) -> Result<Vec<Group>, StoreError> {
-        let publishing = self.publishing()?;
-        let mut groups: BTreeMap<_, Group> = BTreeMap::new();
-        for name in names {
-            let node = self.cluster.node_of(slot_or_refusal(name)?)?;
-            let new = || Group {
-                link: Arc::clone(&node.link),
-                rules: self.rules.clone(),
-                publishing,
-                names: Vec::new(),
-            };
-            groups.entry(node.addr.clone()).or_insert_with(new).names.push(name.clone());
-        }
-        Ok(groups.into_values().collect())
     }
 
     /// The connection to the node that serves the lock's slot.
