@@ -1,6 +1,6 @@
-//! Whether an outcome is what the file says, and whether the comparison would notice a change.
+//! Whether an outcome is what the file says.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::Outcome;
 
@@ -43,77 +43,5 @@ fn differ(path: &str, said: &Value, seen: &Value) -> Option<String> {
         }
         _ if said == seen => None,
         _ => told(),
-    }
-}
-
-/// The same outcome with one value changed, once for each of its values. Ranges are left out.
-pub fn mutants(outcome: &Outcome) -> Vec<(String, Outcome)> {
-    let whole = json!({
-        "returns": outcome.returns,
-        "after": outcome.after,
-        "published": outcome.published,
-        "subscribed": outcome.subscribed,
-    });
-    let mut paths = Vec::new();
-    collect(&whole, &mut String::new(), &mut paths);
-    let of = |path: &str| {
-        let mut changed = whole.clone();
-        let value = changed.pointer_mut(path).expect("a path into it");
-        *value = other(value);
-        Outcome::parse(&changed)
-    };
-    paths.iter().map(|path| (path.clone(), of(path))).collect()
-}
-
-/// The paths of all values that contain no others.
-fn collect(value: &Value, path: &mut String, paths: &mut Vec<String>) {
-    let length = path.len();
-    let is_range = path.ends_with("/ttl_ms") && value.is_array();
-    match value {
-        _ if is_range => {}
-        Value::Object(map) if !map.is_empty() => {
-            for (name, inner) in map {
-                path.push('/');
-                path.push_str(&name.replace('~', "~0").replace('/', "~1"));
-                collect(inner, path, paths);
-                path.truncate(length);
-            }
-        }
-        Value::Array(list) if !list.is_empty() => {
-            for (at, inner) in list.iter().enumerate() {
-                path.push_str(&format!("/{at}"));
-                collect(inner, path, paths);
-                path.truncate(length);
-            }
-        }
-        // Not stated: our part says nothing about subscribers.
-        Value::Null if path == "/subscribed" => {}
-        _ => paths.push(path.clone()),
-    }
-}
-
-/// A value as close as possible: the smallest slip.
-fn other(value: &Value) -> Value {
-    match value {
-        Value::Null => json!(1),
-        Value::Bool(value) => json!(!value),
-        Value::Number(number) => json!(number.as_i64().map_or(1, |number| number + 1)),
-        Value::String(text) => match text.strip_suffix('>') {
-            Some(name) if name.starts_with("<now") => json!(later(name)),
-            _ => json!(format!("{text}1")),
-        },
-        Value::Array(_) => json!([["redisson_lock__channel:{a}", "0"]]),
-        Value::Object(_) => json!({ "b": { "type": "string", "ttl_ms": null, "value": "1" } }),
-    }
-}
-
-/// One unit later than `<now+5`.
-fn later(name: &str) -> String {
-    let at = name.find(['+', '-']).unwrap_or(name.len());
-    let distance = name[at..].parse::<i64>().unwrap_or_default() + 1;
-    if distance == 0 {
-        format!("{}>", &name[..at])
-    } else {
-        format!("{}{distance:+}>", &name[..at])
     }
 }

@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 
 pub use self::bench::{Bench, LOCK, NOW_MS, NOW_US};
 pub use self::cast::Cast;
-pub use self::mismatch::{mismatch, mutants};
+pub use self::mismatch::mismatch;
 pub use self::print::print;
 use crate::server::workspace_root;
 
@@ -135,7 +135,7 @@ impl Vector {
                 assert!(allowed.contains(&field.as_str()), "{}: {what} has {field}", self.name);
             }
         };
-        fields("the file", &self.json, &["title", "before", "java", "ours"]);
+        fields("the file", &self.json, &["title", "made", "before", "java", "ours"]);
         assert!(self.json["title"].is_string(), "{}: no title", self.name);
         let entry = |value: &Value| fields("a key", value, &["type", "ttl_ms", "value"]);
         self.before().values().for_each(entry);

@@ -3,8 +3,9 @@
 use serde_json::{Map, Value};
 
 /// Fields in this order; others, which are names of keys, members and settings, follow by name.
-const ORDER: [&str; 24] = [
+const ORDER: [&str; 25] = [
     "title",
+    "made",
     "type",
     "ttl_ms",
     "before",

@@ -85,8 +85,7 @@ impl Lock {
     /// [`Interrupted`](crate::ErrorKind::Interrupted), and [`Misuse`](crate::ErrorKind::Misuse) on
     /// a runtime's thread.
     pub fn lock(&self) -> Result<Guard, Error> {
-        let lock = self.of_caller()?;
-        self.wait(&lock, lock.lock()).map(Guard::new)
+        self.ask(crate::Lock::lock).map(Guard::new)
     }
 
     /// Takes the lock if it is free and nobody waits for it, or enters it again.
@@ -94,8 +93,7 @@ impl Lock {
     /// # Errors
     /// Those of [`lock`](Self::lock).
     pub fn try_lock(&self) -> Result<Option<Guard>, Error> {
-        let lock = self.of_caller()?;
-        Ok(self.wait(&lock, lock.try_lock())?.map(Guard::new))
+        Ok(self.ask(crate::Lock::try_lock)?.map(Guard::new))
     }
 
     /// Waits for its turn for at most `wait`. Zero means [`try_lock`](Self::try_lock).
@@ -103,8 +101,7 @@ impl Lock {
     /// # Errors
     /// Those of [`lock`](Self::lock).
     pub fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard>, Error> {
-        let lock = self.of_caller()?;
-        Ok(self.wait(&lock, lock.try_lock_for(wait))?.map(Guard::new))
+        Ok(self.ask(async |lock| lock.try_lock_for(wait).await)?.map(Guard::new))
     }
 
     /// Joins the queue of a fair lock and returns the place as a [`Turn`]. Waits only until it has
@@ -114,8 +111,7 @@ impl Lock {
     /// Those of [`lock`](Self::lock), and [`Misuse`](crate::ErrorKind::Misuse) for another kind of
     /// lock.
     pub fn enqueue(&self) -> Result<Turn, Error> {
-        let lock = self.of_caller()?;
-        let turn = self.wait(&lock, lock.enqueue())?;
+        let turn = self.ask(crate::Lock::enqueue)?;
         Ok(Turn::new(turn, self.interrupt.clone()))
     }
 
@@ -182,20 +178,17 @@ impl Lock {
         wait::until_ready(self.inner.force_unlock())
     }
 
-    /// Returns the lock with the calling thread as its owner, unless an owner was set.
-    fn of_caller(&self) -> Result<crate::Lock, Error> {
-        if self.is_owned {
-            return Ok(self.inner.clone());
-        }
-        Ok(self.inner.clone().owned_by(&thread::current(&self.client)?))
-    }
-
-    fn wait<T>(
+    /// Waits for a request of the calling thread, or of the owner that was set.
+    fn ask<T>(
         &self,
-        asked: &crate::Lock,
-        future: impl Future<Output = Result<T, Error>>,
+        request: impl AsyncFnOnce(&crate::Lock) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        wait::until_interrupted(self.interrupt.as_ref(), future).map_err(|error| asked.about(error))
+        let mut lock = self.inner.clone();
+        if !self.is_owned {
+            lock = lock.owned_by(&thread::current(&self.client)?);
+        }
+        let asked = request(&lock);
+        wait::until_interrupted(self.interrupt.as_ref(), asked).map_err(|error| lock.about(error))
     }
 }
 

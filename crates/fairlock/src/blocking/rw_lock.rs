@@ -10,7 +10,6 @@ use crate::api::status::LockStatus;
 use crate::base::error::Error;
 use crate::state::outcome::Release;
 use fairlock_core::LockName;
-use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -99,8 +98,7 @@ impl RwLock {
     /// [`Interrupted`](crate::ErrorKind::Interrupted), and [`Misuse`](crate::ErrorKind::Misuse) on a
     /// runtime's thread.
     pub fn read(&self) -> Result<ReadGuard, Error> {
-        let lock = self.of_caller()?;
-        self.wait(&lock, lock.read()).map(ReadGuard::new)
+        self.ask(crate::RwLock::read).map(ReadGuard::new)
     }
 
     /// Waits for its turn to write.
@@ -108,8 +106,7 @@ impl RwLock {
     /// # Errors
     /// Those of [`read`](Self::read).
     pub fn write(&self) -> Result<WriteGuard, Error> {
-        let lock = self.of_caller()?;
-        self.wait(&lock, lock.write()).map(WriteGuard::new)
+        self.ask(crate::RwLock::write).map(WriteGuard::new)
     }
 
     /// Reads if nobody writes and nobody waits, or enters the lock again.
@@ -117,8 +114,7 @@ impl RwLock {
     /// # Errors
     /// Those of [`read`](Self::read).
     pub fn try_read(&self) -> Result<Option<ReadGuard>, Error> {
-        let lock = self.of_caller()?;
-        Ok(self.wait(&lock, lock.try_read())?.map(ReadGuard::new))
+        Ok(self.ask(crate::RwLock::try_read)?.map(ReadGuard::new))
     }
 
     /// Writes if nobody reads or writes and nobody waits, or enters the lock again.
@@ -126,8 +122,7 @@ impl RwLock {
     /// # Errors
     /// Those of [`read`](Self::read).
     pub fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
-        let lock = self.of_caller()?;
-        Ok(self.wait(&lock, lock.try_write())?.map(WriteGuard::new))
+        Ok(self.ask(crate::RwLock::try_write)?.map(WriteGuard::new))
     }
 
     /// Waits for its turn to read for at most `wait`.
@@ -135,8 +130,7 @@ impl RwLock {
     /// # Errors
     /// Those of [`read`](Self::read).
     pub fn try_read_for(&self, wait: Duration) -> Result<Option<ReadGuard>, Error> {
-        let lock = self.of_caller()?;
-        Ok(self.wait(&lock, lock.try_read_for(wait))?.map(ReadGuard::new))
+        Ok(self.ask(async |lock| lock.try_read_for(wait).await)?.map(ReadGuard::new))
     }
 
     /// Waits for its turn to write for at most `wait`.
@@ -144,8 +138,7 @@ impl RwLock {
     /// # Errors
     /// Those of [`read`](Self::read).
     pub fn try_write_for(&self, wait: Duration) -> Result<Option<WriteGuard>, Error> {
-        let lock = self.of_caller()?;
-        Ok(self.wait(&lock, lock.try_write_for(wait))?.map(WriteGuard::new))
+        Ok(self.ask(async |lock| lock.try_write_for(wait).await)?.map(WriteGuard::new))
     }
 
     /// Joins the line to read, and returns the place in it: see [`Lock::enqueue`](super::Lock::enqueue).
@@ -153,8 +146,7 @@ impl RwLock {
     /// # Errors
     /// Those of [`read`](Self::read).
     pub fn enqueue_read(&self) -> Result<Turn, Error> {
-        let lock = self.of_caller()?;
-        let turn = self.wait(&lock, lock.enqueue_read())?;
+        let turn = self.ask(crate::RwLock::enqueue_read)?;
         Ok(Turn::new(turn, self.interrupt.clone()))
     }
 
@@ -163,8 +155,7 @@ impl RwLock {
     /// # Errors
     /// Those of [`read`](Self::read).
     pub fn enqueue_write(&self) -> Result<Turn, Error> {
-        let lock = self.of_caller()?;
-        let turn = self.wait(&lock, lock.enqueue_write())?;
+        let turn = self.ask(crate::RwLock::enqueue_write)?;
         Ok(Turn::new(turn, self.interrupt.clone()))
     }
 
@@ -210,28 +201,27 @@ impl RwLock {
         wait::until_ready(self.inner.force_unlock())
     }
 
-    /// Returns the lock with the calling thread as its owner, unless an owner was set.
-    fn of_caller(&self) -> Result<crate::RwLock, Error> {
-        if self.is_owned {
-            return Ok(self.inner.clone());
-        }
-        Ok(self.inner.clone().owned_by(&thread::current(&self.client)?))
-    }
-
-    fn wait<T>(
+    /// Waits for a request of the calling thread, or of the owner that was set.
+    fn ask<T>(
         &self,
-        asked: &crate::RwLock,
-        future: impl Future<Output = Result<T, Error>>,
+        request: impl AsyncFnOnce(&crate::RwLock) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        wait::until_interrupted(self.interrupt.as_ref(), future).map_err(|error| asked.about(error))
+        let mut lock = self.inner.clone();
+        if !self.is_owned {
+            lock = lock.owned_by(&thread::current(&self.client)?);
+        }
+        let asked = request(&lock);
+        wait::until_interrupted(self.interrupt.as_ref(), asked).map_err(|error| lock.about(error))
     }
 }
 
 /// The [`Guard`] of one of possibly many readers, until it is released, dropped or lost.
+#[derive(Debug)]
 #[must_use = "bind it to a named variable, `let _guard = ...`; `let _ = ...` releases at once"]
 pub struct ReadGuard(Guard);
 
 /// The [`Guard`] of the only writer, until it is released, dropped or lost.
+#[derive(Debug)]
 #[must_use = "bind it to a named variable, `let _guard = ...`; `let _ = ...` releases at once"]
 pub struct WriteGuard(Guard);
 
@@ -297,17 +287,5 @@ impl Deref for WriteGuard {
 
     fn deref(&self) -> &Guard {
         &self.0
-    }
-}
-
-impl fmt::Debug for ReadGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ReadGuard").field(&self.0).finish()
-    }
-}
-
-impl fmt::Debug for WriteGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("WriteGuard").field(&self.0).finish()
     }
 }

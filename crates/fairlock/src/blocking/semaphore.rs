@@ -9,7 +9,6 @@ use crate::api::status::LockStatus;
 use crate::base::error::Error;
 use crate::state::outcome::Release;
 use fairlock_core::LockName;
-use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -189,6 +188,7 @@ impl Semaphore {
 
 /// The [`Guard`] of one holder's permits of a [`Semaphore`], until they are released, dropped or
 /// lost.
+#[derive(Debug)]
 #[must_use = "bind it to a named variable, `let _permit = ...`; `let _ = ...` releases at once"]
 pub struct Permit {
     guard: Guard,
@@ -225,11 +225,5 @@ impl Deref for Permit {
 
     fn deref(&self) -> &Guard {
         &self.guard
-    }
-}
-
-impl fmt::Debug for Permit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").field("guard", &self.guard).field("n", &self.n).finish()
     }
 }

@@ -5,7 +5,7 @@ use super::fixture::{
 };
 use crate::faults::fixture::{Fixture, HB, LEASE, SLACK, eventually, key, measured, ms, steady};
 use fairlock_testkit::redisson::{
-    Call, DEFAULT_WAIT_MS, JavaClient, State, Thread, Version, WATCHDOG_LEASE_MS, queue_key,
+    Call, DEFAULT_WAIT_MS, JavaClient, State, Thread, Version, WATCHDOG_LEASE_MS,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -164,27 +164,6 @@ mod issue_6150_a_restarted_service_is_not_blocked {
     const DEAD: usize = 5;
 
     #[test]
-    fn redisson_fails() {
-        let Some(fixture) = JavaFixture::open() else { return };
-        let call = Call::LockFor { lease_ms: 10 * SECOND_MS };
-        let killed: Vec<_> = (0..=DEAD).map(|_| fixture.start(Version::V4, call)).collect();
-        assert!(killed[0].holds());
-        drop(killed);
-
-        fixture.pass(20 * SECOND_MS);
-        assert!(fixture.is_free(), "the lease of the dead holder has ended");
-        let mut next = fixture.start(Version::V4, call);
-        // It would spin here, so time passes in which it does not ask, and then it asks once.
-        let died_ms = 10 * SECOND_MS + DEAD as i64 * DEFAULT_WAIT_MS;
-        fixture.pass(died_ms - fixture.elapsed_ms() - 1);
-        next.step();
-        assert!(fixture.is_free() && !next.holds(), "twenty-five minutes");
-        fixture.pass(1);
-        next.step();
-        assert!(next.holds());
-    }
-
-    #[test]
     fn ours_does_not() {
         steady(|| async {
             let Some(fixture) = Fixture::redis70() else { return };
@@ -213,23 +192,6 @@ mod issue_6150_a_restarted_service_is_not_blocked {
 /// JVM fully busy (#5387 shows the effect).
 mod f07_nobody_asks_in_a_circle {
     use super::*;
-
-    #[test]
-    fn redisson_fails() {
-        let Some(fixture) = JavaFixture::open() else { return };
-        let mut threads: Vec<_> = (0..5).map(|_| fixture.start(Version::V4, Call::Lock)).collect();
-        threads[0].unlock();
-        drop(threads.drain(..2));
-        // Their first sleep takes half a minute; after that they no longer sleep.
-        fixture.run(WATCHDOG_LEASE_MS, &mut threads);
-        let attempts: Vec<_> = threads.iter().map(Thread::attempts).collect();
-        fixture.run(200, &mut threads);
-        for (thread, before) in threads.iter().zip(attempts) {
-            let asked = thread.attempts() - before;
-            assert_eq!(asked, 200, "once for each round trip of a millisecond");
-        }
-        assert!(fixture.is_free());
-    }
 
     #[test]
     fn ours_does_not() {
@@ -271,21 +233,6 @@ mod f07_nobody_asks_in_a_circle {
 /// Only deleting the queue helps.
 mod f10_a_head_without_a_score_goes {
     use super::*;
-
-    #[test]
-    fn redisson_fails() {
-        const YEAR_MS: i64 = 365 * 24 * 60 * MINUTE_MS;
-        let Some(fixture) = JavaFixture::open() else { return };
-        fixture.call(&["RPUSH", &queue_key(LOCK), "5a0f6f0e-0000-4000-8000-000000000000:7"]);
-        let mut thread = fixture.start(Version::V4, Call::Lock);
-        fixture.pass(YEAR_MS);
-        thread.step();
-        assert!(fixture.is_free() && !thread.holds(), "a year later");
-        assert_eq!(fixture.queue().len(), 2);
-        fixture.call(&["DEL", &queue_key(LOCK)]);
-        thread.step();
-        assert!(thread.holds(), "only this helps");
-    }
 
     #[test]
     fn ours_does_not() {

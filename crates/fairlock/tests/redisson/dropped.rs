@@ -1,6 +1,6 @@
 //! Live waiters that are judged dead.
 
-use super::fixture::{JavaFixture, LOCK, MINUTE_MS, SECOND_MS, tuned, with_fair_wait};
+use super::fixture::{JavaFixture, MINUTE_MS, SECOND_MS, tuned, with_fair_wait};
 use crate::faults::fixture::{
     D, Fixture, HB, LEASE, SLACK, all_in_turn, eventually, key, measured, ms, steady,
 };
@@ -229,26 +229,6 @@ mod issue_4743_a_timed_wait_keeps_its_place {
 mod f13_giving_up_takes_nothing_from_others {
     use super::*;
 
-    #[test]
-    fn redisson_fails() {
-        let Some(fixture) = JavaFixture::open() else { return };
-        let mut threads = vec![fixture.start(Version::V4, Call::Lock)];
-        let gives_up = Call::TryLockAsync { wait_ms: 10 * SECOND_MS, lease_ms: 30 * SECOND_MS };
-        threads.push(fixture.start(Version::V4, gives_up));
-        let patient = Call::TryLock { wait_ms: MINUTE_MS, lease_ms: 30 * SECOND_MS };
-        threads.push(fixture.start(Version::V4, patient));
-        let behind = threads[2].owner();
-        fixture.run(10 * SECOND_MS, &mut threads);
-        assert_eq!(threads[1].state(), State::GaveUp);
-        assert!(fixture.ahead_ms(&behind) < -3 * MINUTE_MS, "{} ms", fixture.ahead_ms(&behind));
-        threads[0].unlock();
-        assert!(fixture.is_free() && fixture.queue().is_empty() && !threads[2].is_told());
-        fixture.run(15 * SECOND_MS, &mut threads);
-        assert!(fixture.is_free() && !threads[2].holds(), "free for 15 s, and it sleeps");
-        let late = fixture.start(Version::V4, Call::Lock);
-        assert!(late.holds(), "overtaken");
-    }
-
     /// Our waiters behind such a Java thread also lose five minutes of score, and can afford it.
     #[test]
     fn ours_does_not() {
@@ -289,30 +269,6 @@ mod f13_giving_up_takes_nothing_from_others {
 /// clock is behind lets dead waiters block the queue for longer.
 mod f20_clocks_of_clients_do_not_matter {
     use super::*;
-
-    #[test]
-    fn redisson_fails() {
-        let Some(fixture) = JavaFixture::open() else { return };
-        let mut threads: Vec<_> = (0..2).map(|_| fixture.start(Version::V4, Call::Lock)).collect();
-        let ahead = fixture.jvm_ahead(Version::V4, 10 * MINUTE_MS);
-        threads.push(Thread::start(ahead, LOCK, Call::Lock));
-        assert_eq!(fixture.queue(), [threads[2].owner()], "the living waiter was dropped");
-        threads[0].unlock();
-        threads[2].step();
-        assert!(threads[2].holds() && !threads[1].is_told(), "overtaken");
-
-        // A JVM whose clock is behind waits ten minutes more for a dead waiter.
-        let Some(fixture) = JavaFixture::open() else { return };
-        let mut held = fixture.start(Version::V4, Call::Lock);
-        drop(fixture.start(Version::V4, Call::Lock));
-        held.unlock();
-        fixture.pass(WATCHDOG_LEASE_MS + DEFAULT_WAIT_MS);
-        let behind = fixture.jvm_ahead(Version::V4, -10 * MINUTE_MS);
-        let behind = Thread::start(behind, LOCK, Call::Lock);
-        assert!(!behind.holds() && fixture.queue().len() == 2, "the dead one is still there");
-        let right = fixture.start(Version::V4, Call::Lock);
-        assert_eq!(fixture.queue(), [behind.owner(), right.owner()], "it was long over");
-    }
 
     /// Three processes, whose clocks are a day ahead, right, and a day behind.
     #[test]

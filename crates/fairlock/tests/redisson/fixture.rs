@@ -40,13 +40,8 @@ impl JavaFixture {
 
     /// A JVM on the server's time.
     pub(super) fn jvm(&self, version: Version) -> JavaClient {
-        self.jvm_ahead(version, 0)
-    }
-
-    /// A JVM whose clock is ahead of the server's.
-    pub(super) fn jvm_ahead(&self, version: Version, offset_ms: i64) -> JavaClient {
         let mut java = JavaClient::new(&self.server, 0).version(version);
-        java.set_clock(&self.clock, offset_ms);
+        java.set_clock(&self.clock, 0);
         java
     }
 

@@ -151,21 +151,6 @@ mod f17_the_head_gives_up_as_it_is_told {
 mod f18_the_dropped_are_served {
     use super::*;
 
-    #[test]
-    fn redisson_fails() {
-        let Some(fixture) = JavaFixture::open() else { return };
-        let mut threads: Vec<_> = (0..2).map(|_| fixture.start(Version::V4, Call::Lock)).collect();
-        // The waiter has asked every half minute; its five minutes are just over.
-        fixture.run(DEFAULT_WAIT_MS + WATCHDOG_LEASE_MS - SECOND_MS, &mut threads);
-        assert_eq!(fixture.queue(), [threads[1].owner()]);
-        fixture.pass(2 * SECOND_MS);
-        threads[0].unlock();
-        assert_eq!(fixture.queue(), [""; 0], "dropped by the unlock");
-        assert!(fixture.is_free() && !threads[1].is_told());
-        fixture.pass(SECOND_MS);
-        assert!(fixture.start(Version::V4, Call::Lock).holds(), "overtaken");
-    }
-
     /// A Java holder whose clock is ten minutes ahead drops our waiters with its unlock.
     #[test]
     fn ours_does_not() {

@@ -1,24 +1,18 @@
 //! Our part of the golden vectors (`testing/vectors`), carried out by the scripts on every server:
 //! the same keys, messages and reply; and nothing differs from Java's without a reason.
 
-mod case;
-mod latch;
-mod multi;
-mod rw;
-mod rw_ours;
-mod semaphore;
-
-use self::case::Case;
 use super::super::keys::{self, Keys};
 use super::super::script;
 use fairlock_core::{
     Acquire, Kind, LatchOp, LatchRequest, LockName, Mode, Op, OwnerId, RequestId, Share,
 };
+use fairlock_testkit::raw::Raw;
 use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::Generation;
-use fairlock_testkit::vectors::{Bench, Cast, LOCK, Outcome, Vector, list, mismatch, mutants};
+use fairlock_testkit::vectors::{Bench, Cast, Keys as VectorKeys, LOCK, Outcome, Vector};
+use fairlock_testkit::vectors::{list, mismatch};
 use serde_json::{Map, Value as Json, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// A UUID of version 8, so one of ours.
 const ME: &str = "0f0e0d0c-0b0a-8908-8706-050403020100:7";
@@ -29,12 +23,7 @@ fn play(bench: &mut Bench, vector: &Vector, long_way: bool) -> Outcome {
     let ours = vector.ours().unwrap();
     let cast = Cast::new(vector, ME);
     bench.clear();
-    // Wait until the inboxes of the previous vector are gone.
-    bench.subscribed_soon(&cast, &json!([]));
-    let mut listener = bench.server().client();
-    for channel in ours.get("listening").map(list).unwrap_or_default() {
-        listener.subscribe(&cast.fill(channel));
-    }
+    let _listener = listen(bench, vector, &cast);
     let none = Map::new();
     let own = ours["before"].as_object().unwrap_or(&none);
     bench.set(&[vector.before(), own], &cast);
@@ -159,18 +148,38 @@ fn replied(reply: &Value, cast: &Cast) -> Json {
     }
 }
 
-/// The vectors of read-write locks, semaphores, latches, and several locks at once as code.
-fn cases() -> Vec<Case> {
-    let all = [rw::cases(), rw_ours::cases(), semaphore::cases(), latch::cases(), multi::cases()];
-    all.into_iter().flatten().collect()
+/// The keys that the calls in `made` leave behind: those of everybody, and ours.
+fn made(bench: &mut Bench, vector: &Vector) -> Option<(VectorKeys, VectorKeys)> {
+    let steps = vector.json["made"].as_array()?;
+    let cast = Cast::new(vector, ME);
+    bench.clear();
+    let _listener = listen(bench, vector, &cast);
+    for step in steps {
+        let at_ms = step[0].as_i64().expect("when, in ms from the operation");
+        let words = &step.as_array().expect("a call")[1..];
+        let words = words.iter().map(|word| cast.fill(word.as_str().expect("a text")));
+        let words: Vec<_> = words.collect();
+        bench.advance_ms(at_ms);
+        let reply = match words[0].as_bytes()[0] {
+            b'A'..=b'Z' => bench.call(&words),
+            _ => eval(bench, &vector.object, &words[0], "p", &words[1..], false),
+        };
+        assert!(!matches!(reply, Value::Error(_)), "{}: {step}: {reply:?}", vector.name);
+    }
+    bench.advance_ms(0);
+    let is_shared = |key: &str| key == LOCK || key.starts_with("{a}:");
+    Some(bench.keys(&cast).into_iter().partition(|(key, _)| is_shared(key)))
 }
 
-/// The files by name, as they are, of the folders that are made from code.
-fn made() -> BTreeMap<String, Vector> {
-    let mut vectors = Vector::all();
-    let is_made = |folder: &str| ["rw", "semaphore", "latch", "multi"].contains(&folder);
-    vectors.retain(|vector| is_made(&vector.object));
-    vectors.into_iter().map(|vector| (vector.name.clone(), vector)).collect()
+/// The subscribers of the file, once those of the previous one are gone.
+fn listen(bench: &mut Bench, vector: &Vector, cast: &Cast) -> Raw {
+    bench.subscribed_soon(cast, &json!([]));
+    let mut listener = bench.server().client();
+    let channels = vector.ours().and_then(|ours| ours.get("listening"));
+    for channel in channels.map(list).unwrap_or_default() {
+        listener.subscribe(&cast.fill(channel));
+    }
+    listener
 }
 
 fn of_ours() -> Vec<Vector> {
@@ -206,15 +215,13 @@ fn the_scripts_do_what_the_files_say_on_redis70() {
     if std::env::var_os("FAIRLOCK_UPDATE_VECTORS").is_some() {
         assert!(std::env::var_os("CI").is_none(), "CI compares, and writes nothing");
         let mut bench = Bench::start(Generation::Redis70).expect("a server to record from");
-        let mut known = made();
-        for case in cases() {
-            let recorded = known.remove(&case.name());
-            case.vector(&mut bench, recorded.as_ref()).write();
-        }
-        for vector in known.into_values() {
-            std::fs::remove_file(vector.path()).unwrap();
-        }
         for mut vector in Vector::all() {
+            if let Some((shared, own)) = made(&mut bench, &vector) {
+                vector.json["before"] = shared.into();
+                if let Some(ours) = vector.json.get_mut("ours") {
+                    ours["before"] = own.into();
+                }
+            }
             if vector.ours().is_some() {
                 let seen = play(&mut bench, &vector, false);
                 seen.write_to(&mut vector.json["ours"]);
@@ -230,47 +237,34 @@ fn the_scripts_do_what_the_files_say_on_valkey91() {
     the_scripts_do_what_the_files_say(Generation::Valkey91);
 }
 
-/// The files that are made from code are those of the code, in every field, but for what Java did.
-fn the_files_are_made_from_the_cases(generation: Generation) {
+/// The state before is what the calls in the file leave behind.
+fn the_states_are_what_the_calls_leave(generation: Generation) {
     let Some(mut bench) = Bench::start(generation) else { return };
-    let mut known = made();
-    for case in cases() {
-        let file = known.remove(&case.name()).unwrap_or_else(|| panic!("no file {}", case.name()));
-        let vector = case.vector(&mut bench, Some(&file));
-        assert_eq!(vector.json, file.json, "{}", case.name());
-    }
-    assert!(known.is_empty(), "of no case: {:?}", known.keys());
-}
-
-#[test]
-fn the_files_are_made_from_the_cases_on_redis62() {
-    the_files_are_made_from_the_cases(Generation::Redis62);
-}
-
-#[test]
-fn the_files_are_made_from_the_cases_on_redis70() {
-    the_files_are_made_from_the_cases(Generation::Redis70);
-}
-
-#[test]
-fn the_files_are_made_from_the_cases_on_valkey91() {
-    the_files_are_made_from_the_cases(Generation::Valkey91);
-}
-
-/// A change by one in any value of ours, in any file, is noticed.
-#[test]
-fn a_file_with_one_changed_value_of_ours_is_refused() {
-    let Some(mut bench) = Bench::start(Generation::Redis70) else { return };
-    let mut changes = 0;
-    for vector in of_ours() {
-        let seen = play(&mut bench, &vector, false);
-        for (path, changed) in mutants(&vector.our_outcome().unwrap()) {
-            let noticed = mismatch(&changed, &seen).is_some();
-            assert!(noticed, "{}: {path} may be anything", vector.name);
-            changes += 1;
+    let mut played = 0;
+    for vector in Vector::all() {
+        let Some((shared, own)) = made(&mut bench, &vector) else { continue };
+        assert_eq!(&shared, vector.before(), "{}", vector.name);
+        if let Some(ours) = vector.ours() {
+            assert_eq!(Json::from(own), ours["before"], "{}", vector.name);
         }
+        played += 1;
     }
-    assert!(changes > 1000, "only {changes} values");
+    assert!(played > 100, "only {played}");
+}
+
+#[test]
+fn the_states_are_what_the_calls_leave_on_redis62() {
+    the_states_are_what_the_calls_leave(Generation::Redis62);
+}
+
+#[test]
+fn the_states_are_what_the_calls_leave_on_redis70() {
+    the_states_are_what_the_calls_leave(Generation::Redis70);
+}
+
+#[test]
+fn the_states_are_what_the_calls_leave_on_valkey91() {
+    the_states_are_what_the_calls_leave(Generation::Valkey91);
 }
 
 /// Every difference in a shared key or in a message has a reason in the file; what does not differ
