@@ -5,6 +5,8 @@ use std::fs::{self, File, OpenOptions};
 use std::hash::BuildHasher;
 use std::net::{Ipv4Addr, TcpListener};
 
+use rustix::fs::{FlockOperation, flock};
+
 /// Below those that the system gives to outgoing connections, from 32768 on.
 const FIRST: u16 = 20_000;
 const END: u16 = 32_000;
@@ -44,7 +46,7 @@ fn reserved(port: u16) -> Option<File> {
     fs::create_dir_all(&dir).expect("a folder of ports");
     let path = dir.join(port.to_string());
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(path).ok()?;
-    let is_ours = file.try_lock().is_ok();
+    let is_ours = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
     (is_ours && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()).then_some(file)
 }
 
