@@ -90,9 +90,9 @@ fn d39_a_wait_that_is_over_then_says_that_nothing_ran() {
 /// A holder that is not renewed: another program's plain lock.
 const HOLDER: &str = "5f3c1a52-0f4e-4a1b-9c3d-1234567890ab:51";
 
-/// Starts a run of the plain lock `x` under a lease of 800 ms behind a proxy; when it waits, every
-/// reply is delayed by more than that, and the holder goes.
-fn granted_too_late(server: &Server, proxy: &Proxy) -> Running {
+/// Starts a run of the plain lock `x` under a lease of 800 ms behind a proxy; when it waits, `make_late` lets every reply
+/// come later than that, and the holder goes.
+fn granted_too_late(server: &Server, proxy: &Proxy, make_late: fn(&Proxy)) -> Running {
     let mut raw = server.client();
     raw.call(&["HSET", "x", HOLDER, "1"]);
     let options = ["--kind", "plain", "--lease", "800ms"];
@@ -102,7 +102,7 @@ fn granted_too_late(server: &Server, proxy: &Proxy) -> Running {
         let reply = raw.call(&["PUBSUB", "NUMSUB", channel]);
         format!("{reply:?}").contains("Int(1)")
     });
-    proxy.delay_to_client(Duration::from_millis(1_200));
+    make_late(proxy);
     raw.call(&["DEL", "x"]);
     raw.call(&["PUBLISH", channel, "0"]);
     eventually("it is granted", || raw.call(&["EXISTS", "x"]).int() == 1);
@@ -116,10 +116,9 @@ fn granted_too_late(server: &Server, proxy: &Proxy) -> Running {
 fn a_grant_that_is_over_before_it_is_heard_is_waited_for_again() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let proxy = Proxy::start(server.addr());
-    let running = granted_too_late(&server, &proxy);
-    // By now the delayed reply is on its way.
+    let running = granted_too_late(&server, &proxy, |proxy| proxy.hold_replies(true));
     eventually("its lease is over", || server.client().call(&["EXISTS", "x"]).int() == 0);
-    proxy.delay_to_client(Duration::ZERO);
+    proxy.hold_replies(false);
     let outcome = running.wait();
     outcome.expect(0, "");
     assert_eq!(outcome.stdout, "ran\n", "once");
@@ -130,7 +129,8 @@ fn a_grant_that_is_over_before_it_is_heard_is_waited_for_again() {
 fn grants_that_are_over_each_time_end_the_run() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let proxy = Proxy::start(server.addr());
-    let outcome = granted_too_late(&server, &proxy).wait();
+    let delay = |proxy: &Proxy| proxy.delay_to_client(Duration::from_millis(1_200));
+    let outcome = granted_too_late(&server, &proxy, delay).wait();
     outcome.expect(
         64,
         "x: 3 times its --lease of 800ms was over before the command began; nothing ran",

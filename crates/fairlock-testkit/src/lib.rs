@@ -16,6 +16,7 @@
 //! - [`tls`]: CAs and certificates, made while a test runs;
 //! - [`terminal`]: a pseudo-terminal with a program on it, and what a person would see there;
 //! - [`threads`]: how long each thread of a process ran, and waited for a processor;
+//! - [`tier`]: which of the two tiers of tests runs;
 //! - [`wait`]: waiting for a condition;
 //! - [`schema`]: JSON against a JSON Schema;
 //! - [`vectors`]: what an operation does to the keys, as data files;
@@ -45,6 +46,7 @@ pub mod tap;
 pub mod tempdir;
 pub mod terminal;
 pub mod threads;
+pub mod tier;
 pub mod tls;
 pub mod topology;
 pub mod vectors;

@@ -1,5 +1,6 @@
 //! The supported generations of the server, and where their binaries are.
 
+use crate::tier;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -43,7 +44,7 @@ impl Generation {
     pub fn few() -> Vec<Self> {
         match only() {
             Some(only) => vec![only],
-            None if env::var_os(COMMIT_TIER).is_some() => vec![Self::Redis70],
+            None if tier::is_commit() => vec![Self::Redis70],
             None => vec![Self::Redis62, Self::Redis70, Self::Valkey91],
         }
     }
@@ -116,9 +117,6 @@ impl Generation {
 /// The environment variable with the name of the only generation that a run is about: every test
 /// that asks for a server gets this one.
 pub const ONLY: &str = "FAIRLOCK_TEST_ONLY";
-
-/// The environment variable that `scripts/test` sets for the commit tier.
-const COMMIT_TIER: &str = "FAIRLOCK_TEST_COMMIT_TIER";
 
 fn only() -> Option<Generation> {
     static FOUND: OnceLock<Option<Generation>> = OnceLock::new();

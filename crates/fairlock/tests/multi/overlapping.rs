@@ -61,17 +61,17 @@ fn worker(client: Client, number: usize, seed: u64, judge: Arc<Mutex<Judge>>) ->
             let lock = client.multi_lock(random.names()).unwrap();
             let guard = match random.below(4) {
                 0 => lock.try_lock().await,
-                1 => lock.try_lock_for(Duration::from_millis(40)).await,
+                1 => lock.try_lock_for(Duration::from_secs(2)).await,
                 _ => lock.lock().await.map(Some),
             };
             // One that is cut off has errors, for as long as that lasts.
             if let Ok(Some(guard)) = guard {
                 let guard = Arc::new(guard);
                 judge.lock().unwrap().entered(&guard);
-                tokio::time::sleep(Duration::from_millis(1 + random.below(5) as u64)).await;
+                tokio::time::sleep(Duration::from_millis(50 + random.below(250) as u64)).await;
                 judge.lock().unwrap().rounds[number] += 1;
             }
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     })
 }
@@ -86,7 +86,7 @@ async fn play(seed: u64) {
     let mut random = Random(seed);
     let mut tasks: Vec<_> = (0..TASKS).map(|n| start(n, seed + n as u64)).collect();
     for event in 0..120_u64 {
-        tokio::time::sleep(Duration::from_millis(1 + random.below(20) as u64)).await;
+        tokio::time::sleep(Duration::from_millis(50 + random.below(1_000) as u64)).await;
         match random.below(10) {
             0..6 => {
                 let number = random.below(TASKS);

@@ -9,6 +9,7 @@ use fairlock_core::{
     Share, ShareAcquire, Token, World,
 };
 use fairlock_testkit::fuzz::cases;
+use fairlock_testkit::tier;
 use std::collections::BTreeSet;
 
 const LEASE_MS: u64 = 30_000;
@@ -156,8 +157,9 @@ fn steps(kind: Kind, core: &LockState) -> Vec<Op> {
     all
 }
 
-/// Every line of up to four waiters for these shares, each alive or dead, behind these holders.
-fn every_line(kind: Kind, shares: &[Share], holders: &[&[Share]], longest: u32) -> usize {
+/// Every line of up to four waiters (three in the commit tier) for these shares, each alive or dead, behind these holders.
+fn every_line(kind: Kind, shares: &[Share], holders: &[&[Share]]) -> usize {
+    let longest = tier::size(3, 4);
     let mut pair = Pair::new();
     let each = 2 * shares.len();
     for held in holders {
@@ -201,9 +203,9 @@ fn every_line(kind: Kind, shares: &[Share], holders: &[&[Share]], longest: u32) 
 fn every_small_line_for_a_read_write_lock() {
     let (read, whole) = (Share::Read, Share::Whole);
     let holders: [&[Share]; 4] = [&[], &[whole], &[read], &[read, read]];
-    let steps = every_line(Kind::ReadWrite, &[read, whole], &holders, 4);
+    let steps = every_line(Kind::ReadWrite, &[read, whole], &holders);
     println!("measured: {steps} steps");
-    assert!(steps > 5_000, "{steps}");
+    assert!(steps > tier::size(1_000, 5_000), "{steps}");
 }
 
 #[test]
@@ -211,9 +213,9 @@ fn every_small_line_for_permits() {
     let permits = |n, limit| Share::Permits { n, limit };
     let holders: [&[Share]; 2] = [&[permits(2, 2)], &[permits(1, 2), permits(1, 2)]];
     let shares = [permits(1, 2), permits(2, 2), permits(1, 3)];
-    let steps = every_line(Kind::Semaphore, &shares, &holders, 4);
+    let steps = every_line(Kind::Semaphore, &shares, &holders);
     println!("measured: {steps} steps");
-    assert!(steps > 15_000, "{steps}");
+    assert!(steps > tier::size(2_000, 15_000), "{steps}");
 }
 
 /// Any operations, in any order, while clients die and time passes.

@@ -7,9 +7,10 @@ use super::run::{Seen, run};
 use super::shrink::shrink;
 use super::step::{Plan, Step};
 use fairlock_testkit::server::Generation;
+use fairlock_testkit::tier;
 
 /// A run of this many operations reaches every outcome.
-const ENOUGH: usize = 50_000;
+const ENOUGH: usize = 30_000;
 
 /// Outcomes that a run of that length always reaches, by a wide margin.
 const EXPECTED: [&str; 40] = [
@@ -93,7 +94,7 @@ fn agree(generation: Generation, default_operations: usize) {
 
 #[test]
 fn random_histories_agree_on_redis_7_0() {
-    agree(Generation::Redis70, 60_000);
+    agree(Generation::Redis70, tier::size(30_000, 60_000));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Every small line: up to four waiters, each of whom wants one of three shares and is alive or dead, behind every kind
+//! Every small line: up to four waiters (three in the commit tier), each of whom wants one of three shares and is alive or dead, behind every kind
 //! of holder, and every operation that serves it. Both sides agree on what the operation does; after it, nobody who is
 //! alive and fits is left at the head.
 
@@ -12,10 +12,8 @@ use fairlock_core::{
     SnapshotWaiter, Token,
 };
 use fairlock_testkit::server::Generation;
+use fairlock_testkit::tier;
 use std::collections::BTreeMap;
-
-/// Waiters of the longest line.
-const WAITERS: usize = 4;
 
 const START_MS: u64 = START_US / 1_000;
 
@@ -151,7 +149,7 @@ fn every_line(generation: Generation) {
     let Some(mut fixture) = Fixture::start(generation) else { return };
     let mut played = 0;
     for kind in [Kind::ReadWrite, Kind::Semaphore] {
-        for line in lines(kind, WAITERS) {
+        for line in lines(kind, tier::size(3, 4)) {
             for held in wishes(kind).1 {
                 for op in [First::Beat, First::Nudge, First::Release, First::Try, First::LeaveHead]
                 {
