@@ -67,5 +67,5 @@ print("""
 - *faults*: what each fault may cost, see [guarantees](guarantees.md#what-each-fault-costs).
 - *topologies*: failovers of Sentinels, slots that move, replicas that are behind.
 
-The contract runs on all generations in every `scripts/test`; the other tests there run on some of them. The tests beside
+`scripts/test` runs what differs between generations on all of them, and the rest on Redis 7.0. The tests beside
 Redisson's own jars have [a matrix of their own](interop-report.md). Redis before 6.2 does not work.""")
