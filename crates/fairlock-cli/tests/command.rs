@@ -200,10 +200,10 @@ fn background_processes_survive_an_orderly_end() {
 #[test]
 fn a_fixed_lease_ends_the_command_before_it_runs_out() {
     let script = format!("trap 'echo asked; exit 0' TERM; {WORK}");
-    let outcome = finish(run_script(&alone(), &["--lease", "1500ms"], "x", &script));
+    let outcome = finish(run_script(&alone(), &["--lease", "6s"], "x", &script));
     outcome.expect(
         76,
-        "x: the lock was about to be lost: its --lease of 1.5s is over; the command was ended",
+        "x: the lock was about to be lost: its --lease of 6s is over; the command was ended",
     );
     assert_eq!(outcome.stdout, "ready\nasked\n");
 }
@@ -212,7 +212,7 @@ fn a_fixed_lease_ends_the_command_before_it_runs_out() {
 fn a_command_that_will_not_end_is_killed_with_its_group() {
     let script =
         r#"exec 2>/dev/null; trap "" TERM; sleep 60 & echo $$ $!; while :; do sleep 0.02; done"#;
-    let options = ["--lease", "1500ms", "--lost-exit-code", "9"];
+    let options = ["--lease", "3s", "--lost-exit-code", "9"];
     let mut running = Running::start(run_script(&alone(), &options, "x", script));
     let line = running.line();
     running.wait().expect(9, "the command was ended");

@@ -167,12 +167,12 @@ fn is_in_line(url: &str) {
 
 /// Nothing of a killed leader works on, and the next one leads when the lease is over.
 fn a_killed_leader_is_followed(url: &str) {
-    let mut one = family(url, "one", &["--ttl", "1s"]);
+    let mut one = family(url, "one", &["--ttl", "3s"]);
     let first = term(&one.line());
     let processes: Vec<_> = one.line().split(' ').map(str::to_owned).collect();
     let mut watch = Running::start(fairlock(["leader", "--url", url, "--watch", "x"]));
     assert!(watch.line().ends_with(&format!(", term {first}: one")));
-    let mut two = candidate(url, "two", &["--ttl", "1s"]);
+    let mut two = candidate(url, "two", &["--ttl", "3s"]);
     is_in_line(url);
     one.signal(Signal::KILL);
     assert!(term(&two.line()) > first);
@@ -262,7 +262,7 @@ fn job_control_ends_no_second_candidacy() {
 #[test]
 fn a_stopped_leader_ends_with_its_only_term() {
     let url = alone();
-    let mut one = family(&url, "one", &["--once", "--ttl", "900ms", "--grace", "100ms"]);
+    let mut one = family(&url, "one", &["--once", "--ttl", "3s", "--grace", "100ms"]);
     term(&one.line());
     let processes: Vec<_> = one.line().split(' ').map(str::to_owned).collect();
     one.signal(Signal::STOP);

@@ -114,7 +114,7 @@ fn a_stopped_job_goes_on_in_the_background() {
 #[test]
 fn a_job_that_was_stopped_for_too_long() {
     let Some(mut session) = shell(&alone()) else { return };
-    session.keys(b"$FAIRLOCK run --lease 1500ms x -- sh -c 'echo p''id=$$; exec sleep 60'\n");
+    session.keys(b"$FAIRLOCK run --lease 6s x -- sh -c 'echo p''id=$$; exec sleep 60'\n");
     let process = number(&session.see("pid="));
     session.keys(CTRL_Z);
     session.see("Stopped");

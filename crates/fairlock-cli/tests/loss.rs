@@ -372,14 +372,14 @@ fn d15_each_loss_says_why() {
         (gone, "the lock was lost: the store knows nothing of it"),
         (replaced as Deed, "the lock was lost: somebody else has it"),
     ] {
-        let (running, family) = start_family(&url, &["--ttl", "900ms", "--grace", "100ms"]);
+        let (running, family) = start_family(&url, &["--ttl", "3s", "--grace", "100ms"]);
         deed(&mut server.client());
         running.wait().expect(76, why);
         all_gone(&family);
         server.client().call(&["DEL", "x"]);
     }
-    let (running, _) = start_family(&url, &["--lease", "900ms"]);
-    running.wait().expect(76, "x: the lock was about to be lost: its --lease of 900ms is over");
+    let (running, _) = start_family(&url, &["--lease", "3s"]);
+    running.wait().expect(76, "x: the lock was about to be lost: its --lease of 3s is over");
     let (running, _) = start_family(&url, &["--ttl", "3s"]);
     server.stop();
     running.wait().expect(

@@ -235,7 +235,7 @@ fn d31_an_inner_loss_leaves_the_outer_run_alone() {
     let log = dir.path().join("log");
     let script = format!(
         r#"setsid sleep 60 >/dev/null 2>&1 & echo $! >{0}
-        "$F" run --lease 900ms n2 -- sh -c 'exec sleep 60' 2>/dev/null; echo "inner=$?""#,
+        "$F" run --lease 3s n2 -- sh -c 'exec sleep 60' 2>/dev/null; echo "inner=$?""#,
         log.display()
     );
     let outcome = finish(run(&url, &[], "n1", &script));

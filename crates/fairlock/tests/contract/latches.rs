@@ -13,7 +13,7 @@ const NOT_NOW: Duration = Duration::from_millis(50);
 async fn waiting(latch: &Latch) -> JoinHandle<Result<Opened, Error>> {
     let own = latch.clone();
     let task = tokio::spawn(async move { own.wait().await });
-    tokio::time::sleep(NOT_NOW).await;
+    tokio::time::sleep(5 * NOT_NOW).await;
     assert!(!task.is_finished());
     task
 }

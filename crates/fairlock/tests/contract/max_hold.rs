@@ -103,7 +103,7 @@ async fn ends_after(lock: &Lock, most: Duration) {
 
 pub(super) async fn it_shortens_the_lease(store: Store) {
     let client = store.client_with(no_beats).await;
-    let most = Duration::from_millis(400);
+    let most = Duration::from_secs(1);
     for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
         let lock = lock.max_hold(most);
         ends_after(&lock, most).await;
@@ -113,7 +113,7 @@ pub(super) async fn it_shortens_the_lease(store: Store) {
 
 pub(super) async fn a_shorter_lease_counts(store: Store) {
     let client = store.client_with(no_beats).await;
-    let lease = Duration::from_millis(400);
+    let lease = Duration::from_secs(1);
     for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
         ends_after(&lock.max_hold(Duration::from_secs(100)).lease(lease), lease).await;
     }

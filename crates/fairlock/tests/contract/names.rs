@@ -184,7 +184,14 @@ pub(super) async fn the_shortest_and_the_longest_lease(store: Store) {
     let client = store.client().await;
     let ten_years = Duration::from_secs(10 * 365 * 24 * 3_600);
     for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
-        let guard = lock.clone().lease(Duration::from_millis(100)).lock().await.unwrap();
+        let shortest = lock.clone().lease(Duration::from_millis(100));
+        // On a busy machine the answer may come when it is over.
+        let guard = loop {
+            match shortest.lock().await {
+                Err(error) if error.kind() == ErrorKind::LeaseTooShort => {}
+                guard => break guard.unwrap(),
+            }
+        };
         soon("its end", guard.lost()).await;
         let guard = soon("a free lock", lock.clone().lease(ten_years).lock()).await.unwrap();
         // If the grant came by message, the client asks for the whole lease a moment later.

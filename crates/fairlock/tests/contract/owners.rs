@@ -224,7 +224,7 @@ pub(super) async fn an_unknown_hold_of_ones_own_is_waited_for(store: Store) {
         let owner = client.owner();
         let own = lock.clone().owned_by(&owner);
         let key = format!("{:?}", lock.kind()).to_lowercase();
-        let left = |raw: &mut fairlock_testkit::raw::Raw| {
+        let left = |raw: &mut fairlock_testkit::raw::Raw, ttl: Duration| {
             if lock.kind() == Kind::Simple {
                 let request = "0".repeat(32);
                 raw.call(&["SET", &key, &format!("{owner}:{request}:1")]);
@@ -233,11 +233,11 @@ pub(super) async fn an_unknown_hold_of_ones_own_is_waited_for(store: Store) {
             }
             raw.call(&["PEXPIRE", &key, &ttl.as_millis().to_string()]);
         };
-        left(&mut raw);
+        left(&mut raw, Duration::from_secs(60));
         assert!(own.try_lock().await.unwrap().is_none());
         assert!(own.try_lock_for(ttl / 4).await.unwrap().is_none());
         let began = Instant::now();
-        left(&mut raw);
+        left(&mut raw, ttl);
         let guard = soon("the end of the lease", own.lock()).await.unwrap();
         assert!(began.elapsed() >= ttl, "{:?}", began.elapsed());
         assert_eq!(lock.inspect().await.unwrap().token, Some(guard.token()));
@@ -252,7 +252,7 @@ pub(super) async fn a_lost_hold_is_not_entered(store: Store) {
     for lock in each_kind(&client) {
         let own = lock.clone().owned_by(&owner);
         // The loss is known.
-        let lost = own.clone().lease(Duration::from_millis(150)).lock().await.unwrap();
+        let lost = own.clone().lease(Duration::from_secs(1)).lock().await.unwrap();
         soon("the end of the lease", lost.lost()).await;
         let next = soon("a free lock", own.lock()).await.unwrap();
         assert!(next.token() > lost.token());
@@ -344,7 +344,7 @@ pub(super) async fn a_second_entry_can_be_refused(store: Store) {
         assert!(lock.clone().non_reentrant().try_lock().await.unwrap().is_none());
         assert_eq!(inner.release().await.unwrap(), Release::StillHeld(1));
         assert_eq!(guard.release().await.unwrap(), Release::Released);
-        let short = own.clone().lease(Duration::from_millis(150));
+        let short = own.clone().lease(Duration::from_secs(1));
         let next = soon("the lock", short.lock()).await.unwrap();
         soon("the loss", next.lost()).await;
         let new = soon("a new hold", own.lock()).await.unwrap();

@@ -238,7 +238,7 @@ async fn expire_in_turn(locks: [Lock; 2]) -> Result<(), String> {
 /// Attempts without a wait take no place in the queue, take nothing from anybody, and succeed as
 /// soon as the holder's lease has ended.
 pub(super) async fn attempts_leave_no_trace(store: Store) {
-    let lease = Duration::from_millis(400);
+    let lease = Duration::from_secs(1);
     let clients = [store.client_with(no_beats).await, store.client_with(no_beats).await];
     for kind in 0..2 {
         let lock = |number: usize| both_kinds(&clients[number % 2])[kind].clone();

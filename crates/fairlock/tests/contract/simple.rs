@@ -50,7 +50,7 @@ pub(super) async fn guards_are_counted(store: Store) {
 
 pub(super) async fn a_lost_guard_counts_nothing(store: Store) {
     // Long enough for two calls that wait for a replica, on a busy machine.
-    let lock = store.client().await.simple_lock("job").lease(Duration::from_millis(500));
+    let lock = store.client().await.simple_lock("job").lease(Duration::from_secs(1));
     let outer = lock.lock().await.unwrap();
     let inner = outer.reenter().await.unwrap();
     soon("the loss", outer.lost()).await;
@@ -87,12 +87,12 @@ pub(super) async fn a_cancelled_wait_leaves_nothing(store: Store) {
 }
 
 pub(super) async fn the_watchdog_keeps_it(store: Store) {
-    let lease = Duration::from_millis(900);
+    let lease = Duration::from_secs(2);
     let client = store.client_with(|config| config.watchdog_lease(lease)).await;
     let other = store.client_with(|config| config.watchdog_lease(lease)).await;
     let guard = client.simple_lock("job").lock().await.unwrap();
-    let none = other.simple_lock("job").try_lock_for(4 * lease).await.unwrap();
-    assert!(none.is_none(), "held for four leases");
+    let none = other.simple_lock("job").try_lock_for(2 * lease).await.unwrap();
+    assert!(none.is_none(), "held for two leases");
     assert_eq!(guard.state(), GuardState::Held);
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }

@@ -147,7 +147,7 @@ pub(super) async fn a_loss_cancels_the_closure(store: Store) {
 }
 
 pub(super) async fn a_value_outlives_a_loss(store: Store) {
-    let lease = Duration::from_millis(200);
+    let lease = Duration::from_secs(1);
     for lock in all(&store.client_with(no_beats).await) {
         let lock = lock.lease(lease);
         let done = lock

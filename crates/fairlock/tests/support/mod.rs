@@ -182,7 +182,7 @@ pub(crate) fn run<F: Future<Output = ()>>(at: At, test: impl FnOnce(Store) -> F)
     let Some(store) = Store::open(at) else { return };
     let runtime = runtime();
     runtime.block_on(async {
-        let limit = Duration::from_secs(100);
+        let limit = Duration::from_secs(300);
         tokio::time::timeout(limit, test(store)).await.expect("the test hangs");
     });
 }
