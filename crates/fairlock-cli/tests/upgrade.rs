@@ -111,7 +111,7 @@ fn versions_read_together() {
     };
     let dir = TempDir::new();
     let file = dir.path().join("go");
-    let reads = ["--shared", "--ttl", "2s"];
+    let reads = ["--shared", "--ttl", "4s"];
     for url in [server.url(), host(&dir)] {
         for [stays, writes] in [[PROGRAM, &former], [&former, PROGRAM]] {
             let reader = |program: &str| {
@@ -131,7 +131,7 @@ fn versions_read_together() {
                 reader.signal(Signal::KILL);
             }
             // Longer than the leases of the killed.
-            assert_eq!(writer("3s"), 75, "{url}: one still reads");
+            assert_eq!(writer("6s"), 75, "{url}: one still reads");
             fs::write(&file, "").expect("the folder is there");
             stays.wait().expect(0, "");
             assert_eq!(writer("30s"), 6, "{url}");

@@ -19,7 +19,7 @@ pub(super) async fn the_watchdog_keeps_a_lock(store: Store) {
     let client = store.client_with(|config| config.watchdog_lease(LEASE)).await;
     for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
         unless_it_pauses(LEASE / 4, async || {
-            let guard = soon("a free lock", lock.lock()).await.unwrap();
+            let guard = soon("a free lock", lock.lock()).await?;
             let _ = tokio::time::timeout(HELD, guard.lost()).await;
             guard.ensure_valid()?;
             assert!(guard.remaining() <= LEASE);
