@@ -4,7 +4,6 @@ import concurrent.futures
 import json
 import os
 import pathlib
-import re
 import signal
 import subprocess
 import sys
@@ -29,37 +28,11 @@ WAITING_TESTS_EACH_CPU = 3
 CARGO = ["--workspace", "--all-features", "--locked"]
 # Four times what the longest takes on a busy machine: it hangs.
 PROGRAM_SECONDS_MAX = 3600
-# A machine that stands still for that long ends leases that the tests hold, whatever is right.
-STOOD_STILL_S = 0.4
-# How a program of tests ends when one has failed.
-TESTS_FAILED = 101
 LOGS = pathlib.Path(__file__).resolve().parent.parent / "target/test-logs"
-
-
-class Pauses(threading.Thread):
-    """Notices when this machine stands still."""
-
-    def __init__(self):
-        super().__init__(daemon=True)
-        self.seen = []
-        self.start()
-
-    def run(self):
-        last = time.monotonic()
-        while True:
-            time.sleep(0.05)
-            now = time.monotonic()
-            if now - last > STOOD_STILL_S:
-                self.seen.append((now, now - last))
-            last = now
-
-    def longest_since(self, began):
-        return max((took for at, took in self.seen if at > began), default=0)
 
 
 class Program:
     running, ending, changing, printing = set(), False, threading.Lock(), threading.Lock()
-    pauses = None
 
     def __init__(self, name, command, folder, package):
         self.name, self.command, self.folder, self.package = name, command, folder, package
@@ -86,15 +59,6 @@ class Program:
         with self.changing:
             self.running.discard(process)
         said = log.read_text(errors="replace")
-        failed = re.findall(r"^test (\S+) \.\.\. FAILED$", said, re.MULTILINE)
-        longest = self.pauses.longest_since(began)
-        if code == TESTS_FAILED and failed and longest and self.package:
-            # Such a failure proves nothing. Each runs once more, alone; what fails again has failed.
-            command = [self.command[0], "--exact", "--test-threads=1", *failed]
-            with log.open("w") as out:
-                code = subprocess.run(command, cwd=self.folder, env=env, stdout=out, stderr=subprocess.STDOUT).returncode
-            said += f"\nThis machine stood still for {longest:.1f} s. Once more, alone: {' '.join(failed)}\n"
-            said += log.read_text(errors="replace")
         with self.printing:
             print(f"     Running {self.name} ({time.monotonic() - began:.0f} s)\n{said}", flush=True)
             if code:
@@ -136,7 +100,6 @@ def main():
         os.environ.update(COMMIT_ENVIRONMENT)
         chosen = [program for program in chosen if program.name not in FULL_PROGRAMS]
     began = time.monotonic()
-    Program.pauses = Pauses()
     order = COMPUTE + WAIT
     chosen.sort(key=lambda program: order.index(program.name) if program.name in order else len(order))
     cpus = os.cpu_count() or 1
