@@ -20,8 +20,8 @@ COMMIT_ENVIRONMENT = {"FAIRLOCK_TEST_COMMIT_TIER": "1", "PROPTEST_RNG_SEED": "1"
 SKIP = [word for name in FULL_TESTS for word in ("--skip", name)]
 # Longest first. One of these runs at a time, a test for each processor; they yield to those that wait.
 COMPUTE = ["fairlock lib", "fairlock-core main", "documentation", "fairlock-core lib"]
-# Longest first; the others follow. One of them runs at a time: with two, servers and clients that shared two processors
-# with forty others did not answer for seconds, and tests failed.
+# Longest first; the others follow. One of them runs at a time: two overloaded the machine, and servers took seconds to
+# answer.
 WAIT = ["fairlock main", "fairlock-cli main", "fairlock-torture main", "fairlock-interop main", "fairlock-testkit lib"]
 # Most of their tests wait for leases to end and for servers.
 WAITING_TESTS_EACH_CPU = 3

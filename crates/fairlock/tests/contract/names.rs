@@ -185,7 +185,7 @@ pub(super) async fn the_shortest_and_the_longest_lease(store: Store) {
     let ten_years = Duration::from_secs(10 * 365 * 24 * 3_600);
     for lock in [client.fair_lock("fair"), client.plain_lock("plain")] {
         let shortest = lock.clone().lease(Duration::from_millis(100));
-        // On a busy machine the answer may come when it is over.
+        // A busy machine may deliver the grant after so short a lease has ended.
         let guard = loop {
             match shortest.lock().await {
                 Err(error) if error.kind() == ErrorKind::LeaseTooShort => {}
