@@ -1,7 +1,7 @@
 //! What these tests share: a server, clients with short times, and places in the queue whose
 //! history is recorded.
 
-use crate::support::Pauses;
+use crate::support::{Pauses, unless_it_stands_still};
 use fairlock::{Client, Config, Error, Guard, GuardState, Lock, Release};
 use fairlock_testkit::history::{
     Event, History, check_fifo, check_no_lost_waiter, check_tokens_rise,
@@ -11,7 +11,6 @@ use fairlock_testkit::resp::Value;
 use fairlock_testkit::server::{Builder, Generation, Server};
 use std::fmt::Display;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
@@ -40,30 +39,13 @@ const NEVER_WITHIN: Duration = Duration::from_secs(15);
 /// happen several times on the way of one message.
 const PAUSE: Duration = Duration::from_millis(60);
 
-/// How often a test runs on a machine that stops repeatedly.
-const ATTEMPTS: u32 = 4;
-
 /// Runs a test on its own thread, which may block, with a second thread for its tasks. A failure
 /// proves nothing if the process stood still meanwhile, or one of its threads waited as long in all
 /// for a processor: then the test runs again.
 pub(crate) fn steady<F: Future<Output = ()>>(test: impl Fn() -> F) {
-    for attempt in 1.. {
-        let pauses = Pauses::watch();
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
-        let run = || runtime.block_on(test());
-        let Err(failure) = catch_unwind(AssertUnwindSafe(run)) else { return };
-        // Before the runtime's threads end, and their records with them.
-        let longest = pauses.longest();
-        drop(runtime);
-        if longest < PAUSE || attempt == ATTEMPTS {
-            resume_unwind(failure);
-        }
-        println!("measured: this machine stood still for {longest:?}: once more");
-    }
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = || runtime.worker_threads(1).enable_all().build().unwrap();
+    unless_it_stands_still(PAUSE, Pauses::longest, runtime, |runtime| runtime.block_on(test()));
 }
 
 pub(crate) const fn ms(millis: u64) -> Duration {

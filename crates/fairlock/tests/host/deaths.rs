@@ -1,15 +1,14 @@
 //! Processes are killed and stopped: dead ones delay nobody, stopped ones do not count as dead.
 
-use super::{AT_ONCE, Fixture, LONG, enter, take, take_over};
+use super::{AT_ONCE, LONG, enter, run, take, take_over};
 use crate::faults::fixture::measured;
 use crate::faults::worker::Worker;
-use crate::support::{SOON, granted, queue_is, runtime, until, wait_behind};
+use crate::support::{SOON, granted, queue_is, until, wait_behind};
 use std::time::{Duration, Instant};
 
 #[test]
 fn a_killed_holder_hands_on_at_once() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let lock = client.fair_lock("job");
         for _ in 0..5 {
@@ -23,8 +22,7 @@ fn a_killed_holder_hands_on_at_once() {
 
 #[test]
 fn a_killed_holder_of_a_lock_without_a_queue_hands_on_at_once() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         for kind in ["plain", "simple"] {
             let lock =
@@ -44,8 +42,7 @@ fn a_killed_holder_of_a_lock_without_a_queue_hands_on_at_once() {
 /// Nobody waits, so nobody watches the holder: the next client discovers its death.
 #[test]
 fn a_lock_of_the_dead_is_free_for_who_comes() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let lock = client.fair_lock("job");
         let mut holder = fixture.worker();
@@ -61,8 +58,7 @@ fn a_lock_of_the_dead_is_free_for_who_comes() {
 #[test]
 fn killed_waiters_delay_nobody_and_the_others_keep_their_order() {
     const DIE: [usize; 5] = [0, 2, 4, 5, 6];
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let lock = client.fair_lock("job");
         let guard = lock.lock().await.unwrap();
@@ -90,8 +86,7 @@ fn killed_waiters_delay_nobody_and_the_others_keep_their_order() {
 /// The middle one dies first: the one behind it must then watch the holder.
 #[test]
 fn the_line_of_watchers_closes_behind_the_dead() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let lock = client.fair_lock("job");
         let (mut holder, mut middle) = ([fixture.worker()], fixture.worker());
@@ -108,8 +103,7 @@ fn the_line_of_watchers_closes_behind_the_dead() {
 /// All but the last die at the same time.
 #[test]
 fn all_before_it_die_at_once() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let lock = client.fair_lock("job");
         let mut workers: Vec<_> = (0..6).map(|_| fixture.worker()).collect();
@@ -126,8 +120,7 @@ fn all_before_it_die_at_once() {
 /// could not be rung. The waiter watches the process that died, so it looks.
 #[test]
 fn a_releaser_killed_before_it_rings_costs_nothing() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let lock = client.fair_lock("job");
         let mut holder = [fixture.worker()];
@@ -146,8 +139,7 @@ fn a_releaser_killed_before_it_rings_costs_nothing() {
 
 #[test]
 fn a_stopped_holder_is_not_dead() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let lock = client.fair_lock("job");
         let mut holder = fixture.worker();
@@ -168,8 +160,7 @@ fn a_stopped_holder_is_not_dead() {
 #[test]
 fn a_stopped_waiter_is_passed_over_and_comes_back() {
     const HEARTBEAT: Duration = Duration::from_millis(200);
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let config = fairlock::Config::from_url(&fixture.url()).unwrap();
         let config = config.heartbeat(HEARTBEAT).watchdog_lease(LONG);
         let client = fairlock::Client::with_config(config).await.unwrap();
@@ -199,8 +190,7 @@ fn a_stopped_waiter_is_passed_over_and_comes_back() {
 /// When somebody clears the folder, only time is lost.
 #[test]
 fn a_holder_whose_file_was_removed_keeps_the_lock() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let lock = client.fair_lock("job");
         let mut holder = fixture.worker();
@@ -220,8 +210,7 @@ fn a_holder_whose_file_was_removed_keeps_the_lock() {
 /// A detached hold outlives its process.
 #[test]
 fn a_detached_hold_outlives_its_process() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let lock = client.fair_lock("job");
         let mut holder = fixture.worker();

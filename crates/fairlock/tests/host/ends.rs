@@ -1,9 +1,9 @@
 //! Holds that end by themselves, while others wait: the next one is served at that moment, not with
 //! its heartbeat, which comes 10 or 20 s later.
 
-use super::{Fixture, SELDOM};
+use super::{SELDOM, run};
 use crate::faults::fixture::measured;
-use crate::support::{granted, queue_is, runtime, until, wait_behind};
+use crate::support::{granted, queue_is, until, wait_behind};
 use fairlock::Guard;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
@@ -32,8 +32,7 @@ async fn served_at_the_end(
 /// then held the lock.
 #[test]
 fn the_end_of_a_short_lease_is_not_missed_by_who_waited_before_it_began() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         for heartbeat in [SELDOM, Duration::from_secs(2)] {
             let mut clients = Vec::new();
             for _ in 0..3 {
@@ -55,8 +54,7 @@ fn the_end_of_a_short_lease_is_not_missed_by_who_waited_before_it_began() {
 /// Two waiters of one client: no message goes between processes then.
 #[test]
 fn the_end_of_a_short_lease_is_not_missed_within_a_client() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let (one, two) = (fixture.client().await, fixture.client().await);
         let guard = one.fair_lock("job").lock().await.unwrap();
         let second = wait_behind(&two.fair_lock("job").lease(SHORT), 1).await;
@@ -73,8 +71,7 @@ fn the_end_of_a_short_lease_is_not_missed_within_a_client() {
 /// The hold had 300 s left when the waiter looked, and was left to the store for a moment then.
 #[test]
 fn a_hold_that_is_cut_short_is_not_waited_for_longer() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let (one, two) = (fixture.client().await, fixture.client().await);
         let locks = |client: &fairlock::Client| {
             [client.fair_lock("fair"), client.plain_lock("plain"), client.simple_lock("simple")]
@@ -100,8 +97,7 @@ fn a_hold_that_is_cut_short_is_not_waited_for_longer() {
 /// What has ended is free for the first one that asks, whoever waited for it.
 #[test]
 fn an_ended_lease_is_free_at_the_first_try() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         for kind in ["lock", "plain", "simple"] {
             let (mut holder, mut waiter) = (fixture.worker(), fixture.worker());
@@ -110,7 +106,8 @@ fn an_ended_lease_is_free_at_the_first_try() {
                 "plain" => client.plain_lock(kind),
                 _ => client.simple_lock(kind),
             };
-            holder.order(&format!("{kind} 0 {kind} 1000"));
+            // Long enough for what comes before its end.
+            holder.order(&format!("{kind} 0 {kind} 3000"));
             holder.expect("granted 0", crate::support::SOON);
             super::stop_between_writes(&holder, &client).await;
             if kind == "lock" {

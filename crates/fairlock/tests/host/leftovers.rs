@@ -1,14 +1,13 @@
 //! What clients leave behind in the folder and in the file.
 
-use super::{Fixture, LONG, SELDOM, enter, take, take_over};
+use super::{Fixture, LONG, SELDOM, enter, run, take, take_over};
 use crate::faults::worker::Worker;
 use crate::support::{SOON, runtime, until, wait_behind};
 use fairlock_testkit::clock::ClockHandle;
 
 #[test]
 fn a_client_that_ends_leaves_nothing() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let guard = client.fair_lock("job").lock().await.unwrap();
         assert_eq!((fixture.files(".alive").len(), fixture.files(".bell").len()), (1, 1));
@@ -22,8 +21,7 @@ fn a_client_that_ends_leaves_nothing() {
 /// death is kept.
 #[test]
 fn what_the_killed_leave_is_removed() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let lock = client.fair_lock("job");
         let mut workers: Vec<_> = (0..3).map(|_| fixture.worker()).collect();
@@ -48,8 +46,7 @@ fn what_the_killed_leave_is_removed() {
 /// ten minutes. Only what it has left lasts.
 #[test]
 fn a_client_that_left_a_hold_to_the_store_can_be_found_dead() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let lock = client.fair_lock("job");
         for kind in ["lock", "plain", "simple"] {
@@ -83,8 +80,7 @@ fn a_client_that_left_a_hold_to_the_store_can_be_found_dead() {
 #[test]
 fn holds_that_were_left_and_are_over_leave_nothing() {
     const SHORT: std::time::Duration = std::time::Duration::from_millis(100);
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         for number in 0..10 {
             let lock = client.fair_lock(format!("job {number}"));

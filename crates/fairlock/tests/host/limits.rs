@@ -1,6 +1,6 @@
 //! Limits: the files that a process may open, and the waiters that a release wakes.
 
-use super::{Fixture, LONG, enter, take};
+use super::{Fixture, LONG, enter, run, take};
 use crate::faults::worker::Worker;
 use crate::support::{SOON, granted, runtime, soon, until, wait_behind};
 use fairlock::{GuardState, Lock};
@@ -19,8 +19,7 @@ const A_WHILE: Duration = Duration::from_secs(2);
 /// still gets its turn.
 #[test]
 fn who_can_open_no_files_takes_nobody_for_dead() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client_with(OFTEN).await;
         let lock = client.fair_lock("job");
         let mut poor = Worker::with(&fixture.url(), OFTEN, LONG, []);
@@ -41,8 +40,7 @@ fn who_can_open_no_files_takes_nobody_for_dead() {
 /// Nor can it learn of a death; it does so with the first heartbeat after it can open files again.
 #[test]
 fn a_death_is_found_when_files_can_be_opened_again() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let lock = client.fair_lock("job");
         let (mut holder, mut poor) =
@@ -134,8 +132,7 @@ fn dead_listeners_take_nobodys_place() {
 /// release sends, and the living waited for their heartbeats.
 #[test]
 fn bells_that_nobody_hears_take_nobodys_place() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let holder = fixture.client().await;
         let guard = holder.plain_lock("job").lock().await.unwrap();
         let (mut clients, mut waiting) = (Vec::new(), Vec::new());

@@ -13,7 +13,7 @@ mod wakes;
 
 use crate::faults::fixture::measured;
 use crate::faults::worker::Worker;
-use crate::support::{SOON, granted, queue_is};
+use crate::support::{SOON, granted, queue_is, real_time};
 use fairlock::{Client, Config, Guard, Lock};
 use fairlock_testkit::tempdir::TempDir;
 use std::time::{Duration, Instant};
@@ -64,6 +64,14 @@ impl Fixture {
     }
 }
 
+/// Runs a test with a folder of its own.
+fn run(test: impl AsyncFn(&Fixture)) {
+    real_time(|runtime| {
+        let fixture = Fixture::new();
+        runtime.block_on(test(&fixture));
+    });
+}
+
 /// Makes a worker take the fair lock `JOB`.
 async fn take(worker: &mut Worker, lock: &Lock) {
     worker.order(&format!("lock 0 {JOB}"));
@@ -79,6 +87,8 @@ async fn stop_between_writes(worker: &Worker, client: &Client) {
             return;
         }
         worker.cont();
+        // Stopped again at once, it would still be in the middle of the same write.
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

@@ -1,9 +1,9 @@
 //! Read-write locks and semaphores: whose death lets whom in, and when.
 
-use super::{AT_ONCE, Fixture, JOB};
+use super::{AT_ONCE, Fixture, JOB, run};
 use crate::faults::fixture::measured;
 use crate::faults::worker::Worker;
-use crate::support::{SOON, granted, runtime, until};
+use crate::support::{SOON, granted, until};
 use fairlock::{Client, Error, Guard, Kind, Permit, Share, WriteGuard};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
@@ -64,8 +64,7 @@ async fn comes_in(what: &str, dying: &mut Worker, next: Waits) -> Guard {
 /// What is killed, and what waits for it.
 #[test]
 fn a_killed_holder_of_a_share_lets_the_next_in_at_once() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         for (holds, waits) in
             [("read", "write"), ("write", "read"), ("write", "write"), ("permit", "permits")]
@@ -84,8 +83,7 @@ fn a_killed_holder_of_a_share_lets_the_next_in_at_once() {
 /// Both permits are held, by two processes. One of them is enough.
 #[test]
 fn whichever_holder_dies_its_permit_is_free() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         for dies in 0..2 {
             let mut holders = [fixture.worker(), fixture.worker()];
@@ -101,8 +99,7 @@ fn whichever_holder_dies_its_permit_is_free() {
 /// A writer needs the end of all of them, in whatever order and by whatever way they end.
 #[test]
 fn a_writer_comes_in_when_the_last_of_many_readers_dies() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
             let mut readers: Vec<_> = (0..3).map(|_| fixture.worker()).collect();
@@ -123,8 +120,7 @@ fn a_writer_comes_in_when_the_last_of_many_readers_dies() {
 /// first one is killed.
 #[test]
 fn the_new_head_of_the_line_watches_all_who_came_in_before_it() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let (client, other) = (fixture.client().await, fixture.client().await);
         let first = client.rw_lock(JOB).write().await.unwrap();
         let mut readers = [fixture.worker(), fixture.worker()];
@@ -147,8 +143,7 @@ fn the_new_head_of_the_line_watches_all_who_came_in_before_it() {
 /// Two waiters of one client: the first comes in with a reader of another process, which dies.
 #[test]
 fn a_client_that_reads_and_waits_to_write_watches_the_other_reader() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let (client, other) = (fixture.client().await, fixture.client().await);
         let first = client.rw_lock(JOB).write().await.unwrap();
         let reads = wait_for(&other, "read", 1).await;
@@ -165,8 +160,7 @@ fn a_client_that_reads_and_waits_to_write_watches_the_other_reader() {
 /// A dead waiter in the line, and a dead head whose share did not fit while those behind it do.
 #[test]
 fn dead_waiters_for_shares_delay_nobody() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let reads = client.rw_lock(JOB).read().await.unwrap();
         let (mut head, mut middle) = (fixture.worker(), fixture.worker());
@@ -186,8 +180,7 @@ fn dead_waiters_for_shares_delay_nobody() {
 /// behind others.
 #[test]
 fn a_client_that_came_in_watches_anew_for_its_next_waiter() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let (client, other) = (fixture.client().await, fixture.client().await);
         let mut first = fixture.worker();
         let both = client.semaphore(JOB, 2).acquire_many(2).await.unwrap();
@@ -204,8 +197,7 @@ fn a_client_that_came_in_watches_anew_for_its_next_waiter() {
 /// The same client, whose next waiter stood in the line already, behind one who wants both.
 #[test]
 fn a_client_that_came_in_watches_who_is_before_its_next_waiter() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let (client, other) = (fixture.client().await, fixture.client().await);
         let both = client.semaphore(JOB, 2).acquire_many(2).await.unwrap();
         let comes = wait_for(&other, "permit", 1).await;
@@ -221,8 +213,7 @@ fn a_client_that_came_in_watches_who_is_before_its_next_waiter() {
 
 #[test]
 fn the_dead_are_shown_by_no_look_and_are_in_nobodys_way() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let lock = client.rw_lock(JOB);
         let mut readers = [fixture.worker(), fixture.worker()];
@@ -250,8 +241,7 @@ fn the_dead_are_shown_by_no_look_and_are_in_nobodys_way() {
 /// What the dead held or waited for kept their kind for the name until their leases ended, though a look showed it free.
 #[test]
 fn a_name_that_only_the_dead_use_serves_every_kind() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         for used in ["read", "write", "permit", "lock"] {
             for wanted in ["lock", "simple", "write", "permit"] {
@@ -281,8 +271,7 @@ fn a_name_that_only_the_dead_use_serves_every_kind() {
 
 #[test]
 fn a_stopped_reader_is_not_dead() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let mut reader = fixture.worker();
         take(&mut reader, "read");
@@ -299,8 +288,7 @@ fn a_stopped_reader_is_not_dead() {
 /// A share that was left to the store lasts as long as its lease.
 #[test]
 fn a_detached_share_outlives_its_process() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         for share in ["read", "permit"] {
             let mut holder = fixture.worker();
@@ -327,8 +315,7 @@ fn a_detached_share_outlives_its_process() {
 /// lease of the other one, whose process was dead.
 #[test]
 fn a_mark_of_one_read_keeps_no_other_read_of_a_dead_client() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let (mut reader, left) = reads_twice_and_leaves_one(&fixture);
         let next = wait_for(&client, "write", 1).await;
@@ -342,8 +329,7 @@ fn a_mark_of_one_read_keeps_no_other_read_of_a_dead_client() {
 /// Programs that do not know of requests leave an empty mark, which keeps all holds with its token.
 #[test]
 fn an_empty_mark_of_a_former_version_keeps_all_reads_of_a_dead_client() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let (mut reader, left) = reads_twice_and_leaves_one(&fixture);
         let [mark] = &fixture.files(".kept")[..] else { panic!("one token, one mark") };
@@ -379,8 +365,7 @@ fn reads_twice_and_leaves_one(fixture: &Fixture) -> (Worker, Instant) {
 #[test]
 fn the_end_of_a_short_lease_lets_a_writer_in() {
     const SHORT: Duration = Duration::from_millis(1_500);
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let (one, two, three) =
             (fixture.client().await, fixture.client().await, fixture.client().await);
         // A reader whose hold is cut short.
@@ -409,8 +394,7 @@ fn the_end_of_a_short_lease_lets_a_writer_in() {
 /// All kinds are listed, each with what it is.
 #[test]
 fn locks_with_shares_are_listed() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let fair = client.fair_lock("fair").lock().await.unwrap();
         let reads = client.rw_lock("rw").read().await.unwrap();
@@ -430,8 +414,7 @@ fn locks_with_shares_are_listed() {
 #[test]
 fn a_thousand_readers_of_one_lock() {
     const READERS: usize = 1_000;
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let clients = [fixture.client().await, fixture.client().await];
         let mut readers = Vec::new();
         let began = Instant::now();

@@ -1,6 +1,6 @@
 //! What holders, waiters and newcomers are told when somebody removes a part of the store.
 
-use super::{AT_ONCE, Fixture, JOB, enter, take};
+use super::{AT_ONCE, Fixture, JOB, enter, run, take};
 use crate::faults::fixture::measured;
 use crate::support::{SOON, queue_is, runtime, soon, until};
 use fairlock::{Client, Config, ErrorKind, GuardState};
@@ -24,8 +24,7 @@ fn remove_folder(folder: &Path) {
 /// next client still sees what it held.
 #[test]
 fn d03_a_removed_log_ends_the_hold_before_another_begins() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let config = Config::from_url(&fixture.url()).unwrap().watchdog_lease(LEASE);
         let config = config.heartbeat(Duration::from_millis(100));
         let client = Client::with_config(config.clone()).await.unwrap();
@@ -62,8 +61,7 @@ fn d03_a_removed_log_ends_the_hold_before_another_begins() {
 /// does: it looked stale, and somebody removed it.
 #[test]
 fn d03_nothing_stays_behind_a_client_that_was_shut_down() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let _ = client.fair_lock(JOB).lock().await.unwrap().release().await.unwrap();
         client.shutdown().await;
@@ -78,8 +76,7 @@ fn d03_nothing_stays_behind_a_client_that_was_shut_down() {
 /// lock was idle for seconds. Now each client uses the folder that has the name at present.
 #[test]
 fn a_removed_folder_of_clients_costs_nobody_its_turn() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let client = fixture.client().await;
         let lock = client.fair_lock(JOB);
         let (mut holder, mut first) = (fixture.worker(), fixture.worker());

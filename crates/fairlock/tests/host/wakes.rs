@@ -1,6 +1,6 @@
 //! Waiters sleep until they have the lock, and wake up at once then.
 
-use super::Fixture;
+use super::{Fixture, run};
 use crate::faults::fixture::measured;
 use crate::support::{runtime, soon};
 use std::time::{Duration, Instant};
@@ -61,8 +61,7 @@ fn each_release_wakes_the_next() {
 /// A plain or simple lock has no queue: its waiters are told that it is free.
 #[test]
 fn waiters_without_a_queue_wake_up() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let (one, two) = (fixture.client().await, fixture.client().await);
         for (ours, theirs) in [
             (one.plain_lock("plain"), two.plain_lock("plain")),
@@ -86,8 +85,7 @@ fn waiters_without_a_queue_wake_up() {
 /// process.
 #[test]
 fn places_that_are_given_up_keep_the_line_of_watchers_whole() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let clients = [fixture.client().await, fixture.client().await];
         let mut holder = [fixture.worker()];
         let lock = clients[0].fair_lock("job");
@@ -105,8 +103,7 @@ fn places_that_are_given_up_keep_the_line_of_watchers_whole() {
 /// counted, and at worst delays others.
 #[test]
 fn noise_in_a_bell_is_counted() {
-    let fixture = Fixture::new();
-    runtime().block_on(async {
+    run(async |fixture| {
         let (one, two) = (fixture.client().await, fixture.client().await);
         let bell = fixture.dir.path().join("locks-clients").join(format!("{}.bell", two.id()));
         for noise in [&b"x"[..], &[0; 64], &[0xff; 1_000]] {

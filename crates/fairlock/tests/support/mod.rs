@@ -24,7 +24,7 @@ use fairlock_testkit::topology::{MASTER_NAME, Replicated};
 use fairlock_testkit::wait;
 use tokio::task::JoinHandle;
 
-pub(crate) use pauses::{Pauses, unless_it_pauses};
+pub(crate) use pauses::{Pauses, unless_it_pauses, unless_it_stands_still};
 
 /// The bound for what takes milliseconds: the machine may be busy.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
@@ -182,13 +182,20 @@ pub(crate) fn no_notes(config: Config) -> Config {
 }
 
 /// Runs one test on a store, with a time limit.
-pub(crate) fn run<F: Future<Output = ()>>(at: At, test: impl FnOnce(Store) -> F) {
-    let Some(store) = Store::open(at) else { return };
-    let runtime = runtime();
-    runtime.block_on(async {
-        let limit = Duration::from_secs(300);
-        tokio::time::timeout(limit, test(store)).await.expect("the test hangs");
+pub(crate) fn run<F: Future<Output = ()>>(at: At, test: impl Fn(Store) -> F) {
+    real_time(|runtime| {
+        let Some(store) = Store::open(at) else { return };
+        runtime.block_on(async {
+            let limit = Duration::from_secs(300);
+            tokio::time::timeout(limit, test(store)).await.expect("the test hangs");
+        });
     });
+}
+
+/// Runs a test whose leases end in real time. A failure proves nothing if this process stood still for a tenth of the
+/// shortest lease that must not end: then the test runs again.
+pub(crate) fn real_time(test: impl Fn(&tokio::runtime::Runtime)) {
+    unless_it_stands_still(Duration::from_millis(200), Pauses::of_all, runtime, test);
 }
 
 /// Runs one test in paused time.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,9 @@ use fairlock_testkit::threads::{self, Counts};
 
 /// Attempts on a machine that pauses again and again.
 const ATTEMPTS: u32 = 8;
+
+/// The same for a whole test.
+const RUNS: u32 = 4;
 
 /// Measures for how long this process does not run: a machine short of memory stops everything for
 /// seconds.
@@ -59,6 +63,11 @@ impl Pauses {
         waits.fold(Self::look(&self.seen).longest, Duration::max)
     }
 
+    /// The longest time so far for which nothing in this process ran.
+    pub(crate) fn of_all(&self) -> Duration {
+        Self::look(&self.seen).longest
+    }
+
     /// The sum of all pauses so far: for what takes several steps, each of which may be delayed.
     pub(crate) fn together(&self) -> Duration {
         Self::look(&self.seen).together
@@ -83,6 +92,29 @@ fn threads_of_the_test() -> HashMap<u32, Counts> {
     let of_the_test = processes::all().into_iter().filter(is_own);
     // One may be gone by now.
     of_the_test.filter_map(|process| threads::threads(process).ok()).flatten().collect()
+}
+
+/// Runs a test; once more if it failed and `pause` says that the machine stood still for `for_longer_than` meanwhile:
+/// such a failure proves nothing.
+pub(crate) fn unless_it_stands_still(
+    for_longer_than: Duration,
+    pause: impl Fn(&Pauses) -> Duration,
+    mut runtime: impl FnMut() -> tokio::runtime::Runtime,
+    test: impl Fn(&tokio::runtime::Runtime),
+) {
+    for attempt in 1.. {
+        let pauses = Pauses::watch();
+        let runtime = runtime();
+        let run = || test(&runtime);
+        let Err(failure) = catch_unwind(AssertUnwindSafe(run)) else { return };
+        // Before the runtime's threads end, and their records with them.
+        let stood_still = pause(&pauses);
+        drop(runtime);
+        if stood_still < for_longer_than || attempt == RUNS {
+            resume_unwind(failure);
+        }
+        println!("measured: this machine stood still for {stood_still:?}: once more");
+    }
 }
 
 /// Repeats an attempt that failed while this machine paused for longer than that; without a pause
