@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::fs::StatVfsMountFlags;
+
 /// A file system in memory, if the system has one.
 const IN_MEMORY: &str = "/dev/shm";
 
@@ -14,7 +16,7 @@ const IN_MEMORY: &str = "/dev/shm";
 /// megabytes.
 const IN_MEMORY_BYTES_MIN: u64 = 1 << 30;
 
-/// A new, empty, private folder below the system's temporary one, removed on drop.
+/// A new, empty, private folder, removed on drop.
 ///
 /// It stays behind if the test process is killed.
 #[derive(Debug)]
@@ -23,25 +25,15 @@ pub struct TempDir {
 }
 
 impl TempDir {
-    /// Creates the folder.
+    /// Creates the folder, in memory if there is room for it. On a machine whose disk is busy with a build, an `fsync` may
+    /// take a minute, during which the host store blocks, and a Sentinel or a node of a Cluster sends nothing.
     ///
     /// # Panics
     ///
     /// If it cannot be created.
     pub fn new() -> Self {
-        Self::below(&std::env::temp_dir())
-    }
-
-    /// The same in memory, if there is room for it. Servers use it: on a machine whose disk is busy
-    /// with a build, an `fsync` may take a minute, during which a Sentinel or a node of a Cluster
-    /// sends nothing.
-    ///
-    /// # Panics
-    ///
-    /// If it cannot be created.
-    pub fn in_memory() -> Self {
-        let free = rustix::fs::statvfs(IN_MEMORY).map_or(0, |fs| fs.f_bavail * fs.f_frsize);
-        if free >= IN_MEMORY_BYTES_MIN { Self::below(Path::new(IN_MEMORY)) } else { Self::new() }
+        let in_memory = Path::new(IN_MEMORY);
+        if has_room(in_memory) { Self::below(in_memory) } else { Self::below(&std::env::temp_dir()) }
     }
 
     fn below(parent: &Path) -> Self {
@@ -70,6 +62,13 @@ impl TempDir {
     }
 }
 
+/// Whether it has the space, and lets programs of tests run.
+fn has_room(dir: &Path) -> bool {
+    rustix::fs::statvfs(dir).is_ok_and(|fs| {
+        fs.f_bavail * fs.f_frsize >= IN_MEMORY_BYTES_MIN && !fs.f_flag.contains(StatVfsMountFlags::NOEXEC)
+    })
+}
+
 impl Default for TempDir {
     fn default() -> Self {
         Self::new()
@@ -89,7 +88,7 @@ mod tests {
 
     #[test]
     fn folders_differ_and_go_away_with_what_is_in_them() {
-        let (one, two) = (TempDir::new(), TempDir::in_memory());
+        let (one, two) = (TempDir::new(), TempDir::new());
         assert_ne!(one.path(), two.path());
         std::fs::write(one.path().join("file"), "x").unwrap();
         let path = one.path().to_owned();

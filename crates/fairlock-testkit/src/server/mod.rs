@@ -2,7 +2,7 @@
 
 mod ended;
 mod generation;
-mod port;
+pub(crate) mod port;
 pub(crate) mod spawn;
 
 use std::ffi::OsString;
@@ -142,7 +142,7 @@ impl Builder {
             crate::skip(&format!("a server {name} that is built with TLS; this one is not"));
             return None;
         }
-        let dir = TempDir::in_memory();
+        let dir = TempDir::new();
         let clock = if self.clock_shim { Some(ClockHandle::new(dir.path())?) } else { None };
         if let Some(config) = &self.config {
             fs::write(config_file(dir.path()), config).expect("the server's folder is ours");
