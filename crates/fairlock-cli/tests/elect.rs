@@ -167,12 +167,12 @@ fn is_in_line(url: &str) {
 
 /// Nothing of a killed leader works on, and the next one leads when the lease is over.
 fn a_killed_leader_is_followed(url: &str) {
-    let mut one = family(url, "one", &["--ttl", "3s"]);
+    let mut one = family(url, "one", &["--ttl", "6s"]);
     let first = term(&one.line());
     let processes: Vec<_> = one.line().split(' ').map(str::to_owned).collect();
     let mut watch = Running::start(fairlock(["leader", "--url", url, "--watch", "x"]));
     assert!(watch.line().ends_with(&format!(", term {first}: one")));
-    let mut two = candidate(url, "two", &["--ttl", "3s"]);
+    let mut two = candidate(url, "two", &["--ttl", "6s"]);
     is_in_line(url);
     one.signal(Signal::KILL);
     assert!(term(&two.line()) > first);
@@ -201,10 +201,10 @@ fn a_killed_leader_is_followed_on_this_host() {
 fn a_stopped_leader_is_deposed_and_stands_again() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let url = server.url();
-    let mut one = family(&url, "one", &["--ttl", "1500ms", "--grace", "100ms"]);
+    let mut one = family(&url, "one", &["--ttl", "3s", "--grace", "100ms"]);
     let first = term(&one.line());
     let processes: Vec<_> = one.line().split(' ').map(str::to_owned).collect();
-    let mut two = candidate(&url, "two", &["--ttl", "1500ms"]);
+    let mut two = candidate(&url, "two", &["--ttl", "3s"]);
     is_in_line(&url);
     one.signal(Signal::STOP);
     let second = term(&two.line());

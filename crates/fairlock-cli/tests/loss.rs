@@ -209,7 +209,7 @@ fn what_the_server_says_instead_of_renewing_is_repeated() {
         ("replicaof", "127.0.0.1 1", "no one", "is a replica"),
     ] {
         let script = "echo holding; exec sleep 60";
-        let mut running = Running::start(run_script(&url, &["--ttl", "2s"], "x", script));
+        let mut running = Running::start(run_script(&url, &["--ttl", "6s"], "x", script));
         assert_eq!(running.line(), "holding");
         let mut set = |value: &str| {
             let words: Vec<_> = value.split(' ').collect();
@@ -372,7 +372,7 @@ fn d15_each_loss_says_why() {
         (gone, "the lock was lost: the store knows nothing of it"),
         (replaced as Deed, "the lock was lost: somebody else has it"),
     ] {
-        let (running, family) = start_family(&url, &["--ttl", "3s", "--grace", "100ms"]);
+        let (running, family) = start_family(&url, &["--ttl", "6s", "--grace", "100ms"]);
         deed(&mut server.client());
         running.wait().expect(76, why);
         all_gone(&family);
@@ -380,7 +380,7 @@ fn d15_each_loss_says_why() {
     }
     let (running, _) = start_family(&url, &["--lease", "3s"]);
     running.wait().expect(76, "x: the lock was about to be lost: its --lease of 3s is over");
-    let (running, _) = start_family(&url, &["--ttl", "3s"]);
+    let (running, _) = start_family(&url, &["--ttl", "6s"]);
     server.stop();
     running.wait().expect(
         76,

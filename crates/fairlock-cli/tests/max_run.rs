@@ -58,7 +58,7 @@ fn who_ignores_term_is_killed_after_the_grace_and_the_lock_is_renewed_until_then
         while :; do sleep 0.05; done"#,
         log.display()
     );
-    let options = ["--ttl", "1s", "--max-run", "1500ms", "--grace", "3s", "-q"];
+    let options = ["--ttl", "4s", "--max-run", "4500ms", "--grace", "3s", "-q"];
     let began = Instant::now();
     let mut running = Running::start(run_script(&url, &options, "x", &script));
     let said = running.line();
@@ -69,8 +69,8 @@ fn who_ignores_term_is_killed_after_the_grace_and_the_lock_is_renewed_until_then
     status.stdin(std::process::Stdio::null());
     assert_eq!(finish(status).code(), 1);
     assert!(is_alive(&worker));
-    running.wait().expect(124, "x: its --max-run of 1.5s is over; the command was ended");
-    assert!(began.elapsed() >= Duration::from_millis(4_500));
+    running.wait().expect(124, "x: its --max-run of 4.5s is over; the command was ended");
+    assert!(began.elapsed() >= Duration::from_millis(7_500));
     assert_eq!(lines(&log), ["asked"], "once");
     assert!(!is_alive(&worker));
 }

@@ -278,7 +278,7 @@ fn a_holder_whose_file_was_removed_or_replaced_says_so() {
     let dirs = deeds.each_ref().map(|_| TempDir::new());
     let start = |dir: &TempDir| {
         let url = format!("sqlite:{}/l.db", dir.path().display());
-        let mut running = Running::start(run_script(&url, &["--ttl", "2s"], "x", HOLDS));
+        let mut running = Running::start(run_script(&url, &["--ttl", "6s"], "x", HOLDS));
         assert_eq!(running.line(), "holding");
         running
     };

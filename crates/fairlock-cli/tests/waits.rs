@@ -83,7 +83,7 @@ fn it_ends_when_the_lock_is_released() {
 fn it_ends_when_the_holder_is_killed() {
     on_each_store(|url| {
         let dir = TempDir::new();
-        let running = holder(url, &["--ttl", "1500ms", "--grace", "100ms"], "x", &dir);
+        let running = holder(url, &["--ttl", "3s", "--grace", "100ms"], "x", &dir);
         let waits = waiting(url, &["x"]);
         let guardian = guardian(running.pid());
         running.signal(Signal::KILL);

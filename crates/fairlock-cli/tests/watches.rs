@@ -62,8 +62,8 @@ fn each_change_is_a_line(url: &str) {
     assert_eq!(event(&mut forms), is("present", "y", 0, 0));
     assert_eq!(text(&mut texts), "x: free");
 
-    // Renewed every second, which is no change.
-    let first = Run::start(url, &dir, "first", &["--ttl", "3s"], "x");
+    // Renewed every two seconds, which is no change.
+    let first = Run::start(url, &dir, "first", &["--ttl", "6s"], "x");
     assert_eq!(event(&mut forms), is("taken", "x", 1, 0));
     let line = text(&mut texts);
     assert!(line.starts_with("x: taken: held by "), "{line}");

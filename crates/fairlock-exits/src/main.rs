@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 /// The watchdog lease: how long an unreleased lock blocks the others.
-const LEASE: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(4);
 
 /// A client that is never dropped.
 static CLIENT: OnceLock<Client> = OnceLock::new();

@@ -16,9 +16,9 @@ async fn main() -> Result<(), Error> {
 
 /// Work of unknown length: the lease is renewed for as long as the guard lives.
 async fn renewed(config: Config) -> Result<(), Error> {
-    let client = Client::with_config(config.watchdog_lease(Duration::from_secs(1))).await?;
+    let client = Client::with_config(config.watchdog_lease(Duration::from_secs(4))).await?;
     let guard = client.fair_lock("lease:renewed").lock().await?;
-    tokio::time::sleep(Duration::from_secs(2)).await; // two leases
+    tokio::time::sleep(Duration::from_secs(8)).await; // two leases
     println!("renewed: {:?} after two leases", guard.state());
     assert_eq!(guard.release().await?, Release::Released);
     Ok(())

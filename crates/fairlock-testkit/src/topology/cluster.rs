@@ -163,7 +163,7 @@ impl Cluster {
     ///
     /// # Panics
     ///
-    /// If no node knows one within 40 s.
+    /// If no node knows one within 90 s.
     #[track_caller]
     pub fn await_master_of(&self, slot: u16) -> usize {
         until("a master of the slot", || self.master_of(slot))
@@ -299,7 +299,7 @@ impl Cluster {
     ///
     /// # Panics
     ///
-    /// If it has not within 40 s.
+    /// If it has not within 90 s.
     #[track_caller]
     pub fn fail_over(&self, slot: u16) -> usize {
         let old = self.await_master_of(slot);
@@ -321,7 +321,7 @@ impl Cluster {
     ///
     /// # Panics
     ///
-    /// If none does within 40 s.
+    /// If none does within 90 s.
     #[track_caller]
     pub fn kill_master(&self, slot: u16) -> usize {
         let old = self.await_master_of(slot);
@@ -334,7 +334,7 @@ impl Cluster {
     ///
     /// # Panics
     ///
-    /// If none does within 40 s.
+    /// If none does within 90 s.
     #[track_caller]
     pub fn await_master_after(&self, slot: u16, old: usize) -> usize {
         until("a new master of the slot", || self.new_master(slot, old))
@@ -383,7 +383,7 @@ impl Cluster {
     ///
     /// # Panics
     ///
-    /// If they do not within 40 s.
+    /// If they do not within 90 s.
     #[track_caller]
     pub fn await_whole(&self) {
         for (number, node) in self.nodes.iter().enumerate() {

@@ -106,7 +106,7 @@ impl Replicated {
     ///
     /// # Panics
     ///
-    /// If it has not within 40 s.
+    /// If it has not within 90 s.
     #[track_caller]
     pub fn await_online(&self, replicas: usize) {
         until(format!("{replicas} replicas are online"), || {

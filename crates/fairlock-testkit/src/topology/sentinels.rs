@@ -162,7 +162,7 @@ impl SentinelSet {
     ///
     /// # Panics
     ///
-    /// If none does within 40 s.
+    /// If none does within 90 s.
     #[track_caller]
     pub fn master(&self) -> usize {
         until("a Sentinel that names a master", || self.named().first().copied())
@@ -196,7 +196,7 @@ impl SentinelSet {
     ///
     /// # Panics
     ///
-    /// If there is none within 40 s.
+    /// If there is none within 90 s.
     #[track_caller]
     pub fn fail_over(&self) -> usize {
         let old = self.master();
@@ -213,7 +213,7 @@ impl SentinelSet {
     ///
     /// # Panics
     ///
-    /// If there is none within 40 s.
+    /// If there is none within 90 s.
     #[track_caller]
     pub fn kill_master(&self) -> usize {
         let old = self.master();
@@ -225,7 +225,7 @@ impl SentinelSet {
     ///
     /// # Panics
     ///
-    /// If there is none within 40 s.
+    /// If there is none within 90 s.
     #[track_caller]
     pub fn await_master_after(&self, old: usize) -> usize {
         until("a new master", || self.agreed_master().filter(|new| *new != old))
@@ -262,7 +262,7 @@ impl SentinelSet {
     ///
     /// # Panics
     ///
-    /// If they do not within 40 s.
+    /// If they do not within 90 s.
     #[track_caller]
     pub fn mend_replication(&self) {
         let reply = self.raw(self.master()).call(&["ACL", "SETUSER", "default", "+psync", "+sync"]);
@@ -275,7 +275,7 @@ impl SentinelSet {
     ///
     /// # Panics
     ///
-    /// If they are not within 40 s.
+    /// If they are not within 90 s.
     #[track_caller]
     pub fn await_replicas(&self) {
         let living = self.data.iter().filter(|s| s.try_client().is_ok()).count();
@@ -290,7 +290,7 @@ impl SentinelSet {
     ///
     /// # Panics
     ///
-    /// If they do not within 40 s.
+    /// If they do not within 90 s.
     #[track_caller]
     pub fn await_whole(&self) {
         self.await_replicas();

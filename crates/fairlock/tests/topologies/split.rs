@@ -9,6 +9,7 @@ use fairlock_testkit::topology::{MASTER_NAME, SentinelSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
 /// A way to a Sentinel that leads nowhere until it is opened.
@@ -105,7 +106,7 @@ async fn d07_who_sees_the_majority_again_leaves_the_old_master() {
 
 /// The settings of `patient`, for these Sentinels.
 fn patient_at(sentinels: [(String, u16); 3]) -> Config {
-    Config::sentinel(sentinels, MASTER_NAME).connect_timeout(AGREED / 4)
+    Config::sentinel(sentinels, MASTER_NAME).connect_timeout(Duration::from_secs(8))
 }
 
 /// D07: the risk of a split is reported where it exists, and not elsewhere.
