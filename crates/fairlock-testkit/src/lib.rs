@@ -7,6 +7,7 @@
 //! - [`proxy`]: a fault proxy between client and server that acts on whole frames;
 //! - [`raw`]: a tiny synchronous client, to look at the server without fairlock;
 //! - [`redisson`]: the Java side of the shared queue without a JVM;
+//! - [`postgres`]: a private PostgreSQL;
 //! - [`processes`]: what the kernel reports about processes, and how they end;
 //! - [`program`]: this very program, for children that run as somebody else;
 //! - [`python`]: redis-py in a process of its own, as a foreign client of simple locks;
@@ -32,6 +33,7 @@ pub mod disk;
 pub mod fuzz;
 pub mod history;
 pub mod network;
+pub mod postgres;
 pub mod processes;
 pub mod program;
 pub mod proxy;

@@ -33,7 +33,11 @@ impl TempDir {
     /// If it cannot be created.
     pub fn new() -> Self {
         let in_memory = Path::new(IN_MEMORY);
-        if has_room(in_memory) { Self::below(in_memory) } else { Self::below(&std::env::temp_dir()) }
+        if has_room(in_memory) {
+            Self::below(in_memory)
+        } else {
+            Self::below(&std::env::temp_dir())
+        }
     }
 
     fn below(parent: &Path) -> Self {
@@ -65,7 +69,8 @@ impl TempDir {
 /// Whether it has the space, and lets programs of tests run.
 fn has_room(dir: &Path) -> bool {
     rustix::fs::statvfs(dir).is_ok_and(|fs| {
-        fs.f_bavail * fs.f_frsize >= IN_MEMORY_BYTES_MIN && !fs.f_flag.contains(StatVfsMountFlags::NOEXEC)
+        fs.f_bavail * fs.f_frsize >= IN_MEMORY_BYTES_MIN
+            && !fs.f_flag.contains(StatVfsMountFlags::NOEXEC)
     })
 }
 

@@ -15,8 +15,8 @@ const BUS: u16 = 10_000;
 
 /// A port, and the one of its bus, reserved among this user's tests until this is dropped or the process ends.
 #[derive(Debug)]
-pub(super) struct Port {
-    pub(super) number: u16,
+pub(crate) struct Port {
+    pub(crate) number: u16,
     _reserved: Vec<File>,
 }
 
@@ -26,7 +26,7 @@ impl Port {
     /// # Panics
     ///
     /// If the temporary folder takes no files.
-    pub(super) fn reserve(bus: bool) -> Self {
+    pub(crate) fn reserve(bus: bool) -> Self {
         let end = if bus { END - BUS } else { END };
         loop {
             // A fresh RandomState is the standard library's only source of randomness.

@@ -42,7 +42,7 @@ fn own_network() -> Vec<OsString> {
 ///
 /// The kernel ties the child to the THREAD that started it, and a test's thread ends before the
 /// process does: a server shared by two tests would die with the first of them.
-pub(super) fn spawn(command: Command) -> io::Result<Child> {
+pub(crate) fn spawn(command: Command) -> io::Result<Child> {
     let (sender, answer) = channel();
     let jobs = spawner().lock().unwrap_or_else(PoisonError::into_inner).clone();
     jobs.send((command, sender)).expect("the spawner runs for ever");

@@ -1,0 +1,143 @@
+//! A private PostgreSQL server: its own directory and port, killed with its owner.
+
+use std::ffi::OsString;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+
+use crate::server::port::Port;
+use crate::server::spawn::spawn;
+use crate::tempdir::TempDir;
+use crate::wait;
+
+/// The directory of `initdb` and `postgres`, if set.
+const BINARIES: &str = "FAIRLOCK_TEST_POSTGRES";
+
+/// Where Debian installs them, below a directory for each major version.
+const DEBIAN: &str = "/usr/lib/postgresql";
+
+/// The user that runs the server where the tests run as root, because PostgreSQL refuses root.
+const USER: &str = "postgres";
+
+/// A running, private server on 127.0.0.1. Its superuser is `postgres`, without a password.
+#[derive(Debug)]
+pub struct Postgres {
+    child: Child,
+    port: Port,
+    dir: TempDir,
+}
+
+impl Postgres {
+    /// Starts a server that does not wait for its disk; `None`, with a notice, if PostgreSQL is not installed.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start, with its log; or if it is not installed where `CI` is set.
+    pub fn start() -> Option<Self> {
+        Self::start_with(&["fsync=off"])
+    }
+
+    /// The same with these settings, for example `max_prepared_transactions=2`.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_with(settings: &[&str]) -> Option<Self> {
+        let Some(binaries) = binaries() else {
+            crate::skip("PostgreSQL (Debian: apt-get install postgresql)");
+            return None;
+        };
+        let dir = TempDir::new();
+        if let Some((user, group)) = other_user() {
+            chown(dir.path(), Some(user), Some(group)).expect("root may");
+        }
+        let data = dir.path().join("data");
+        let mut init = command(&binaries.join("initdb"));
+        init.args(["--no-sync", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-D"]);
+        let init = init.arg(&data).current_dir("/").output().expect("initdb runs");
+        assert!(init.status.success(), "initdb: {}", String::from_utf8_lossy(&init.stderr));
+
+        let port = Port::reserve(false);
+        let log = std::fs::File::create(dir.path().join("log")).expect("a file of our own");
+        let mut server = command(&binaries.join("postgres"));
+        server.arg("-D").arg(&data).arg("-p").arg(port.number.to_string());
+        for setting in
+            ["listen_addresses=127.0.0.1", "unix_socket_directories="].iter().chain(settings)
+        {
+            server.arg("-c").arg(setting);
+        }
+        let log_of_errors = log.try_clone().expect("a descriptor");
+        server.current_dir("/").stdin(Stdio::null()).stdout(log).stderr(log_of_errors);
+        let child = spawn(server).expect("postgres starts");
+        let server = Self { child, port, dir };
+        wait::patiently("PostgreSQL accepts connections", || server.is_ready());
+        Some(server)
+    }
+
+    /// Whether it has written that it accepts connections.
+    fn is_ready(&self) -> bool {
+        let said = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+        assert!(!said.contains("FATAL"), "PostgreSQL does not start:\n{said}");
+        said.contains("database system is ready to accept connections")
+    }
+
+    /// Its port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port.number
+    }
+
+    /// The URL of a database for the drivers and psql.
+    pub fn url(&self, user: &str, database: &str) -> String {
+        format!("postgresql://{user}@127.0.0.1:{}/{database}", self.port())
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        // An immediate shutdown, with all its processes.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::QUIT);
+        wait::holds(Duration::from_secs(5), || matches!(self.child.try_wait(), Ok(Some(_))));
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The directory of PostgreSQL's programs: the newest version that is installed.
+fn binaries() -> Option<PathBuf> {
+    if let Some(directory) = std::env::var_os(BINARIES) {
+        return Some(directory.into());
+    }
+    let versions = std::fs::read_dir(DEBIAN).ok()?.flatten();
+    let newest =
+        versions.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).max()?;
+    Some(Path::new(DEBIAN).join(newest.to_string()).join("bin"))
+}
+
+/// The user and the group that run the server, if this process is root's.
+fn other_user() -> Option<(u32, u32)> {
+    if !geteuid().is_root() {
+        return None;
+    }
+    let users = std::fs::read_to_string("/etc/passwd").expect("a list of users");
+    let line = users.lines().find(|line| line.starts_with(&format!("{USER}:")));
+    let fields: Vec<&str> = line.expect("the package makes the user").split(':').collect();
+    Some((fields[2].parse().expect("a number"), fields[3].parse().expect("a number")))
+}
+
+/// A command that runs `program`, not as root, and that the kernel kills with this process.
+fn command(program: &Path) -> Command {
+    let mut words: Vec<OsString> = ["setpriv", "--pdeathsig", "KILL"].map(OsString::from).into();
+    if geteuid().is_root() {
+        words.extend(
+            [format!("--reuid={USER}"), format!("--regid={USER}"), "--clear-groups".to_owned()]
+                .map(OsString::from),
+        );
+    }
+    words.extend([OsString::from("--"), program.into()]);
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    command
+}
