@@ -144,8 +144,8 @@ fn bells_that_nobody_hears_take_nobodys_place() {
                 let _ = lock.lock().await.unwrap().release().await.unwrap();
             }));
         }
-        until("they listen", async || listeners(&fixture).map_or(0, count) == 8).await;
-        drop(crowd(&fixture, true));
+        until("they listen", async || listeners(fixture).map_or(0, count) == 8).await;
+        drop(crowd(fixture, true));
         let _ = guard.release().await.unwrap();
         for turn in waiting {
             soon("its turn", turn).await.unwrap();

@@ -317,7 +317,7 @@ fn a_detached_share_outlives_its_process() {
 fn a_mark_of_one_read_keeps_no_other_read_of_a_dead_client() {
     run(async |fixture| {
         let client = fixture.client().await;
-        let (mut reader, left) = reads_twice_and_leaves_one(&fixture);
+        let (mut reader, left) = reads_twice_and_leaves_one(fixture);
         let next = wait_for(&client, "write", 1).await;
         reader.kill9();
         let _ = granted(next).await.release().await.unwrap();
@@ -331,7 +331,7 @@ fn a_mark_of_one_read_keeps_no_other_read_of_a_dead_client() {
 fn an_empty_mark_of_a_former_version_keeps_all_reads_of_a_dead_client() {
     run(async |fixture| {
         let client = fixture.client().await;
-        let (mut reader, left) = reads_twice_and_leaves_one(&fixture);
+        let (mut reader, left) = reads_twice_and_leaves_one(fixture);
         let [mark] = &fixture.files(".kept")[..] else { panic!("one token, one mark") };
         std::fs::write(fixture.dir.path().join("locks-clients").join(mark), "").unwrap();
         reader.kill9();
