@@ -10,7 +10,7 @@ use crate::commands::run::args::Run;
 use crate::commands::run::elect::Elect;
 #[cfg(feature = "top")]
 use crate::commands::top;
-use crate::commands::{demo, latch, leader, list, names, status, unlock, wait, watch};
+use crate::commands::{demo, fence_sql, latch, leader, list, names, status, unlock, wait, watch};
 use crate::process::{guardian, terminal};
 
 /// Locks for commands and services: first come, first served, with fencing tokens.
@@ -75,6 +75,8 @@ pub(crate) enum Command {
     Wait(wait::Args),
     /// Set a latch, count it down, remove it, look at it, or wait until it is open.
     Latch(latch::Args),
+    /// Print the SQL script that installs a fence in a database.
+    FenceSql(fence_sql::Args),
     /// Show, on locks inside this process, what fairlock promises. Needs no server.
     #[command(after_help = demo::HELP)]
     Demo,

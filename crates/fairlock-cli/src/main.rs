@@ -38,7 +38,9 @@ use crate::base::exit::{Code, Failure};
 use crate::base::message;
 #[cfg(feature = "top")]
 use crate::commands::top;
-use crate::commands::{demo, latch, leader, list, names, run, status, unlock, wait, watch};
+use crate::commands::{
+    demo, fence_sql, latch, leader, list, names, run, status, unlock, wait, watch,
+};
 use crate::process::{exec, guardian, signal, terminal};
 
 fn main() -> ExitCode {
@@ -72,6 +74,7 @@ fn dispatch(command: Command) -> Result<Code, Failure> {
         Command::Wait(args) => block_on(wait::wait(args)),
         Command::Watch(args) => block_on(watch::watch(args)),
         Command::Latch(args) => block_on(latch::latch(args)),
+        Command::FenceSql(args) => fence_sql::fence_sql(&args),
         Command::Demo => block_on(demo::demo()),
         Command::Completions(args) => help::completions::completions(&args),
         Command::Man(args) => help::man(&args),

@@ -16,6 +16,7 @@
 //! - `max_run`: a bounded run whose lock is renewed;
 //! - `configuration`: which store is used, and which files are trusted;
 //! - `environments`: the default store is the same in every environment of a user;
+//! - `fence`: exclusion in a database, with psql;
 //! - `generated`: completions and manual pages;
 //! - `topologies`: Sentinel sets and Clusters, by the URLs of docs/configuration.md;
 //! - `nested`: runs inside runs;
@@ -47,6 +48,7 @@ mod configuration;
 mod documents;
 mod elect;
 mod environments;
+mod fence;
 mod fixture;
 mod generated;
 mod hold;

@@ -1,20 +1,14 @@
-//! A resource in SQL that refuses holders whose token is not the newest. SQLite here; the
-//! statements are the same in PostgreSQL, with `$1` for `?1`.
+//! A resource in SQLite that refuses holders whose token is not the newest.
 
 use fairlock::FencingToken;
-use rusqlite::{Connection, Result, Transaction, TransactionBehavior, params};
+use fairlock::fence::sqlite::{CHECK, TAKE};
+use fairlock::fence::{self, Refusal};
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
-/// The newest token that came by, for each resource.
-pub const TABLE: &str =
-    "CREATE TABLE IF NOT EXISTS fence (name TEXT PRIMARY KEY, token INTEGER NOT NULL)";
+/// The lock store, the same in all programs that write here.
+const STORE: &str = "production";
 
-/// Changes one row, or none when a newer token was there before.
-const PASS: &str = "
-    INSERT INTO fence (name, token) VALUES (?1, ?2)
-    ON CONFLICT (name) DO UPDATE SET token = excluded.token
-        WHERE fence.token <= excluded.token";
-
-/// Runs `work` in a transaction after which older holders are refused. Returns `None` if a newer
+/// Runs `work` in a transaction after which older holders are refused. Returns the reason if a newer
 /// holder was here before; then nothing was done.
 ///
 /// # Errors
@@ -23,16 +17,19 @@ pub fn fenced<T>(
     db: &mut Connection,
     name: &str,
     token: FencingToken,
-    work: impl FnOnce(&Transaction<'_>) -> Result<T>,
-) -> Result<Option<T>> {
+    work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Result<T, Refusal>> {
     // Immediate: it waits for other writers here, not in the middle.
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    if transaction.execute(PASS, params![name, token.as_i64()])? == 0 {
-        return Ok(None); // dropped, so rolled back
+    let values = params![name, token.as_i64(), STORE];
+    transaction.execute(TAKE, values)?;
+    let code: Option<String> = transaction.query_row(CHECK, values, |row| row.get(0))?;
+    if let Some(refusal) = code.and_then(|code| fence::refused(token, &code)) {
+        return Ok(Err(refusal)); // dropped, so rolled back
     }
     let value = work(&transaction)?;
     transaction.commit()?;
-    Ok(Some(value))
+    Ok(Ok(value))
 }
 
 /// The short form for a table with a token column: one row, one statement. Returns whether the row
@@ -45,7 +42,7 @@ pub fn set_balance(
     account: &str,
     balance: i64,
     token: FencingToken,
-) -> Result<bool> {
+) -> rusqlite::Result<bool> {
     let changed = db.execute(
         "UPDATE account SET balance = ?2, token = ?3 WHERE id = ?1 AND token <= ?3",
         params![account, balance, token.as_i64()],

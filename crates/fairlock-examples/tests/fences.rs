@@ -1,8 +1,9 @@
 //! A fence admits the newest holder and no older one, even in a race.
 
+use fairlock::fence::{Refusal, sqlite};
 use fairlock::{Client, FencingToken};
 use fairlock_examples::fence_redis::set_fenced;
-use fairlock_examples::fence_sql::{self, fenced, set_balance};
+use fairlock_examples::fence_sql::{fenced, set_balance};
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
 use rusqlite::Connection;
@@ -23,7 +24,7 @@ fn token(number: u64) -> FencingToken {
 fn open(path: &Path) -> Connection {
     let db = Connection::open(path).unwrap();
     db.busy_timeout(Duration::from_secs(30)).unwrap();
-    db.execute(fence_sql::TABLE, ()).unwrap();
+    db.execute(sqlite::INSTALL, ()).unwrap();
     db.execute_batch(
         "CREATE TABLE IF NOT EXISTS account (id TEXT PRIMARY KEY, balance INTEGER, token INTEGER);
          CREATE TABLE IF NOT EXISTS log (id INTEGER PRIMARY KEY, token INTEGER);",
@@ -37,7 +38,7 @@ fn write(db: &mut Connection, token: FencingToken) -> bool {
     let row = (token.as_i64(),);
     let done =
         fenced(db, "log", token, |db| db.execute("INSERT INTO log (token) VALUES (?1)", row));
-    done.unwrap().is_some()
+    done.unwrap().is_ok()
 }
 
 fn log(db: &Connection) -> Vec<u64> {
@@ -56,7 +57,10 @@ fn sql_refuses_a_stale_holder() {
     }
     assert_eq!(log(&db), [2, 2, 3, 3].map(|number| token(number).get()));
     // Each resource has its own fence.
-    assert_eq!(fenced(&mut db, "other", token(1), |_| Ok(())), Ok(Some(())));
+    assert_eq!(fenced(&mut db, "other", token(1), |_| Ok(())), Ok(Ok(())));
+    // Tokens of another store are not ordered with these.
+    db.execute("UPDATE fairlock_fences SET store = 'another' WHERE name = 'other'", ()).unwrap();
+    assert_eq!(fenced(&mut db, "other", token(9), |_| Ok(())), Ok(Err(Refusal::OtherStore)));
 }
 
 /// With the tokens of a real lock: the first holder loses it, the second enters it twice.

@@ -2,6 +2,7 @@
 //!
 //! - `programs`: each program, its output and exit code
 //! - `fences`: the resources that refuse former holders
+//! - `fence_postgres`: the fence in PostgreSQL
 //! - `sandbox`: an adopter's own test
 //! - `redisson`: the counterparts of Redisson's calls
 //! - `methods`: docs/redisson.md has every method of Redisson's lock family
@@ -12,6 +13,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
 
 mod documents;
+mod fence_postgres;
 mod fences;
 mod methods;
 mod pages;

@@ -44,7 +44,7 @@
 //! | to bound a hold | [`Lock::lease`] (never renewed), [`Lock::max_hold`] (renewed until then) |
 //! | locks that outlive a failover of the server | [`Config::replicas`]: [`Replicas`] |
 //! | to leave a lock held without a guard | [`Guard::detach`]: a [`Detached`] |
-//! | to protect the resource behind the lock | [`FencingToken`], from [`Guard::token`] |
+//! | to protect the resource behind the lock | [`FencingToken`], from [`Guard::token`]; in a SQL database, the module [`fence`] with its [`fence::Refusal`] |
 //! | to know whether you still hold it | [`Guard::ensure_valid`], [`Guard::state`] and [`GuardState`] (no I/O); [`Guard::lost`]; [`LostReason`] for why it was lost |
 //! | to see who holds and who waits | [`Lock::inspect`]: [`LockStatus`], [`Holder`] with its [`Share`], [`QueuedWaiter`], [`ClientInfo`] |
 //! | to find out which locks exist | [`Client::locks`]: [`Locks`], [`LockEntry`] |
@@ -174,6 +174,7 @@ mod base;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod engine;
+pub mod fence;
 mod observe;
 mod settings;
 mod state;

@@ -60,6 +60,7 @@ Turn                 Send Sync Unpin -          -             -     -    Debug
 Usage                Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 Warning              Send Sync Unpin UnwindSafe RefUnwindSafe Clone -    Debug
 WriteGuard           Send Sync Unpin -          -             -     -    Debug
+fence::Refusal       Send Sync Unpin UnwindSafe RefUnwindSafe Clone Copy Debug
 ";
 
 #[cfg(feature = "blocking")]
@@ -214,6 +215,7 @@ fn types() {
         Usage,
         Warning,
         WriteGuard,
+        fence::Refusal,
     ];
     is_table(&rows, TYPES, public_types(|what| !what.contains("[feature")));
 }

@@ -125,6 +125,7 @@ const FLOORS: [(&str, &[&str]); 3] = [
             "engine",
             "state",
             "store",
+            "fence",
             "observe",
             "settings",
             "base",

@@ -1,6 +1,7 @@
 //! The commands, one module each, with their options. None imports another.
 
 pub(crate) mod demo;
+pub(crate) mod fence_sql;
 pub(crate) mod latch;
 pub(crate) mod leader;
 pub(crate) mod list;

@@ -7,8 +7,9 @@
 //!
 //! The exit code is 0 if every claim that it prints holds.
 
+use fairlock::fence::sqlite;
 use fairlock::{Client, Config, FencingToken, Guard, Lock};
-use fairlock_examples::fence_sql::{self, fenced};
+use fairlock_examples::fence_sql::fenced;
 use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
@@ -56,7 +57,7 @@ impl Counter {
     fn open(path: &Path) -> Result<Self> {
         let db = Connection::open(path)?;
         db.busy_timeout(Duration::from_secs(5))?;
-        db.execute(fence_sql::TABLE, ())?;
+        db.execute(sqlite::INSTALL, ())?;
         db.execute(
             "CREATE TABLE IF NOT EXISTS counter (
                  change INTEGER PRIMARY KEY, value INTEGER NOT NULL, token INTEGER NOT NULL)",
@@ -69,7 +70,8 @@ impl Counter {
     fn read(&mut self, token: FencingToken) -> Result<Option<i64>> {
         Ok(fenced(&mut self.db, "counter", token, |db| {
             db.query_row("SELECT coalesce(max(value), 0) FROM counter", (), |row| row.get(0))
-        })?)
+        })?
+        .ok())
     }
 
     /// Returns `None` if a newer holder was here; then nothing was written.
@@ -78,7 +80,8 @@ impl Counter {
             let row = (value, token.as_i64());
             db.execute("INSERT INTO counter (value, token) VALUES (?1, ?2)", row)?;
             Ok(())
-        })?)
+        })?
+        .ok())
     }
 }
 

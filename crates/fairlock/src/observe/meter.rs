@@ -94,7 +94,12 @@ pub(super) const OTHER_LIMITS: Metric = Metric::counter(
     "requests that got permits, or a place, while others held permits under another limit",
 );
 
-const ALL: [&Metric; 20] = [
+pub(super) const FENCE_REFUSALS: Metric = Metric::counter(
+    "fairlock_fence_refusals_total",
+    "takes and fences that a database refused, as the application reported them",
+);
+
+const ALL: [&Metric; 21] = [
     &WAIT,
     &ACQUISITIONS,
     &WAITERS,
@@ -115,6 +120,7 @@ const ALL: [&Metric; 20] = [
     &WARNINGS,
     &ODD,
     &OTHER_LIMITS,
+    &FENCE_REFUSALS,
 ];
 
 /// Describes the metrics to the recorder, again for each client, because the application may

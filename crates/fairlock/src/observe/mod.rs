@@ -336,6 +336,14 @@ impl Drop for Story {
     }
 }
 
+/// A database refused a take or a fence with this token.
+pub(crate) fn fence_refused(reason: &'static str, token: Token, lost: bool) {
+    count!(FENCE_REFUSALS, reason = reason);
+    if lost {
+        event!(WARN, token = token.get(), "a database refused a write under a lock that was lost");
+    }
+}
+
 /// A hold is about to be delivered to its caller.
 pub(crate) fn held(hold: &Hold<'_>, names: bool, asked: &Asked) {
     #[cfg(any(feature = "metrics", feature = "tracing"))]

@@ -85,6 +85,7 @@ fn every_metric_is_provoked_and_documented() {
             an_odd_message,
             a_server_that_evicts,
             a_lost_message,
+            a_refused_fence,
         );
     });
     compare_with_the_table();
@@ -115,6 +116,21 @@ async fn a_hand_over(server: &Server) {
     assert_eq!(held.len(), 3);
     assert!(held[0] >= 0.03 && held.iter().all(|held| *held < 10.0), "{held:?}");
     assert_eq!(count("fairlock_releases_total", &[FAIR, ("outcome", "released")]), 3.0);
+}
+
+async fn a_refused_fence(_: &Server) {
+    let token = fairlock::FencingToken::new(7).unwrap();
+    for (sqlstate, reason) in [
+        ("LK001", "lost"),
+        ("LK002", "not_taken"),
+        ("LK003", "other_store"),
+        ("LK004", "misused"),
+        ("55P03", "blocked"),
+    ] {
+        assert!(fairlock::fence::refused(token, sqlstate).is_some());
+        assert_eq!(count("fairlock_fence_refusals_total", &[("reason", reason)]), 1.0);
+    }
+    assert_eq!(fairlock::fence::refused(token, "40001"), None);
 }
 
 /// The memory store takes shorter paths, which count too.

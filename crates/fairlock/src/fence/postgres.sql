@@ -1,0 +1,165 @@
+-- The fence of fairlock for PostgreSQL 13 and newer, version 1: one statement, which may be run again.
+DO $install$
+DECLARE
+    stranger text;
+    installed integer := 0;
+    grantee text;
+    path text := current_setting('search_path');
+BEGIN
+    -- No function of another schema runs with our rights.
+    PERFORM set_config('search_path', 'pg_catalog, pg_temp', true);
+    -- Two runs at once would both create the schema.
+    PERFORM pg_advisory_xact_lock(hashtextextended('fairlock_fence install', 0));
+    IF to_regnamespace('"{schema}"') IS NULL THEN
+        CREATE SCHEMA "{schema}";
+    END IF;
+
+    -- Whoever owns the schema, the table or a function can change tokens, and run code with the rights of our role.
+    SELECT owned.what INTO stranger FROM (
+        SELECT 'the schema', nspowner FROM pg_namespace WHERE oid = to_regnamespace('"{schema}"')
+        UNION ALL
+        SELECT 'the table fairlock_fences', relowner FROM pg_class
+            WHERE oid = to_regclass('"{schema}".fairlock_fences')
+        UNION ALL
+        SELECT 'the function ' || proname, proowner FROM pg_proc
+            WHERE pronamespace = to_regnamespace('"{schema}"') AND starts_with(proname, 'fairlock_')
+    ) AS owned (what, owner) WHERE owned.owner <> current_user::regrole LIMIT 1;
+    IF stranger IS NOT NULL THEN
+        RAISE EXCEPTION 'in the schema {schema}, % belongs to another role than %', stranger, current_user
+            USING HINT = 'Install the fence as their owner, or in another schema.';
+    END IF;
+
+    IF to_regprocedure('"{schema}".fairlock_fence_version()') IS NOT NULL THEN
+        EXECUTE 'SELECT "{schema}".fairlock_fence_version()' INTO installed;
+    END IF;
+    IF installed > 1 THEN
+        RAISE EXCEPTION 'schema {schema} has version % of the fence, and this script would install version 1', installed
+            USING HINT = 'Use the fairlock that installed it, or a newer one.';
+    END IF;
+
+    -- `taken_by` is the transaction of the last take. Half of each page stays free for updates.
+    CREATE TABLE IF NOT EXISTS "{schema}".fairlock_fences (
+        name text COLLATE "C" NOT NULL CONSTRAINT fairlock_fences_pkey PRIMARY KEY,
+        token bigint NOT NULL CHECK (token BETWEEN 0 AND 9007199254740991),
+        store text NOT NULL,
+        taken_by xid8
+    ) WITH (fillfactor = 50);
+    FOR grantee IN
+        SELECT DISTINCT CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END
+        FROM pg_class, aclexplode(relacl) AS acl
+        WHERE oid = to_regclass('"{schema}".fairlock_fences') AND acl.grantee <> relowner
+    LOOP
+        EXECUTE 'REVOKE ALL ON TABLE "{schema}".fairlock_fences FROM ' || grantee || ' CASCADE';
+    END LOOP;
+
+    EXECUTE $sql$
+        CREATE OR REPLACE FUNCTION "{schema}".fairlock_fence_version() RETURNS integer
+            LANGUAGE sql IMMUTABLE AS 'SELECT 1'
+    $sql$;
+
+    -- Once for each hold, in a transaction of its own. Waits for open transactions of former holders.
+    EXECUTE $sql$
+        CREATE OR REPLACE FUNCTION "{schema}".fairlock_take(
+            name text, token bigint, store text, wait_ms integer DEFAULT 5000
+        ) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $take$
+        DECLARE
+            newest record;
+            idle_limit interval := current_setting('idle_in_transaction_session_timeout');
+        BEGIN
+            IF (name <> '' AND octet_length(name) <= 2000 AND store <> '' AND wait_ms > 0
+                AND token BETWEEN 1 AND 9007199254740991) IS NOT TRUE THEN
+                RAISE EXCEPTION 'fairlock_take needs a name of 1 to 2000 bytes, a token from 1 to 2^53 - 1, '
+                    'a store and a wait of at least 1 ms' USING ERRCODE = 'LK004';
+            END IF;
+            IF pg_current_xact_id_if_assigned() IS NOT NULL THEN
+                RAISE EXCEPTION 'fairlock_take of % is not in a transaction of its own', quote_literal(name)
+                    USING ERRCODE = 'LK004',
+                    HINT = 'Commit it before the transaction that calls fairlock_fence begins.';
+            END IF;
+            SELECT f.token, f.store INTO newest FROM "{schema}".fairlock_fences f WHERE f.name = fairlock_take.name;
+            IF NOT FOUND OR newest.token < fairlock_take.token AND newest.store = fairlock_take.store THEN
+                -- A client that is stopped before its COMMIT would block the others without end.
+                IF idle_limit = interval '0' OR idle_limit > interval '10 s' THEN
+                    PERFORM set_config('idle_in_transaction_session_timeout', '10s', true);
+                END IF;
+                -- A take that a crash of the server undoes would let its former holder write.
+                IF current_setting('synchronous_commit') = 'off' THEN
+                    PERFORM set_config('synchronous_commit', 'on', true);
+                END IF;
+                PERFORM set_config('lock_timeout', wait_ms::text, true);
+                PERFORM pg_advisory_xact_lock(hashtextextended('fairlock_fence {schema} ' || name, 0));
+                INSERT INTO "{schema}".fairlock_fences AS f (name, token, store, taken_by)
+                    VALUES (fairlock_take.name, fairlock_take.token, fairlock_take.store, pg_current_xact_id())
+                    ON CONFLICT ON CONSTRAINT fairlock_fences_pkey
+                    DO UPDATE SET token = excluded.token, taken_by = excluded.taken_by
+                    WHERE f.token < excluded.token AND f.store = excluded.store;
+                IF FOUND THEN
+                    RETURN;
+                END IF;
+                SELECT f.token, f.store INTO newest FROM "{schema}".fairlock_fences f
+                    WHERE f.name = fairlock_take.name;
+            END IF;
+            IF newest.store <> fairlock_take.store THEN
+                RAISE EXCEPTION 'the fence % belongs to the lock store %, not to %', quote_literal(name),
+                    quote_literal(newest.store), quote_literal(fairlock_take.store) USING ERRCODE = 'LK003',
+                    HINT = 'Tokens of two stores are not ordered. An operator can move the name to another store.';
+            ELSIF newest.token > fairlock_take.token THEN
+                RAISE EXCEPTION 'the lock % was lost: token % is older than %', quote_literal(name), token,
+                    newest.token USING ERRCODE = 'LK001', HINT = 'Stop this work and acquire the lock again.';
+            END IF;
+        END
+        $take$
+    $sql$;
+
+    -- The first statement of each transaction of a holder. Until that transaction ends, no later holder can take the
+    -- fence.
+    EXECUTE $sql$
+        CREATE OR REPLACE FUNCTION "{schema}".fairlock_fence(name text, token bigint, idle_ms integer DEFAULT 10000)
+            RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fence$
+        DECLARE
+            newest record;
+            idle_limit interval := current_setting('idle_in_transaction_session_timeout');
+        BEGIN
+            IF (name <> '' AND idle_ms > 0 AND token BETWEEN 1 AND 9007199254740991) IS NOT TRUE THEN
+                RAISE EXCEPTION 'fairlock_fence needs a name, a token from 1 to 2^53 - 1 and a limit of at least 1 ms'
+                    USING ERRCODE = 'LK004';
+            END IF;
+            -- A holder that is stopped inside its transaction would block its successor without end.
+            IF idle_limit = interval '0' OR idle_limit > idle_ms * interval '1 ms' THEN
+                PERFORM set_config('idle_in_transaction_session_timeout', idle_ms::text, true);
+            END IF;
+            -- Behind a waiting take. With row locks alone, overlapping transactions of a former holder kept it waiting.
+            PERFORM pg_advisory_xact_lock_shared(hashtextextended('fairlock_fence {schema} ' || name, 0));
+            -- The row lock refuses a transaction whose snapshot is older than the last take.
+            SELECT f.token, f.taken_by INTO newest FROM "{schema}".fairlock_fences f
+                WHERE f.name = fairlock_fence.name FOR SHARE;
+            IF NOT FOUND OR newest.token < fairlock_fence.token THEN
+                RAISE EXCEPTION 'token % of the lock % was not taken', token, quote_literal(name)
+                    USING ERRCODE = 'LK002', HINT = 'Call fairlock_take first, in a transaction of its own.';
+            ELSIF newest.token > fairlock_fence.token THEN
+                RAISE EXCEPTION 'the lock % was lost: token % is older than %', quote_literal(name), token,
+                    newest.token USING ERRCODE = 'LK001', HINT = 'Stop this work and acquire the lock again.';
+            ELSIF newest.taken_by = pg_current_xact_id() THEN
+                RAISE EXCEPTION 'fairlock_take of % is in the same transaction', quote_literal(name)
+                    USING ERRCODE = 'LK004',
+                    HINT = 'Commit it before the transaction that calls fairlock_fence begins.';
+            END IF;
+        END
+        $fence$
+    $sql$;
+
+    -- Later grants stay when this is run again.
+    IF installed = 0 THEN
+        FOR grantee IN
+            SELECT DISTINCT CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END
+            FROM pg_proc, aclexplode(coalesce(proacl, acldefault('f', proowner))) AS acl
+            WHERE pronamespace = to_regnamespace('"{schema}"') AND acl.grantee <> proowner
+                AND proname IN ('fairlock_take', 'fairlock_fence')
+        LOOP
+            EXECUTE 'REVOKE ALL ON FUNCTION "{schema}".fairlock_take, "{schema}".fairlock_fence FROM '
+                || grantee || ' CASCADE';
+        END LOOP;
+    END IF;
+    PERFORM set_config('search_path', path, true);
+END
+$install$;
