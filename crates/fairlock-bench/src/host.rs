@@ -68,7 +68,7 @@ pub(crate) fn process(args: &[&str]) {
             print_all(&[("A", begun), ("R", now_ns())]);
         }
         ["shares"] => {
-            let dir = TempDir::new();
+            let dir = TempDir::on_disk();
             shares(&format!("sqlite:{}/locks", dir.path().display()));
         }
         ["wait", url] => wait(url),
@@ -78,7 +78,7 @@ pub(crate) fn process(args: &[&str]) {
 }
 
 pub(crate) fn report(span: Duration) {
-    let dir = TempDir::new();
+    let dir = TempDir::on_disk();
     let path = dir.path().join("locks");
     let url = format!("sqlite:{}", path.display());
     uncontended(&url, span);

@@ -39,7 +39,7 @@ type Seen = (u32, Duration);
 
 pub(crate) fn report(span: Duration) {
     let runtime = runtime();
-    let folder = TempDir::new();
+    let folder = TempDir::on_disk();
     let file = format!("sqlite:{}", folder.path().join("locks").display());
     for url in ["memory:", &file] {
         let client = runtime.block_on(Client::connect(url)).unwrap();

@@ -27,7 +27,7 @@ struct Starter<'a> {
 }
 
 pub(crate) fn report(program: &Path, rounds: u32) {
-    let dir = TempDir::new();
+    let dir = TempDir::on_disk();
     let url = format!("sqlite:{}", dir.path().join("locks").display());
     let flock = dir.path().join("flock").display().to_string();
     let installed = dir.path().join("fairlock");

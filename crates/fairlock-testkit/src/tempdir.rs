@@ -33,11 +33,16 @@ impl TempDir {
     /// If it cannot be created.
     pub fn new() -> Self {
         let in_memory = Path::new(IN_MEMORY);
-        if has_room(in_memory) {
-            Self::below(in_memory)
-        } else {
-            Self::below(&std::env::temp_dir())
-        }
+        if has_room(in_memory) { Self::below(in_memory) } else { Self::on_disk() }
+    }
+
+    /// Creates the folder below the system's temporary one: for measurements, which are about what users have.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be created.
+    pub fn on_disk() -> Self {
+        Self::below(&std::env::temp_dir())
     }
 
     fn below(parent: &Path) -> Self {
@@ -93,7 +98,7 @@ mod tests {
 
     #[test]
     fn folders_differ_and_go_away_with_what_is_in_them() {
-        let (one, two) = (TempDir::new(), TempDir::new());
+        let (one, two) = (TempDir::new(), TempDir::on_disk());
         assert_ne!(one.path(), two.path());
         std::fs::write(one.path().join("file"), "x").unwrap();
         let path = one.path().to_owned();

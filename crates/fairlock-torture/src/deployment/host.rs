@@ -26,7 +26,7 @@ pub(crate) struct Host {
 impl Host {
     #[expect(clippy::unnecessary_wraps, reason = "the other deployments need programs")]
     pub(crate) fn start() -> Option<Self> {
-        let folder = TempDir::new();
+        let folder = TempDir::on_disk();
         let disk = Disk::mount(folder.path(), DISK);
         Some(Self { disk, folder })
     }
