@@ -2,7 +2,7 @@
 //! what many cycles of lock and release leave behind. `mix`: readers and writers. `shares`:
 //! read-write locks and semaphores on a server, beside the fair lock. `several`: several locks at
 //! once, beside one, and latches. `elections`: how soon a leader is followed and seen. `start`: how
-//! soon a command begins under `fairlock run`. `placement`: the cost of the background thread. `own`:
+//! soon a command begins under `fairlock run`. `fence`: what a fence adds to a transaction. `placement`: the cost of the background thread. `own`:
 //! the figures for `scripts/bench-compare`, as JSON.
 //!
 //! `cargo run --release -p fairlock-bench [SECONDS]`: hand-over and uncontended cost of fair locks
@@ -13,6 +13,7 @@
 
 mod contended;
 mod elections;
+mod fence;
 mod host;
 mod memory;
 mod mix;
@@ -46,6 +47,8 @@ fn main() {
         ["elections"] => elections(Duration::from_secs(4)),
         ["elections", "leads", url] => runtime().block_on(elections::leads(url)),
         ["elections", seconds] => elections(span(seconds)),
+        ["fence"] => fence(300),
+        ["fence", times] => fence(times.parse().expect("TIMES")),
         ["memory"] => memory::report(Duration::from_secs(5)),
         ["memory", seconds] => memory::report(span(seconds)),
         ["host"] => host::report(Duration::from_secs(2)),
@@ -60,10 +63,14 @@ fn main() {
         [seconds] => costs(span(seconds)),
         _ => panic!(
             "fairlock-bench [SECONDS] | memory [SECONDS] | host [SECONDS] | host shares | mix [SECONDS] | \
-             shares [SECONDS] | several [SECONDS] | elections [SECONDS] | soak [CYCLES] | \
+             shares [SECONDS] | several [SECONDS] | elections [SECONDS] | fence [TIMES] | soak [CYCLES] | \
              start [ROUNDS] | placement [SECONDS] | own URL SECONDS WAITERS,..."
         ),
     }
+}
+
+fn fence(times: u32) {
+    runtime().block_on(fence::report(times));
 }
 
 fn span(seconds: &str) -> Duration {

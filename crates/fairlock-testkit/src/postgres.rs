@@ -46,11 +46,23 @@ impl Postgres {
     ///
     /// As [`start`](Self::start).
     pub fn start_with(settings: &[&str]) -> Option<Self> {
+        Self::start_in(TempDir::new(), settings)
+    }
+
+    /// Starts a server that waits for its disk, for measurements.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_on_disk() -> Option<Self> {
+        Self::start_in(TempDir::on_disk(), &[])
+    }
+
+    fn start_in(dir: TempDir, settings: &[&str]) -> Option<Self> {
         let Some(binaries) = binaries() else {
             crate::skip("PostgreSQL (Debian: apt-get install postgresql)");
             return None;
         };
-        let dir = TempDir::new();
         if let Some((user, group)) = other_user() {
             chown(dir.path(), Some(user), Some(group)).expect("root may");
         }

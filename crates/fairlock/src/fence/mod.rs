@@ -1,5 +1,5 @@
-//! Exclusion inside a database: two SQL statements that refuse a holder whose lock was lost, without trusting a clock, a
-//! lease or the lock store.
+//! Exclusion inside a database: two SQL statements that refuse a holder after a later one has begun to work, without
+//! trusting a clock or a lease.
 //!
 //! A holder that is paused beyond its lease writes on when it wakes up, and a lock store that loses its data grants a lock
 //! twice. Tokens rise through both. If the resource is a SQL database, two functions in *that* database compare them:

@@ -2,7 +2,7 @@
 
 use crate::base::error::Error;
 
-/// The schema that [`install`] uses if nothing else is chosen, and that the statements here name.
+/// The schema of the statements here. For another one, write them yourself.
 pub const SCHEMA: &str = "fairlock";
 
 /// Takes the fence. `$1` is the name, `$2` the token as a `bigint`, `$3` the lock store. Fails with SQLSTATE `55P03` if

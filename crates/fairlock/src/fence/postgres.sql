@@ -23,7 +23,7 @@ BEGIN
         UNION ALL
         SELECT 'the function ' || proname, proowner FROM pg_proc
             WHERE pronamespace = to_regnamespace('"{schema}"') AND starts_with(proname, 'fairlock_')
-    ) AS owned (what, owner) WHERE owned.owner <> current_user::regrole LIMIT 1;
+    ) AS owned (what, owner) WHERE owned.owner <> quote_ident(current_user)::regrole LIMIT 1;
     IF stranger IS NOT NULL THEN
         RAISE EXCEPTION 'in the schema {schema}, % belongs to another role than %', stranger, current_user
             USING HINT = 'Install the fence as their owner, or in another schema.';

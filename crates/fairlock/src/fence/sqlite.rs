@@ -21,8 +21,13 @@ INSERT INTO fairlock_fences (name, token, store) VALUES (?1, ?2, ?3)
 ON CONFLICT (name) DO UPDATE SET token = excluded.token
     WHERE token < excluded.token AND store = excluded.store";
 
-/// The second statement: NULL, or the code of a refusal, for [`refused`](super::refused). The same parameters. After a
-/// refusal, roll back.
+/// The second statement returns one row: NULL, or the code of a refusal as text, for [`refused`](super::refused). The same
+/// parameters. After a refusal, roll back.
 pub const CHECK: &str = "\
-SELECT CASE WHEN store <> ?3 THEN 'LK003' WHEN token > ?2 THEN 'LK001' END
-FROM fairlock_fences WHERE name = ?1";
+SELECT CASE
+    WHEN store <> ?3 THEN 'LK003'
+    WHEN token > ?2 THEN 'LK001'
+    WHEN token = ?2 THEN NULL
+    ELSE 'LK002'
+END
+FROM (SELECT 1) LEFT JOIN fairlock_fences ON name = ?1";
