@@ -10,7 +10,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// The watchdog lease of the program.
-const LEASE: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(4);
+const LEASE_MS: i64 = 4_000;
 
 /// Added to every upper bound: the machine is shared.
 const SLACK: Duration = Duration::from_secs(1);
@@ -71,8 +72,7 @@ fn expires(way: &str, wanted: Option<i32>) {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let (status, ttl_ms, said) = left_by(way, &server);
     assert_eq!(status.code(), wanted, "{way}: {said}");
-    let lease_ms = i64::try_from(LEASE.as_millis()).unwrap();
-    assert!((1..=lease_ms).contains(&ttl_ms), "{way}: {ttl_ms}");
+    assert!((1..=LEASE_MS).contains(&ttl_ms), "{way}: {ttl_ms}");
     is_free_within(&server, LEASE + SLACK);
 }
 
@@ -121,7 +121,7 @@ fn exit_on_another_thread_right_after_a_drop() {
     for _ in 0..10 {
         let (status, ttl_ms, said) = left_by("exit-in-a-thread", &server);
         assert_eq!(status.code(), Some(0), "{said}");
-        assert!(ttl_ms == -2 || (0..=1_000).contains(&ttl_ms), "{ttl_ms}");
+        assert!(ttl_ms == -2 || (0..=LEASE_MS).contains(&ttl_ms), "{ttl_ms}");
         is_free_within(&server, LEASE + SLACK);
     }
 }
