@@ -2,7 +2,6 @@
 //! and none is lost with one.
 
 use std::env;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlock::fence::Refusal;
@@ -13,7 +12,9 @@ use fairlock_testkit::rng::Rng;
 use fairlock_testkit::server::{Generation, Server};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tokio_postgres::{Client, Error, NoTls};
+use tokio_postgres::{Client, Error};
+
+use crate::fence_postgres::connect;
 
 const CLERKS: u64 = 6;
 const ACCOUNTS: u64 = 4;
@@ -26,13 +27,6 @@ const LEASE: Duration = Duration::from_millis(400);
 
 /// Between two losses of the lock server's data.
 const REMEMBERS: Duration = Duration::from_secs(2);
-
-async fn connect(server: &Postgres) -> Client {
-    let (db, connection) =
-        tokio_postgres::connect(&server.url("postgres", "postgres"), NoTls).await.unwrap();
-    tokio::spawn(async move { drop(connection.await) });
-    db
-}
 
 struct Clerk {
     db: Client,
@@ -119,9 +113,9 @@ fn refusal(error: &Error) -> Option<Refusal> {
 
 /// Returns the number of transfers, of accounts that are wrong afterwards, and of refusals.
 async fn day(fenced: bool, lasts: Duration) -> Option<(i64, i64, u64)> {
-    let server = Arc::new(Postgres::start()?);
-    let redis = Arc::new(Server::start(Generation::Redis70)?);
-    let db = connect(&server).await;
+    let server = Postgres::start()?;
+    let redis = Server::start(Generation::Redis70)?;
+    let db = connect(&server, "postgres").await;
     db.batch_execute(&install("fairlock").unwrap()).await.unwrap();
     let tables = format!(
         "CREATE TABLE account (id bigint PRIMARY KEY, balance bigint);
@@ -132,7 +126,7 @@ async fn day(fenced: bool, lasts: Duration) -> Option<(i64, i64, u64)> {
     let until = Instant::now() + lasts;
     let mut clerks = JoinSet::new();
     for seed in 0..CLERKS {
-        let clerk = Clerk { db: connect(&server).await, rng: Rng::new(seed), fenced };
+        let clerk = Clerk { db: connect(&server, "postgres").await, rng: Rng::new(seed), fenced };
         // Waiters that the server forgot come back with their next heartbeat.
         let config = Config::from_url(&redis.url()).unwrap().heartbeat(Duration::from_millis(300));
         clerks.spawn(clerk.work(Locks::with_config(config).await.unwrap(), until));

@@ -17,6 +17,14 @@ const SERIALIZATION_FAILURE: &str = "40001";
 /// What happens at once happens within this.
 const SOON: Duration = Duration::from_secs(20);
 
+pub(crate) async fn connect(server: &Postgres, user: &str) -> Client {
+    let (client, connection) =
+        tokio_postgres::connect(&server.url(user, "postgres"), NoTls).await.unwrap();
+    // Ends with an error when the server ends the session, which the client reports as well.
+    tokio::spawn(async move { drop(connection.await) });
+    client
+}
+
 struct Fixture {
     server: Postgres,
 }
@@ -42,11 +50,7 @@ impl Fixture {
     }
 
     async fn connect(&self, user: &str) -> Client {
-        let (client, connection) =
-            tokio_postgres::connect(&self.server.url(user, "postgres"), NoTls).await.unwrap();
-        // Ends with an error when the server ends the session, which the client reports as well.
-        tokio::spawn(async move { drop(connection.await) });
-        client
+        connect(&self.server, user).await
     }
 
     async fn app(&self) -> Client {

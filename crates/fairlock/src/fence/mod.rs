@@ -2,7 +2,8 @@
 //! trusting a clock or a lease.
 //!
 //! A holder that is paused beyond its lease writes on when it wakes up, and a lock store that loses its data grants a lock
-//! twice. Tokens rise through both. If the resource is a SQL database, two functions in *that* database compare them:
+//! twice. Tokens keep rising in both cases. If the resource is a SQL database, two functions in *that* database compare
+//! them:
 //!
 //! 1. **take**: once for each hold, in a transaction of its own, before the first work. Raises the token of the name, and
 //!    waits until open transactions of former holders have ended.
@@ -112,8 +113,8 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// As [`Refusal::from_sqlstate`], for errors of take and fence only, and counts the refusal in the metric `fairlock_fence_refusals_total`; [`Refusal::Lost`]
-/// is also logged as a warning, with the token.
+/// As [`Refusal::from_sqlstate`], for errors of take and fence only. Counts the refusal in the metric
+/// `fairlock_fence_refusals_total`, and logs [`Refusal::Lost`] as a warning, with the token.
 pub fn refused(token: Token, sqlstate: &str) -> Option<Refusal> {
     let refusal = Refusal::from_sqlstate(sqlstate)?;
     observe::fence_refused(refusal.label(), token, refusal == Refusal::Lost);
