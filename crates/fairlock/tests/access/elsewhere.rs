@@ -2,7 +2,7 @@
 //! each rule in turn.
 
 use super::profiles::{Rule, allow, denied, names, nothing_is_left, profile, scenario};
-use crate::support::{SOON, soon, until};
+use crate::support::{SOON, in_real_time, soon, until};
 use fairlock::{Client, Config, Error, ErrorKind, Release, Replicas};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::resp::Value;
@@ -50,63 +50,68 @@ fn is_denied(result: Result<(), Error>, rule: &Rule, context: &str) {
     println!("{context}: {error}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiting_for_replicas() {
-    for generation in Generation::tested() {
-        let Some(set) = Replicated::start(generation, 1) else { continue };
-        let mut raw = set.raw();
-        let base = profile("locks.acl");
-        let server = Config::tcp("127.0.0.1", set.primary().port());
-        let config = patient(server).replicas(Replicas::AtLeast(1)).replicas_timeout(SOON);
-        allow(&mut raw, base.iter().chain(&profile("replicas.acl")));
-        scenario(&config).await.unwrap();
-        nothing_is_left(&mut raw, generation.name());
-        nothing_denied(&mut raw, generation.name());
-        for (rest, rule, context) in each_missing(&["replicas.acl"], generation) {
-            allow(&mut raw, base.iter().chain(&rest));
-            is_denied(scenario(&config).await, &rule, &context);
-            // A hold that could not be confirmed was taken back or reported; this test is about
-            // rights, so clear by hand.
-            raw.call(&["FLUSHALL"]);
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sentinels_and_their_servers() {
-    for generation in Generation::tested() {
-        let Some(server) = Server::start(generation) else { continue };
-        let monitor = format!("sentinel monitor locks 127.0.0.1 {} 1\n", server.port());
-        let sentinel = Server::builder_of_sentinel(generation).config(&monitor).start().unwrap();
-        let (mut raw, mut of_sentinel) = (server.client(), sentinel.client());
-        let place = [("127.0.0.1".to_owned(), sentinel.port())];
-        let config = patient(Config::sentinel(place, "locks"));
-        let config = config.sentinel_username("ann").sentinel_password("pw");
-        let whole = profiles(&["locks.acl", "behind-sentinels.acl"]);
-        allow(&mut raw, &whole);
-        allow(&mut of_sentinel, &profile("sentinels.acl"));
-        scenario(&config).await.unwrap();
-        nothing_denied(&mut raw, generation.name());
-        nothing_denied(&mut of_sentinel, generation.name());
-
-        for (rest, rule, context) in each_missing(&["behind-sentinels.acl"], generation) {
-            allow(&mut raw, profile("locks.acl").iter().chain(&rest));
-            is_denied(scenario(&config).await, &rule, &context);
-        }
-        allow(&mut raw, &whole);
-        for (rest, rule, context) in each_missing(&["sentinels.acl"], generation) {
-            allow(&mut of_sentinel, &rest);
-            of_sentinel.call(&["ACL", "LOG", "RESET"]);
-            if rule.optional {
-                let client = Client::with_config(config.clone()).await.expect(&context);
-                let guard = client.fair_lock("billing:job").lock().await.expect(&context);
-                until(&context, async || !denied(&mut of_sentinel).is_empty()).await;
-                assert_eq!(guard.release().await.unwrap(), Release::Released, "{context}");
-            } else {
+#[test]
+fn waiting_for_replicas() {
+    in_real_time(|| async {
+        for generation in Generation::tested() {
+            let Some(set) = Replicated::start(generation, 1) else { continue };
+            let mut raw = set.raw();
+            let base = profile("locks.acl");
+            let server = Config::tcp("127.0.0.1", set.primary().port());
+            let config = patient(server).replicas(Replicas::AtLeast(1)).replicas_timeout(SOON);
+            allow(&mut raw, base.iter().chain(&profile("replicas.acl")));
+            scenario(&config).await.unwrap();
+            nothing_is_left(&mut raw, generation.name());
+            nothing_denied(&mut raw, generation.name());
+            for (rest, rule, context) in each_missing(&["replicas.acl"], generation) {
+                allow(&mut raw, base.iter().chain(&rest));
                 is_denied(scenario(&config).await, &rule, &context);
+                // A hold that could not be confirmed was taken back or reported; this test is about
+                // rights, so clear by hand.
+                raw.call(&["FLUSHALL"]);
             }
         }
-    }
+    });
+}
+
+#[test]
+fn sentinels_and_their_servers() {
+    in_real_time(|| async {
+        for generation in Generation::tested() {
+            let Some(server) = Server::start(generation) else { continue };
+            let monitor = format!("sentinel monitor locks 127.0.0.1 {} 1\n", server.port());
+            let sentinel =
+                Server::builder_of_sentinel(generation).config(&monitor).start().unwrap();
+            let (mut raw, mut of_sentinel) = (server.client(), sentinel.client());
+            let place = [("127.0.0.1".to_owned(), sentinel.port())];
+            let config = patient(Config::sentinel(place, "locks"));
+            let config = config.sentinel_username("ann").sentinel_password("pw");
+            let whole = profiles(&["locks.acl", "behind-sentinels.acl"]);
+            allow(&mut raw, &whole);
+            allow(&mut of_sentinel, &profile("sentinels.acl"));
+            scenario(&config).await.unwrap();
+            nothing_denied(&mut raw, generation.name());
+            nothing_denied(&mut of_sentinel, generation.name());
+
+            for (rest, rule, context) in each_missing(&["behind-sentinels.acl"], generation) {
+                allow(&mut raw, profile("locks.acl").iter().chain(&rest));
+                is_denied(scenario(&config).await, &rule, &context);
+            }
+            allow(&mut raw, &whole);
+            for (rest, rule, context) in each_missing(&["sentinels.acl"], generation) {
+                allow(&mut of_sentinel, &rest);
+                of_sentinel.call(&["ACL", "LOG", "RESET"]);
+                if rule.optional {
+                    let client = Client::with_config(config.clone()).await.expect(&context);
+                    let guard = client.fair_lock("billing:job").lock().await.expect(&context);
+                    until(&context, async || !denied(&mut of_sentinel).is_empty()).await;
+                    assert_eq!(guard.release().await.unwrap(), Release::Released, "{context}");
+                } else {
+                    is_denied(scenario(&config).await, &rule, &context);
+                }
+            }
+        }
+    });
 }
 
 /// Two nodes that share the slots.
@@ -194,22 +199,24 @@ impl Pair {
 }
 
 /// On Redis 6.2 messages go to all nodes; on later servers both ways are tried.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clusters() {
-    for generation in Generation::tested() {
-        let Some(pair) = Pair::start(generation).await else { continue };
-        let mut own = vec!["cluster.acl"];
-        if generation != Generation::Redis62 {
-            own.push("cluster-sharded.acl");
+#[test]
+fn clusters() {
+    in_real_time(|| async {
+        for generation in Generation::tested() {
+            let Some(pair) = Pair::start(generation).await else { continue };
+            let mut own = vec!["cluster.acl"];
+            if generation != Generation::Redis62 {
+                own.push("cluster-sharded.acl");
+            }
+            let base = profile("locks.acl");
+            pair.allow(&[base.clone(), profiles(&own)].concat());
+            pair.scenario().await.unwrap();
+            pair.each(|raw| nothing_denied(raw, generation.name()));
+            for (rest, rule, context) in each_missing(&own, generation) {
+                pair.allow(&[base.clone(), rest].concat());
+                let result = soon(&context, pair.scenario()).await;
+                is_denied(result, &rule, &context);
+            }
         }
-        let base = profile("locks.acl");
-        pair.allow(&[base.clone(), profiles(&own)].concat());
-        pair.scenario().await.unwrap();
-        pair.each(|raw| nothing_denied(raw, generation.name()));
-        for (rest, rule, context) in each_missing(&own, generation) {
-            pair.allow(&[base.clone(), rest].concat());
-            let result = soon(&context, pair.scenario()).await;
-            is_denied(result, &rule, &context);
-        }
-    }
+    });
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::{soon, until};
+use crate::support::{in_real_time, soon, until};
 use fairlock::{Client, Config, Error, ErrorKind, LockStatus, Opened, Release};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::resp::Value;
@@ -189,49 +189,55 @@ pub(super) fn denied(raw: &mut Raw) -> Vec<String> {
 
 /// No right is missing: the server's log of denials is empty, except for the records of clients
 /// where their rules are not included.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_missing() {
-    for generation in Generation::tested() {
-        let Some(server) = Server::start(generation) else { continue };
-        let mut raw = server.client();
-        let mut rules = profile("locks.acl");
-        allow(&mut raw, &rules);
-        scenario(&ann(&server)).await.unwrap();
-        nothing_is_left(&mut raw, generation.name());
-        let denied_keys = denied(&mut raw);
-        let is_record = |key: &String| key.starts_with("fairlock_client:");
-        assert!(denied_keys.iter().all(is_record), "{}: {denied_keys:?}", generation.name());
-        let client = connect(&server).await.unwrap();
-        assert_eq!(client.warnings(), [], "{}", generation.name());
+#[test]
+fn nothing_is_missing() {
+    in_real_time(|| async {
+        for generation in Generation::tested() {
+            let Some(server) = Server::start(generation) else { continue };
+            let mut raw = server.client();
+            let mut rules = profile("locks.acl");
+            allow(&mut raw, &rules);
+            scenario(&ann(&server)).await.unwrap();
+            nothing_is_left(&mut raw, generation.name());
+            let denied_keys = denied(&mut raw);
+            let is_record = |key: &String| key.starts_with("fairlock_client:");
+            assert!(denied_keys.iter().all(is_record), "{}: {denied_keys:?}", generation.name());
+            let client = connect(&server).await.unwrap();
+            assert_eq!(client.warnings(), [], "{}", generation.name());
 
-        rules.extend([profile("operate.acl"), profile("records.acl")].concat());
-        allow(&mut raw, &rules);
-        raw.call(&["ACL", "LOG", "RESET"]);
-        scenario(&ann(&server)).await.unwrap();
-        operate(&server).await.unwrap();
-        // A listing also looks for the twin `{x}` of each lock `x`: see operate.acl.
-        let mut denied = denied(&mut raw);
-        let of_shares =
-            |key: &str| key.starts_with("fairlock_rw_") || key.starts_with("fairlock_sem_");
-        denied.retain(|key| !key.starts_with("{billing:") && !of_shares(key));
-        assert_eq!(denied, [""; 0], "{}", generation.name());
-    }
+            rules.extend([profile("operate.acl"), profile("records.acl")].concat());
+            allow(&mut raw, &rules);
+            raw.call(&["ACL", "LOG", "RESET"]);
+            scenario(&ann(&server)).await.unwrap();
+            operate(&server).await.unwrap();
+            // A listing also looks for the twin `{x}` of each lock `x`: see operate.acl.
+            let mut denied = denied(&mut raw);
+            let of_shares =
+                |key: &str| key.starts_with("fairlock_rw_") || key.starts_with("fairlock_sem_");
+            denied.retain(|key| !key.starts_with("{billing:") && !of_shares(key));
+            assert_eq!(denied, [""; 0], "{}", generation.name());
+        }
+    });
 }
 
 /// The rules of shares.acl are complete, and each of them is needed.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shares_need_their_rules_and_no_others() {
-    need_their_rules_and_no_others("shares.acl", async |config: &Config| {
-        scenario_of_shares(config).await
-    })
-    .await;
+#[test]
+fn shares_need_their_rules_and_no_others() {
+    in_real_time(|| async {
+        need_their_rules_and_no_others("shares.acl", async |config: &Config| {
+            scenario_of_shares(config).await
+        })
+        .await;
+    });
 }
 
 /// The same of elections.acl.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn elections_need_their_rules_and_no_others() {
-    let scenario = async |config: &Config| scenario_of_elections(config).await;
-    need_their_rules_and_no_others("elections.acl", scenario).await;
+#[test]
+fn elections_need_their_rules_and_no_others() {
+    in_real_time(|| async {
+        let scenario = async |config: &Config| scenario_of_elections(config).await;
+        need_their_rules_and_no_others("elections.acl", scenario).await;
+    });
 }
 
 async fn need_their_rules_and_no_others(
@@ -270,76 +276,80 @@ async fn need_their_rules_and_no_others(
 }
 
 /// The rules of latches.acl are complete, and each of them is needed.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn latches_need_their_rules_and_no_others() {
-    async fn scenario(config: &Config) -> Result<(), Error> {
-        let one = Client::with_config(config.clone()).await?;
-        let two = Client::with_config(config.clone()).await?;
-        let (latch, other) = (one.latch("billing:import"), two.latch("billing:import"));
-        latch.try_set(1).await?;
-        let waiter = tokio::spawn(async move { other.wait().await });
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        assert_eq!(latch.count_down().await?, 0);
-        assert_eq!(soon("the end", waiter).await.unwrap()?, Opened::CountedDown);
-        latch.try_set(1).await?;
-        assert!(latch.delete().await?);
-        Ok(())
-    }
-    for generation in Generation::tested() {
-        let Some(server) = Server::start(generation) else { continue };
-        let mut raw = server.client();
-        let (base, rules) = (profile("locks.acl"), profile("latches.acl"));
-        allow(&mut raw, base.iter().chain(&rules));
-        raw.call(&["ACL", "LOG", "RESET"]);
-        scenario(&ann(&server)).await.unwrap();
-        let mut denials = denied(&mut raw);
-        denials.retain(|key| !key.starts_with("fairlock_client:"));
-        assert_eq!(denials, [""; 0], "{}", generation.name());
-        for (at, rule) in rules.iter().enumerate() {
-            let context = format!("{} without {}", generation.name(), rule.text);
-            allow(&mut raw, rules[..at].iter().chain(&rules[at + 1..]).chain(&base));
-            let error = soon(&context, scenario(&ann(&server))).await.expect_err(&context);
-            assert_eq!(error.kind(), ErrorKind::Denied, "{context}: {error}");
-            assert!(names(&error, &rule.text), "{context}: {error}");
-            raw.call(&["FLUSHALL"]);
+#[test]
+fn latches_need_their_rules_and_no_others() {
+    in_real_time(|| async {
+        async fn scenario(config: &Config) -> Result<(), Error> {
+            let one = Client::with_config(config.clone()).await?;
+            let two = Client::with_config(config.clone()).await?;
+            let (latch, other) = (one.latch("billing:import"), two.latch("billing:import"));
+            latch.try_set(1).await?;
+            let waiter = tokio::spawn(async move { other.wait().await });
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert_eq!(latch.count_down().await?, 0);
+            assert_eq!(soon("the end", waiter).await.unwrap()?, Opened::CountedDown);
+            latch.try_set(1).await?;
+            assert!(latch.delete().await?);
+            Ok(())
         }
-    }
+        for generation in Generation::tested() {
+            let Some(server) = Server::start(generation) else { continue };
+            let mut raw = server.client();
+            let (base, rules) = (profile("locks.acl"), profile("latches.acl"));
+            allow(&mut raw, base.iter().chain(&rules));
+            raw.call(&["ACL", "LOG", "RESET"]);
+            scenario(&ann(&server)).await.unwrap();
+            let mut denials = denied(&mut raw);
+            denials.retain(|key| !key.starts_with("fairlock_client:"));
+            assert_eq!(denials, [""; 0], "{}", generation.name());
+            for (at, rule) in rules.iter().enumerate() {
+                let context = format!("{} without {}", generation.name(), rule.text);
+                allow(&mut raw, rules[..at].iter().chain(&rules[at + 1..]).chain(&base));
+                let error = soon(&context, scenario(&ann(&server))).await.expect_err(&context);
+                assert_eq!(error.kind(), ErrorKind::Denied, "{context}: {error}");
+                assert!(names(&error, &rule.text), "{context}: {error}");
+                raw.call(&["FLUSHALL"]);
+            }
+        }
+    });
 }
 
 /// Who lets readers in needs the keys by which Java takes them for alive. A writer was let in without that right, and so was
 /// force: the scripts that served the readers were stopped half way.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_not_let_readers_in_changes_nothing() {
-    for generation in Generation::tested() {
-        let Some(server) = Server::start(generation) else { continue };
-        let mut raw = server.client();
-        let own = profile("shares.acl");
-        let own = own.iter().filter(|rule| rule.text != "~{billing:*");
-        allow(&mut raw, profile("locks.acl").iter().chain(own));
-        let client = connect(&server).await.unwrap();
-        let lock = client.rw_lock("billing:rw");
-        for error in [lock.write().await.map(drop), lock.try_write().await.map(drop)] {
-            let error = error.expect_err("no right to the readers' keys");
-            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-        }
-        assert_eq!(raw.call(&["EXISTS", "billing:rw"]).int(), 0);
+#[test]
+fn who_may_not_let_readers_in_changes_nothing() {
+    in_real_time(|| async {
+        for generation in Generation::tested() {
+            let Some(server) = Server::start(generation) else { continue };
+            let mut raw = server.client();
+            let own = profile("shares.acl");
+            let own = own.iter().filter(|rule| rule.text != "~{billing:*");
+            allow(&mut raw, profile("locks.acl").iter().chain(own));
+            let client = connect(&server).await.unwrap();
+            let lock = client.rw_lock("billing:rw");
+            for error in [lock.write().await.map(drop), lock.try_write().await.map(drop)] {
+                let error = error.expect_err("no right to the readers' keys");
+                assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+            }
+            assert_eq!(raw.call(&["EXISTS", "billing:rw"]).int(), 0);
 
-        let all = Client::connect(&server.url()).await.unwrap();
-        let writing = all.rw_lock("billing:rw").write().await.unwrap();
-        let reader = tokio::spawn(async move {
-            let readers = all.rw_lock("billing:rw");
-            let reading = readers.read().await.unwrap();
-            (all, reading)
-        });
-        let waiting = Client::connect(&server.url()).await.unwrap().rw_lock("billing:rw");
-        until("a reader", async || waits(waiting.inspect().await)).await;
-        let error = lock.force_unlock().await.expect_err("no right to the readers' keys");
-        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-        assert!(!reader.is_finished(), "it is still written");
-        writing.ensure_valid().unwrap();
-        assert_eq!(writing.release().await.unwrap(), Release::Released);
-        drop(soon("its turn", reader).await.unwrap());
-    }
+            let all = Client::connect(&server.url()).await.unwrap();
+            let writing = all.rw_lock("billing:rw").write().await.unwrap();
+            let reader = tokio::spawn(async move {
+                let readers = all.rw_lock("billing:rw");
+                let reading = readers.read().await.unwrap();
+                (all, reading)
+            });
+            let waiting = Client::connect(&server.url()).await.unwrap().rw_lock("billing:rw");
+            until("a reader", async || waits(waiting.inspect().await)).await;
+            let error = lock.force_unlock().await.expect_err("no right to the readers' keys");
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+            assert!(!reader.is_finished(), "it is still written");
+            writing.ensure_valid().unwrap();
+            assert_eq!(writing.release().await.unwrap(), Release::Released);
+            drop(soon("its turn", reader).await.unwrap());
+        }
+    });
 }
 
 /// A client that announces itself, and an operator that lists all locks.
@@ -371,70 +381,75 @@ async fn listed(client: &Client) -> Result<Vec<String>, Error> {
 /// Each rule of the operators' file is needed: without it there is a typed error. Those for the
 /// records are optional: without one of them a lock's holder is not identified, and no record
 /// stays.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_rule_besides_is_needed() {
-    for generation in Generation::tested() {
-        let Some(server) = Server::start(generation) else { continue };
-        let mut raw = server.client();
-        let base = profile("locks.acl");
-        let records = profile("records.acl");
-        for (at, rule) in profile("operate.acl").iter().enumerate() {
-            let others = profile("operate.acl");
-            let rest = others[..at].iter().chain(&others[at + 1..]).chain(&records).chain(&base);
-            allow(&mut raw, rest);
-            let client = connect(&server).await.unwrap();
-            let guard = client.fair_lock("billing:job").lock().await.unwrap();
-            let error = listed(&client).await.expect_err(&rule.text);
-            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-            assert!(names(&error, &rule.text), "without {}: {error}", rule.text);
-            let _ = guard.release().await.unwrap();
+#[test]
+fn each_rule_besides_is_needed() {
+    in_real_time(|| async {
+        for generation in Generation::tested() {
+            let Some(server) = Server::start(generation) else { continue };
+            let mut raw = server.client();
+            let base = profile("locks.acl");
+            let records = profile("records.acl");
+            for (at, rule) in profile("operate.acl").iter().enumerate() {
+                let others = profile("operate.acl");
+                let rest =
+                    others[..at].iter().chain(&others[at + 1..]).chain(&records).chain(&base);
+                allow(&mut raw, rest);
+                let client = connect(&server).await.unwrap();
+                let guard = client.fair_lock("billing:job").lock().await.unwrap();
+                let error = listed(&client).await.expect_err(&rule.text);
+                assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+                assert!(names(&error, &rule.text), "without {}: {error}", rule.text);
+                let _ = guard.release().await.unwrap();
+            }
+            for (at, rule) in records.iter().enumerate() {
+                allow(&mut raw, records[..at].iter().chain(&records[at + 1..]).chain(&base));
+                let client = Client::with_config(ann(&server).announce(true)).await.unwrap();
+                let guard = client.fair_lock("billing:job").lock().await.unwrap();
+                let status = client.fair_lock("billing:job").inspect().await.unwrap();
+                let context = format!("{} without {}", generation.name(), rule.text);
+                assert!(status.clients.is_empty(), "{context}");
+                let _ = guard.release().await.unwrap();
+                client.shutdown().await;
+                nothing_is_left(&mut raw, &context);
+            }
         }
-        for (at, rule) in records.iter().enumerate() {
-            allow(&mut raw, records[..at].iter().chain(&records[at + 1..]).chain(&base));
-            let client = Client::with_config(ann(&server).announce(true)).await.unwrap();
-            let guard = client.fair_lock("billing:job").lock().await.unwrap();
-            let status = client.fair_lock("billing:job").inspect().await.unwrap();
-            let context = format!("{} without {}", generation.name(), rule.text);
-            assert!(status.clients.is_empty(), "{context}");
-            let _ = guard.release().await.unwrap();
-            client.shutdown().await;
-            nothing_is_left(&mut raw, &context);
-        }
-    }
+    });
 }
 
 /// With a selector the locks of others can be listed but not changed; servers before 7.0 refuse
 /// selectors.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_locks_of_others_can_be_listed() {
-    for generation in Generation::tested() {
-        let Some(server) = Server::start(generation) else { continue };
-        let mut raw = server.client();
-        let lent = Client::connect(&server.url()).await.unwrap();
-        let others = lent.fair_lock("payroll:job").lock().await.unwrap();
-        let all = profile("list-all.acl");
-        if generation == Generation::Redis62 {
-            let reply = raw.call(&["ACL", "SETUSER", "ann", &all[0].text]);
-            assert!(matches!(reply, Value::Error(_)), "{reply:?}");
-            continue;
+#[test]
+fn the_locks_of_others_can_be_listed() {
+    in_real_time(|| async {
+        for generation in Generation::tested() {
+            let Some(server) = Server::start(generation) else { continue };
+            let mut raw = server.client();
+            let lent = Client::connect(&server.url()).await.unwrap();
+            let others = lent.fair_lock("payroll:job").lock().await.unwrap();
+            let all = profile("list-all.acl");
+            if generation == Generation::Redis62 {
+                let reply = raw.call(&["ACL", "SETUSER", "ann", &all[0].text]);
+                assert!(matches!(reply, Value::Error(_)), "{reply:?}");
+                continue;
+            }
+            let mut rules = [profile("locks.acl"), profile("operate.acl")].concat();
+            allow(&mut raw, &rules);
+            let own = connect(&server).await.unwrap();
+            let guard = own.fair_lock("billing:job").lock().await.unwrap();
+            assert_eq!(listed(&own).await.unwrap(), ["billing:job"]);
+            rules.extend(all);
+            allow(&mut raw, &rules);
+            let own = connect(&server).await.unwrap();
+            let mut seen = listed(&own).await.unwrap();
+            seen.sort();
+            assert_eq!(seen, ["billing:job", "payroll:job"]);
+            let error = own.fair_lock("payroll:job").force_unlock().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Denied);
+            assert!(names(&error, "~payroll:job"), "{error}");
+            assert_eq!(others.release().await.unwrap(), Release::Released);
+            drop(guard);
         }
-        let mut rules = [profile("locks.acl"), profile("operate.acl")].concat();
-        allow(&mut raw, &rules);
-        let own = connect(&server).await.unwrap();
-        let guard = own.fair_lock("billing:job").lock().await.unwrap();
-        assert_eq!(listed(&own).await.unwrap(), ["billing:job"]);
-        rules.extend(all);
-        allow(&mut raw, &rules);
-        let own = connect(&server).await.unwrap();
-        let mut seen = listed(&own).await.unwrap();
-        seen.sort();
-        assert_eq!(seen, ["billing:job", "payroll:job"]);
-        let error = own.fair_lock("payroll:job").force_unlock().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Denied);
-        assert!(names(&error, "~payroll:job"), "{error}");
-        assert_eq!(others.release().await.unwrap(), Release::Released);
-        drop(guard);
-    }
+    });
 }
 
 /// The commands that scripts run, the rules that allow them, and the rights that are tried at
@@ -485,36 +500,45 @@ fn is_command(word: &str) -> bool {
 
 /// Without each rule in turn: something is denied, the error names it, and nothing is left behind.
 /// A missing optional rule is not an error: a warning or the server shows it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_rule_is_needed() {
-    for generation in Generation::tested() {
-        let Some(server) = Server::start(generation) else { continue };
-        let mut raw = server.client();
-        let rules = profile("locks.acl");
-        for (at, rule) in rules.iter().enumerate() {
-            let context = format!("{} without {}", generation.name(), rule.text);
-            allow(&mut raw, rules[..at].iter().chain(&rules[at + 1..]));
-            raw.call(&["SCRIPT", "FLUSH"]);
-            raw.call(&["ACL", "LOG", "RESET"]);
-            let result = scenario(&ann(&server)).await;
-            let denials = raw.call(&["ACL", "LOG"]);
-            assert!(!denials.array().is_empty(), "{context}: nobody was denied anything");
-            nothing_is_left(&mut raw, &context);
-            if rule.optional {
-                result.unwrap_or_else(|error| panic!("{context}: {error}"));
-                let client = connect(&server).await.unwrap();
-                let told: Vec<_> = client.warnings().iter().map(ToString::to_string).collect();
-                assert_eq!(told.len(), usize::from(rule.text == "+info"), "{context}: {told:?}");
-                assert!(told.iter().all(|told| told.contains(&rule.text)), "{context}: {told:?}");
-                continue;
+#[test]
+fn each_rule_is_needed() {
+    in_real_time(|| async {
+        for generation in Generation::tested() {
+            let Some(server) = Server::start(generation) else { continue };
+            let mut raw = server.client();
+            let rules = profile("locks.acl");
+            for (at, rule) in rules.iter().enumerate() {
+                let context = format!("{} without {}", generation.name(), rule.text);
+                allow(&mut raw, rules[..at].iter().chain(&rules[at + 1..]));
+                raw.call(&["SCRIPT", "FLUSH"]);
+                raw.call(&["ACL", "LOG", "RESET"]);
+                let result = scenario(&ann(&server)).await;
+                let denials = raw.call(&["ACL", "LOG"]);
+                assert!(!denials.array().is_empty(), "{context}: nobody was denied anything");
+                nothing_is_left(&mut raw, &context);
+                if rule.optional {
+                    result.unwrap_or_else(|error| panic!("{context}: {error}"));
+                    let client = connect(&server).await.unwrap();
+                    let told: Vec<_> = client.warnings().iter().map(ToString::to_string).collect();
+                    assert_eq!(
+                        told.len(),
+                        usize::from(rule.text == "+info"),
+                        "{context}: {told:?}"
+                    );
+                    assert!(
+                        told.iter().all(|told| told.contains(&rule.text)),
+                        "{context}: {told:?}"
+                    );
+                    continue;
+                }
+                let error = result.expect_err(&context);
+                assert_eq!(error.kind(), ErrorKind::Denied, "{context}: {error}");
+                assert!(names(&error, &rule.text), "{context}: {error}");
+                println!("{context}: {error}");
+                raw.call(&["FLUSHALL"]);
             }
-            let error = result.expect_err(&context);
-            assert_eq!(error.kind(), ErrorKind::Denied, "{context}: {error}");
-            assert!(names(&error, &rule.text), "{context}: {error}");
-            println!("{context}: {error}");
-            raw.call(&["FLUSHALL"]);
         }
-    }
+    });
 }
 
 /// Whether the error names what the rule allows.

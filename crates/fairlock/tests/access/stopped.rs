@@ -2,7 +2,7 @@
 //! behind is repaired.
 
 use super::profiles::{Rule, profile};
-use crate::support::{SOON, soon, until, wait_behind};
+use crate::support::{SOON, in_real_time, soon, until, wait_behind};
 use fairlock::{Client, Config, Error, ErrorKind};
 use fairlock_testkit::raw::Raw;
 use fairlock_testkit::resp::Value;
@@ -130,28 +130,30 @@ async fn taken_away(server: &Server, number: usize, all: &[Rule], rule: &Rule) -
     mended
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_stopped_script_leaves_is_mended() {
-    let Some(server) = Server::start(Generation::Redis70) else { return };
-    let server = Arc::new(server);
-    let all = profile("locks.acl");
-    // Rules that connections need are checked when one is made.
-    let scripts = all.iter().filter(|rule| rule.text.starts_with('+') && !rule.optional);
-    let mut times = Vec::new();
-    LocalSet::new()
-        .run_until(async {
-            let mut tasks = JoinSet::new();
-            for (number, rule) in scripts.cloned().enumerate() {
-                let (all, server) = (all.clone(), Arc::clone(&server));
-                tasks.spawn_local(async move {
-                    (taken_away(&server, number, &all, &rule).await, rule.text)
-                });
-            }
-            while let Some(done) = tasks.join_next().await {
-                times.push(done.unwrap());
-            }
-        })
-        .await;
-    times.sort();
-    println!("measured: mended after {times:?}");
+#[test]
+fn what_a_stopped_script_leaves_is_mended() {
+    in_real_time(|| async {
+        let Some(server) = Server::start(Generation::Redis70) else { return };
+        let server = Arc::new(server);
+        let all = profile("locks.acl");
+        // Rules that connections need are checked when one is made.
+        let scripts = all.iter().filter(|rule| rule.text.starts_with('+') && !rule.optional);
+        let mut times = Vec::new();
+        LocalSet::new()
+            .run_until(async {
+                let mut tasks = JoinSet::new();
+                for (number, rule) in scripts.cloned().enumerate() {
+                    let (all, server) = (all.clone(), Arc::clone(&server));
+                    tasks.spawn_local(async move {
+                        (taken_away(&server, number, &all, &rule).await, rule.text)
+                    });
+                }
+                while let Some(done) = tasks.join_next().await {
+                    times.push(done.unwrap());
+                }
+            })
+            .await;
+        times.sort();
+        println!("measured: mended after {times:?}");
+    });
 }

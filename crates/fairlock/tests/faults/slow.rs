@@ -1,6 +1,7 @@
 //! A link that carries a byte at a time.
 
 use super::fixture::{Fixture, all_in_turn, eventually, measured};
+use crate::support::in_real_time;
 use fairlock::{Client, Config, GuardState, Release};
 use fairlock_testkit::proxy::Proxy;
 use fairlock_testkit::server::Generation;
@@ -17,41 +18,43 @@ async fn connect(url: &str) -> Client {
 /// F61: every byte travels alone, a millisecond after the one before, in both directions. Requests
 /// and replies are torn at each byte; everything works as on a fast link, only slower, and no
 /// client on the slow link is taken for dead.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f61_byte_by_byte() {
-    for generation in Generation::few() {
-        let Some(fixture) = Fixture::start(generation) else { continue };
-        let proxy = Proxy::start(fixture.server.addr());
-        let (slow, fast) = (connect(&proxy.url()).await, connect(&fixture.server.url()).await);
-        // The scripts' texts, 19 000 bytes each, are sent before: this link is too slow for them.
-        for client in [&fast, &slow] {
-            let held = fixture.take(client, "warm").await;
-            let place = fixture.enter(&fast, "warm").await;
-            let _ = held.release().await;
-            let _ = place.granted(TURN).await.release().await;
+#[test]
+fn f61_byte_by_byte() {
+    in_real_time(|| async {
+        for generation in Generation::few() {
+            let Some(fixture) = Fixture::start(generation) else { continue };
+            let proxy = Proxy::start(fixture.server.addr());
+            let (slow, fast) = (connect(&proxy.url()).await, connect(&fixture.server.url()).await);
+            // The scripts' texts, 19 000 bytes each, are sent before: this link is too slow for them.
+            for client in [&fast, &slow] {
+                let held = fixture.take(client, "warm").await;
+                let place = fixture.enter(&fast, "warm").await;
+                let _ = held.release().await;
+                let _ = place.granted(TURN).await.release().await;
+            }
+            renewed_once(&fixture).await;
+            proxy.byte_by_byte(Some(Duration::from_millis(1)));
+            let began = Instant::now();
+            let held = fixture.take(&slow, "job").await;
+            measured(&format!("f61 {} an uncontended lock", generation.name()), began.elapsed());
+            let mut places = Vec::new();
+            for client in [&fast, &slow, &slow, &fast] {
+                places.push(fixture.enter(client, "job").await);
+            }
+            let before = proxy.counts().single_bytes;
+            eventually("heartbeats and pings were carried", TURN, || {
+                proxy.counts().single_bytes > before + 2_000
+            });
+            assert_eq!(held.guard.state(), GuardState::Held);
+            let began = Instant::now();
+            assert_eq!(held.release().await, Release::Released);
+            all_in_turn(places, TURN).await;
+            measured(&format!("f61 {} four turns", generation.name()), began.elapsed());
+            let counts = proxy.counts();
+            assert_eq!(counts.connections, 2, "no connection was given up");
+            fixture.history.assert_sound();
         }
-        renewed_once(&fixture).await;
-        proxy.byte_by_byte(Some(Duration::from_millis(1)));
-        let began = Instant::now();
-        let held = fixture.take(&slow, "job").await;
-        measured(&format!("f61 {} an uncontended lock", generation.name()), began.elapsed());
-        let mut places = Vec::new();
-        for client in [&fast, &slow, &slow, &fast] {
-            places.push(fixture.enter(client, "job").await);
-        }
-        let before = proxy.counts().single_bytes;
-        eventually("heartbeats and pings were carried", TURN, || {
-            proxy.counts().single_bytes > before + 2_000
-        });
-        assert_eq!(held.guard.state(), GuardState::Held);
-        let began = Instant::now();
-        assert_eq!(held.release().await, Release::Released);
-        all_in_turn(places, TURN).await;
-        measured(&format!("f61 {} four turns", generation.name()), began.elapsed());
-        let counts = proxy.counts();
-        assert_eq!(counts.connections, 2, "no connection was given up");
-        fixture.history.assert_sound();
-    }
+    });
 }
 
 async fn renewed_once(fixture: &Fixture) {

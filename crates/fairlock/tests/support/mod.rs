@@ -198,6 +198,11 @@ pub(crate) fn real_time(test: impl Fn(&tokio::runtime::Runtime)) {
     unless_it_stands_still(Duration::from_millis(200), Pauses::of_all, runtime, test);
 }
 
+/// The same for a test that has its servers itself.
+pub(crate) fn in_real_time<F: Future<Output = ()>>(test: impl Fn() -> F) {
+    real_time(|runtime| runtime.block_on(test()));
+}
+
 /// Runs one test in paused time.
 #[cfg(feature = "test-util")]
 pub(crate) fn run_paused(test: impl Future<Output = ()>) {

@@ -5,8 +5,10 @@ use super::sentinel::three;
 use super::{AGREED, connect, patient};
 use crate::faults::campaign::{Campaign, NAME, Place};
 use crate::faults::fixture::{measured, ms, within};
+use crate::support::in_real_time;
 use fairlock::{GuardState, Release};
 use fairlock_testkit::server::Generation;
+use fairlock_testkit::tier::size;
 use fairlock_testkit::topology::{Cluster, SentinelSet, await_acknowledged, slot};
 use std::time::{Duration, Instant};
 
@@ -55,81 +57,88 @@ async fn fails_over(url: &str, mut how: impl FnMut(&str), rounds: &[(&str, bool)
 const ROUNDS: [(&str, bool); 4] =
     [("ordered", false), ("ordered", true), ("master killed", false), ("master killed", true)];
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f40_f45_elections_with_failovers_of_sentinels() {
-    let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
-    let url = format!("{}?replicas=2&replicas-timeout-ms=1000", set.url());
-    let how = |what: &str| match what {
-        "ordered" => {
-            set.fail_over();
-            set.await_whole();
-        }
-        _ => {
-            let master = set.master();
-            set.kill_master();
-            set.data()[master].restart();
-            set.await_whole();
-        }
-    };
-    fails_over(&url, how, &ROUNDS).await;
+#[test]
+fn f40_f45_elections_with_failovers_of_sentinels() {
+    in_real_time(|| async {
+        let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
+        let url = format!("{}?replicas=2&replicas-timeout-ms=1000", set.url());
+        let how = |what: &str| match what {
+            "ordered" => {
+                set.fail_over();
+                set.await_whole();
+            }
+            _ => {
+                let master = set.master();
+                set.kill_master();
+                set.data()[master].restart();
+                set.await_whole();
+            }
+        };
+        fails_over(&url, how, size(&ROUNDS[1..3], &ROUNDS)).await;
+    });
 }
 
 /// F48, F49: the same in a Cluster, where the slot of the election also moves to another node, with its observers'
 /// subscriptions.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f45_f48_elections_with_failovers_of_a_cluster() {
-    let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
-    let slot = slot(NAME.as_bytes());
-    let url = format!("{}?replicas=1&replicas-timeout-ms=1000", cluster.url());
-    let how = |what: &str| match what {
-        "slot moved" => cluster.move_slot(slot, (cluster.await_master_of(slot) + 1) % 3),
-        "ordered" => {
-            cluster.fail_over(slot);
-            cluster.await_whole();
-        }
-        _ => {
-            let master = cluster.await_master_of(slot);
-            cluster.kill_master(slot);
-            cluster.nodes()[master].restart();
-            cluster.await_whole();
-        }
-    };
-    // The masters are the first three nodes only until the first failover.
-    let moves = [("slot moved", false), ("slot moved", true)];
-    fails_over(&url, how, &[&moves[..], &ROUNDS[..]].concat()).await;
+#[test]
+fn f45_f48_elections_with_failovers_of_a_cluster() {
+    in_real_time(|| async {
+        let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
+        let slot = slot(NAME.as_bytes());
+        let url = format!("{}?replicas=1&replicas-timeout-ms=1000", cluster.url());
+        let how = |what: &str| match what {
+            "slot moved" => cluster.move_slot(slot, (cluster.await_master_of(slot) + 1) % 3),
+            "ordered" => {
+                cluster.fail_over(slot);
+                cluster.await_whole();
+            }
+            _ => {
+                let master = cluster.await_master_of(slot);
+                cluster.kill_master(slot);
+                cluster.nodes()[master].restart();
+                cluster.await_whole();
+            }
+        };
+        // The masters are the first three nodes only until the first failover.
+        let moves = [("slot moved", false), ("slot moved", true)];
+        let rounds = size([&moves[..1], &ROUNDS[3..]], [&moves, &ROUNDS]);
+        fails_over(&url, how, &rounds.concat()).await;
+    });
 }
 
 /// B44: the new master lacks the last writes, and still knows the leader before. Nobody shows that one again: observers go
 /// from the last leader to the next.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b44_a_new_master_knows_only_the_leader_before() {
-    let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
-    let [one, two, looks] = three(&set.url()).await;
-    let first = one.election(NAME).campaign("first").await.unwrap();
-    let mut observer = looks.election(NAME).observe().await.unwrap();
-    assert_eq!(observer.changed().await.unwrap().unwrap().term, first.token());
-    await_acknowledged(&mut set.raw(set.master()), 2);
-    set.cut_replication();
-    assert_eq!(first.resign().await.unwrap(), Release::Released);
-    let second = two.election(NAME).campaign("second").await.unwrap();
-    let mut shown = Vec::new();
-    while observer.leader().is_none_or(|leader| leader.term != second.token()) {
-        shown.push(within("the second", AGREED, observer.changed()).await.unwrap());
-    }
-    shown.clear();
-    set.kill_master();
-    within("the loss of the second term", AGREED, second.lost()).await;
-    // The release is told again to the server that lacks it: no lease is waited for.
-    let third =
-        within("the third term", AGREED, one.election(NAME).campaign("third")).await.unwrap();
-    assert!(third.token() > second.token() && second.state() == GuardState::Lost);
-    while observer.leader().is_none_or(|leader| leader.term != third.token()) {
-        // An error of the store ends nothing.
-        if let Ok(seen) = within("the third", AGREED, observer.changed()).await {
-            shown.push(seen);
+#[test]
+fn b44_a_new_master_knows_only_the_leader_before() {
+    in_real_time(|| async {
+        let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
+        let [one, two, looks] = three(&set.url()).await;
+        let first = one.election(NAME).campaign("first").await.unwrap();
+        let mut observer = looks.election(NAME).observe().await.unwrap();
+        assert_eq!(observer.changed().await.unwrap().unwrap().term, first.token());
+        await_acknowledged(&mut set.raw(set.master()), 2);
+        set.cut_replication();
+        assert_eq!(first.resign().await.unwrap(), Release::Released);
+        let second = two.election(NAME).campaign("second").await.unwrap();
+        let mut shown = Vec::new();
+        while observer.leader().is_none_or(|leader| leader.term != second.token()) {
+            shown.push(within("the second", AGREED, observer.changed()).await.unwrap());
         }
-    }
-    let terms: Vec<_> = shown.iter().flatten().map(|leader| leader.term).collect();
-    assert!(terms.iter().all(|term| *term >= second.token()), "{terms:?}");
-    assert_eq!(third.resign().await.unwrap(), Release::Released);
+        shown.clear();
+        set.kill_master();
+        within("the loss of the second term", AGREED, second.lost()).await;
+        // The release is told again to the server that lacks it: no lease is waited for.
+        let third =
+            within("the third term", AGREED, one.election(NAME).campaign("third")).await.unwrap();
+        assert!(third.token() > second.token() && second.state() == GuardState::Lost);
+        while observer.leader().is_none_or(|leader| leader.term != third.token()) {
+            // An error of the store ends nothing.
+            if let Ok(seen) = within("the third", AGREED, observer.changed()).await {
+                shown.push(seen);
+            }
+        }
+        let terms: Vec<_> = shown.iter().flatten().map(|leader| leader.term).collect();
+        assert!(terms.iter().all(|term| *term >= second.token()), "{terms:?}");
+        assert_eq!(third.resign().await.unwrap(), Release::Released);
+    });
 }

@@ -1,6 +1,7 @@
 //! Waiting for replicas: a lock is held only if the required number of replicas has it.
 
 use crate::faults::fixture::{config, eventually, measured, ms, steady, within};
+use crate::support::in_real_time;
 use fairlock::{
     Client, Config, Error, ErrorKind, Guard, GuardState, Kind, Lock, Release, Replicas,
 };
@@ -273,31 +274,36 @@ fn f43_the_primary_refuses_writes_without_replicas() {
 
 /// F40: a lock that was returned as acquired still exists after a failover, and one that the
 /// replicas never had was never returned.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f40_what_replicas_have_survives_a_failover() {
-    let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
-    let config = strict(&set.url(), Replicas::All).replicas_timeout(SHORT).store_timeout(2 * SOON);
-    let client = connect(config.watchdog_lease(20 * LEASE)).await;
-    let held: Guard = client.fair_lock("held").lock().await.unwrap();
-    set.cut_replication();
-    let error = refused(&client.fair_lock("refused")).await;
-    assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
-    let new = set.kill_master();
-    let began = Instant::now();
-    within("the hold is known there", 2 * SOON, async {
-        while held.state() != GuardState::Held {
-            tokio::time::sleep(ms(5)).await;
-        }
-    })
-    .await;
-    measured("f40 named to held again", began.elapsed());
-    let mut raw = set.raw(new);
-    assert_eq!(raw.call(&["EXISTS", "held", "refused"]).int(), 1, "{MASTER_NAME}");
-    // From now on the other replica is required.
-    eventually("one replica is online", SOON, || raw.call(&["ROLE"]).array()[2].array().len() == 1);
-    let guard = within("the next", SOON, client.fair_lock("refused").lock()).await.unwrap();
-    assert_eq!(guard.release().await.unwrap(), Release::Released);
-    assert_eq!(held.release().await.unwrap(), Release::Released);
+#[test]
+fn f40_what_replicas_have_survives_a_failover() {
+    in_real_time(|| async {
+        let Some(set) = SentinelSet::start(Generation::Redis70) else { return };
+        let config =
+            strict(&set.url(), Replicas::All).replicas_timeout(SHORT).store_timeout(2 * SOON);
+        let client = connect(config.watchdog_lease(20 * LEASE)).await;
+        let held: Guard = client.fair_lock("held").lock().await.unwrap();
+        set.cut_replication();
+        let error = refused(&client.fair_lock("refused")).await;
+        assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
+        let new = set.kill_master();
+        let began = Instant::now();
+        within("the hold is known there", 2 * SOON, async {
+            while held.state() != GuardState::Held {
+                tokio::time::sleep(ms(5)).await;
+            }
+        })
+        .await;
+        measured("f40 named to held again", began.elapsed());
+        let mut raw = set.raw(new);
+        assert_eq!(raw.call(&["EXISTS", "held", "refused"]).int(), 1, "{MASTER_NAME}");
+        // From now on the other replica is required.
+        eventually("one replica is online", SOON, || {
+            raw.call(&["ROLE"]).array()[2].array().len() == 1
+        });
+        let guard = within("the next", SOON, client.fair_lock("refused").lock()).await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+        assert_eq!(held.release().await.unwrap(), Release::Released);
+    });
 }
 
 /// While replicas were asked, nobody who gave up was heard: the primary kept the lock for them for as
@@ -443,36 +449,39 @@ fn what_was_given_back_lately_is_given_back_once_more() {
 
 /// On a Cluster the replicas of the lock's own node must have it: a frozen one holds up the locks
 /// of its master and no others. After its master has died, it has what was acquired.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_node_of_a_cluster_has_replicas_of_its_own() {
-    let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
-    let config = strict(&cluster.url(), Replicas::AtLeast(1)).replicas_timeout(SHORT);
-    let config = config.watchdog_lease(20 * LEASE).store_timeout(2 * SOON);
-    let client = connect(config.response_timeout(Duration::from_secs(3))).await;
-    let named = |master: usize| {
-        let mut names = (0..).map(|number| format!("job-{number}"));
-        names.find(|name| cluster.master_of(slot(name.as_bytes())) == Some(master)).unwrap()
-    };
-    let (here, there) = (named(0), named(1));
-    for kind in [Kind::Fair, Kind::Plain, Kind::Simple] {
-        let guard = within("the lock", SOON, lock_of(&client, kind, &here).lock()).await.unwrap();
+#[test]
+fn each_node_of_a_cluster_has_replicas_of_its_own() {
+    in_real_time(|| async {
+        let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
+        let config = strict(&cluster.url(), Replicas::AtLeast(1)).replicas_timeout(SHORT);
+        let config = config.watchdog_lease(20 * LEASE).store_timeout(2 * SOON);
+        let client = connect(config.response_timeout(Duration::from_secs(3))).await;
+        let named = |master: usize| {
+            let mut names = (0..).map(|number| format!("job-{number}"));
+            names.find(|name| cluster.master_of(slot(name.as_bytes())) == Some(master)).unwrap()
+        };
+        let (here, there) = (named(0), named(1));
+        for kind in [Kind::Fair, Kind::Plain, Kind::Simple] {
+            let guard =
+                within("the lock", SOON, lock_of(&client, kind, &here).lock()).await.unwrap();
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+        }
+        let held = client.fair_lock(&here).lock().await.unwrap();
+        let replica = cluster.replica_of(0).expect("it has one");
+        cluster.nodes()[replica].stop();
+        let other = format!("{{{here}}}-other");
+        refused(&client.fair_lock(&other)).await;
+        let guard = within("elsewhere", SOON, client.fair_lock(&there).lock()).await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Release::Released);
-    }
-    let held = client.fair_lock(&here).lock().await.unwrap();
-    let replica = cluster.replica_of(0).expect("it has one");
-    cluster.nodes()[replica].stop();
-    let other = format!("{{{here}}}-other");
-    refused(&client.fair_lock(&other)).await;
-    let guard = within("elsewhere", SOON, client.fair_lock(&there).lock()).await.unwrap();
-    assert_eq!(guard.release().await.unwrap(), Release::Released);
-    cluster.nodes()[replica].cont();
+        cluster.nodes()[replica].cont();
 
-    assert_eq!(cluster.kill_master(slot(here.as_bytes())), replica);
-    // The new master has no replica: the guard stays valid until a renewal is due.
-    assert_ne!(held.state(), GuardState::Lost);
-    assert!(is_held(&cluster.nodes()[replica], &here));
-    assert!(!is_held(&cluster.nodes()[replica], &other), "it was never returned");
-    refused(&client.fair_lock(&other)).await;
+        assert_eq!(cluster.kill_master(slot(here.as_bytes())), replica);
+        // The new master has no replica: the guard stays valid until a renewal is due.
+        assert_ne!(held.state(), GuardState::Lost);
+        assert!(is_held(&cluster.nodes()[replica], &here));
+        assert!(!is_held(&cluster.nodes()[replica], &other), "it was never returned");
+        refused(&client.fair_lock(&other)).await;
+    });
 }
 
 /// D14: a detached lock was renewed on the primary alone: after a failover it ended with the last

@@ -2,6 +2,7 @@
 
 use super::{AGREED, LEASE, connect, patient};
 use crate::faults::fixture::{eventually, measured, within};
+use crate::support::in_real_time;
 use fairlock::{Client, GuardState, Release};
 use fairlock_core::LockName;
 use fairlock_testkit::history::{Event, History};
@@ -104,14 +105,18 @@ fn the_test_kit_leaves_a_moved_slot_in_agreement() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f48_a_hot_slot_moves_back_and_forth() {
-    moved_under_load(Generation::Redis70).await;
+#[test]
+fn f48_a_hot_slot_moves_back_and_forth() {
+    in_real_time(|| async {
+        moved_under_load(Generation::Redis70).await;
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f48_a_hot_slot_moves_back_and_forth_on_redis_6_2() {
-    moved_under_load(Generation::Redis62).await;
+#[test]
+fn f48_a_hot_slot_moves_back_and_forth_on_redis_6_2() {
+    in_real_time(|| async {
+        moved_under_load(Generation::Redis62).await;
+    });
 }
 
 /// The channel for a client's grants of a lock whose name has no braces.
@@ -125,231 +130,252 @@ fn is_heard(raw: &mut Raw, channel: &str) -> bool {
 
 /// F49: the server ends a sharded subscription when the slot leaves it. The client subscribes at
 /// the new node; heartbeats are too rare here to help.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f49_a_subscription_follows_its_slot() {
-    for generation in [Generation::Redis70, Generation::Valkey91] {
-        let Some(cluster) = Cluster::start(generation) else { continue };
-        let seldom = |url: &str| patient(url).heartbeat(Duration::from_secs(60));
-        let holder = connect(seldom(&cluster.url())).await;
-        let waiter = connect(seldom(&cluster.url())).await;
-        let name = "job";
-        let slot = slot(name.as_bytes());
-        let channel = inbox(&waiter, name);
-        let mut guard = holder.fair_lock(name).lock().await.unwrap();
-        for _ in 0..3 {
-            let mut turn = waiter.fair_lock(name).enqueue().await.unwrap();
-            let from = cluster.master_of(slot).unwrap();
-            eventually("it is subscribed", AGREED, || is_heard(&mut cluster.raw(from), &channel));
-            let to = (from + 1) % 3;
-            tokio::task::block_in_place(|| cluster.move_slot(slot, to));
-            let took = eventually("it is subscribed at the new node", AGREED, || {
-                is_heard(&mut cluster.raw(to), &channel)
-            });
-            measured(&format!("{generation:?}: subscribed anew"), took);
-            assert_eq!(guard.release().await.unwrap(), Release::Released);
-            let began = Instant::now();
-            guard = within("the turn", AGREED, turn.wait()).await.unwrap();
-            measured(&format!("{generation:?}: the grant at the new node"), began.elapsed());
+#[test]
+fn f49_a_subscription_follows_its_slot() {
+    in_real_time(|| async {
+        for generation in [Generation::Redis70, Generation::Valkey91] {
+            let Some(cluster) = Cluster::start(generation) else { continue };
+            let seldom = |url: &str| patient(url).heartbeat(Duration::from_secs(60));
+            let holder = connect(seldom(&cluster.url())).await;
+            let waiter = connect(seldom(&cluster.url())).await;
+            let name = "job";
+            let slot = slot(name.as_bytes());
+            let channel = inbox(&waiter, name);
+            let mut guard = holder.fair_lock(name).lock().await.unwrap();
+            for _ in 0..3 {
+                let mut turn = waiter.fair_lock(name).enqueue().await.unwrap();
+                let from = cluster.master_of(slot).unwrap();
+                eventually("it is subscribed", AGREED, || {
+                    is_heard(&mut cluster.raw(from), &channel)
+                });
+                let to = (from + 1) % 3;
+                tokio::task::block_in_place(|| cluster.move_slot(slot, to));
+                let took = eventually("it is subscribed at the new node", AGREED, || {
+                    is_heard(&mut cluster.raw(to), &channel)
+                });
+                measured(&format!("{generation:?}: subscribed anew"), took);
+                assert_eq!(guard.release().await.unwrap(), Release::Released);
+                let began = Instant::now();
+                guard = within("the turn", AGREED, turn.wait()).await.unwrap();
+                measured(&format!("{generation:?}: the grant at the new node"), began.elapsed());
+            }
         }
-    }
+    });
 }
 
 /// F49: the check after a subscription finds what was sent while nobody was subscribed: the lock
 /// becomes free without a message, and then the server closes the connection of the channels.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f49_what_was_said_meanwhile_is_found() {
-    let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
-    // Nor does a renewal of the holder find the lock free and hand it over.
-    let long = Duration::from_secs(600);
-    let seldom = patient(&cluster.url()).heartbeat(Duration::from_secs(60)).watchdog_lease(long);
-    let (holder, waiter) = (connect(seldom.clone()).await, connect(seldom).await);
-    let name = "job";
-    let channel = inbox(&waiter, name);
-    let guard = holder.fair_lock(name).lock().await.unwrap();
-    let mut turn = waiter.fair_lock(name).enqueue().await.unwrap();
-    let mut raw = cluster.raw(cluster.master_of(slot(name.as_bytes())).unwrap());
-    eventually("it is subscribed", AGREED, || is_heard(&mut raw, &channel));
-    // By now the check after the first subscription is over.
-    waiter.ping().await.unwrap();
-    assert_eq!(raw.call(&["DEL", name]).int(), 1);
-    assert!(raw.call(&["CLIENT", "KILL", "TYPE", "pubsub"]).int() >= 1);
-    let next = within("the turn", AGREED, turn.wait()).await.unwrap();
-    assert!(next.token() > guard.token());
-    assert_eq!(guard.release().await.unwrap(), Release::Lost);
+#[test]
+fn f49_what_was_said_meanwhile_is_found() {
+    in_real_time(|| async {
+        let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
+        // Nor does a renewal of the holder find the lock free and hand it over.
+        let long = Duration::from_secs(600);
+        let seldom =
+            patient(&cluster.url()).heartbeat(Duration::from_secs(60)).watchdog_lease(long);
+        let (holder, waiter) = (connect(seldom.clone()).await, connect(seldom).await);
+        let name = "job";
+        let channel = inbox(&waiter, name);
+        let guard = holder.fair_lock(name).lock().await.unwrap();
+        let mut turn = waiter.fair_lock(name).enqueue().await.unwrap();
+        let mut raw = cluster.raw(cluster.master_of(slot(name.as_bytes())).unwrap());
+        eventually("it is subscribed", AGREED, || is_heard(&mut raw, &channel));
+        // By now the check after the first subscription is over.
+        waiter.ping().await.unwrap();
+        assert_eq!(raw.call(&["DEL", name]).int(), 1);
+        assert!(raw.call(&["CLIENT", "KILL", "TYPE", "pubsub"]).int() >= 1);
+        let next = within("the turn", AGREED, turn.wait()).await.unwrap();
+        assert!(next.token() > guard.token());
+        assert_eq!(guard.release().await.unwrap(), Release::Lost);
+    });
 }
 
 /// A slot that is being moved: its lock stays held, and is renewed while its keys are together, but
 /// cannot be acquired; a waiter gets it when the move is over, and a release called during the move
 /// succeeds.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_in_a_slot_on_its_way() {
-    for generation in Generation::few() {
-        let Some(cluster) = Cluster::start(generation) else { continue };
-        let client = connect(patient(&cluster.url())).await;
-        let name = LockName::new(b"job").unwrap();
-        let slot = slot(name.as_bytes());
-        let lock = client.fair_lock(name.as_bytes());
-        let guard = lock.lock().await.unwrap();
-        let mut turn =
-            connect(patient(&cluster.url())).await.fair_lock("job").enqueue().await.unwrap();
-        let to = (cluster.master_of(slot).unwrap() + 1) % 3;
-        cluster.begin_move(slot, to);
-        // In the background: the reply comes when the move is over.
-        let token = guard.token();
-        let release = tokio::spawn(guard.release());
-        let brief = lock.try_lock_for(Duration::from_millis(300)).await;
-        assert!(!matches!(brief, Ok(Some(_))), "{generation:?}: {brief:?}");
-        tokio::task::block_in_place(|| cluster.end_move(slot, to));
-        let released = within("the release", AGREED, release).await.unwrap().unwrap();
-        assert_eq!(released, Release::Released, "{generation:?}");
-        let next = within("the turn", AGREED, turn.wait()).await.unwrap();
-        assert!(next.token() > token, "{generation:?}");
-        let _ = next.release().await.unwrap();
-    }
+#[test]
+fn a_lock_in_a_slot_on_its_way() {
+    in_real_time(|| async {
+        for generation in Generation::few() {
+            let Some(cluster) = Cluster::start(generation) else { continue };
+            let client = connect(patient(&cluster.url())).await;
+            let name = LockName::new(b"job").unwrap();
+            let slot = slot(name.as_bytes());
+            let lock = client.fair_lock(name.as_bytes());
+            let guard = lock.lock().await.unwrap();
+            let mut turn =
+                connect(patient(&cluster.url())).await.fair_lock("job").enqueue().await.unwrap();
+            let to = (cluster.master_of(slot).unwrap() + 1) % 3;
+            cluster.begin_move(slot, to);
+            // In the background: the reply comes when the move is over.
+            let token = guard.token();
+            let release = tokio::spawn(guard.release());
+            let brief = lock.try_lock_for(Duration::from_millis(300)).await;
+            assert!(!matches!(brief, Ok(Some(_))), "{generation:?}: {brief:?}");
+            tokio::task::block_in_place(|| cluster.end_move(slot, to));
+            let released = within("the release", AGREED, release).await.unwrap().unwrap();
+            assert_eq!(released, Release::Released, "{generation:?}");
+            let next = within("the turn", AGREED, turn.wait()).await.unwrap();
+            assert!(next.token() > token, "{generation:?}");
+            let _ = next.release().await.unwrap();
+        }
+    });
 }
 
 /// F48: all keys of a lock are already on the new node, and the old node, which still has the slot,
 /// replies `ASK`. Calls are repeated there at once, preceded by `ASKING`, and carried out.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f48_a_lock_whose_keys_went_ahead_is_asked_for_there() {
-    for generation in Generation::few() {
-        let Some(cluster) = Cluster::start(generation) else { continue };
-        let client = connect(patient(&cluster.url())).await;
-        let other = connect(patient(&cluster.url())).await;
-        let name = "job";
-        let slot = slot(name.as_bytes());
-        // With a waiter, all keys of a lock exist. Calls that name a missing one are refused
-        // (`TRYAGAIN`).
-        let guard = client.fair_lock(name).lock().await.unwrap();
-        let mut turn = other.fair_lock(name).enqueue().await.unwrap();
-        let from = cluster.master_of(slot).unwrap();
-        let to = (from + 1) % 3;
-        cluster.begin_move(slot, to);
-        cluster.move_all(slot, to);
-        let seen = within("the look", AGREED, client.fair_lock(name).inspect()).await.unwrap();
-        assert_eq!(seen.queue.len(), 1, "{generation:?}: {seen:?}");
-        let token = guard.token();
-        let release = within("the release", AGREED, guard.release()).await.unwrap();
-        assert_eq!(release, Release::Released, "{generation:?}");
-        assert_eq!(
-            cluster.master_of(slot),
-            Some(from),
-            "{generation:?}: it is on its way all the time"
-        );
-        tokio::task::block_in_place(|| cluster.end_move(slot, to));
-        let next = within("the turn", AGREED, turn.wait()).await.unwrap();
-        assert!(next.token() > token, "{generation:?}");
-        assert_eq!(next.release().await.unwrap(), Release::Released);
-    }
+#[test]
+fn f48_a_lock_whose_keys_went_ahead_is_asked_for_there() {
+    in_real_time(|| async {
+        for generation in Generation::few() {
+            let Some(cluster) = Cluster::start(generation) else { continue };
+            let client = connect(patient(&cluster.url())).await;
+            let other = connect(patient(&cluster.url())).await;
+            let name = "job";
+            let slot = slot(name.as_bytes());
+            // With a waiter, all keys of a lock exist. Calls that name a missing one are refused
+            // (`TRYAGAIN`).
+            let guard = client.fair_lock(name).lock().await.unwrap();
+            let mut turn = other.fair_lock(name).enqueue().await.unwrap();
+            let from = cluster.master_of(slot).unwrap();
+            let to = (from + 1) % 3;
+            cluster.begin_move(slot, to);
+            cluster.move_all(slot, to);
+            let seen = within("the look", AGREED, client.fair_lock(name).inspect()).await.unwrap();
+            assert_eq!(seen.queue.len(), 1, "{generation:?}: {seen:?}");
+            let token = guard.token();
+            let release = within("the release", AGREED, guard.release()).await.unwrap();
+            assert_eq!(release, Release::Released, "{generation:?}");
+            assert_eq!(
+                cluster.master_of(slot),
+                Some(from),
+                "{generation:?}: it is on its way all the time"
+            );
+            tokio::task::block_in_place(|| cluster.end_move(slot, to));
+            let next = within("the turn", AGREED, turn.wait()).await.unwrap();
+            assert!(next.token() > token, "{generation:?}");
+            assert_eq!(next.release().await.unwrap(), Release::Released);
+        }
+    });
 }
 
 /// F48: a move takes longer than a lease, with the keys of a lock on both nodes: neither node
 /// serves the lock, so it cannot be renewed. The holder learns of the loss from its own clock.
 /// Waiters keep their places and get the lock when the move is over, with tokens above the lost
 /// one's: whoever still works with that one is refused by everything that checks tokens.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f48_a_move_that_outlasts_a_lease_loses_the_lock() {
-    let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
-    let lease = Duration::from_millis(1_500);
-    let holder = connect(patient(&cluster.url()).watchdog_lease(lease)).await;
-    let others = [connect(patient(&cluster.url())).await, connect(patient(&cluster.url())).await];
-    let name = "job";
-    let slot = slot(name.as_bytes());
-    let to = (cluster.master_of(slot).unwrap() + 1) % 3;
-    let guard = holder.fair_lock(name).lock().await.unwrap();
-    let mut turns = Vec::new();
-    for n in [0, 1, 0] {
-        turns.push(others[n].fair_lock(name).enqueue().await.unwrap());
-    }
-    cluster.begin_move(slot, to);
-    cluster.move_some(slot, to, &[name]);
-    let began = Instant::now();
-    within("the loss is told", AGREED, guard.lost()).await;
-    measured("a move outlasts a lease: Lost", began.elapsed());
-    // A guard expires a little before the hold does on the server that has the lock by now.
-    let mut raw = cluster.raw(to);
-    eventually("the lease is over", AGREED, || {
-        raw.call(&["ASKING"]);
-        raw.call(&["EXISTS", name]).int() == 0
+#[test]
+fn f48_a_move_that_outlasts_a_lease_loses_the_lock() {
+    in_real_time(|| async {
+        let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
+        let lease = Duration::from_millis(1_500);
+        let holder = connect(patient(&cluster.url()).watchdog_lease(lease)).await;
+        let others =
+            [connect(patient(&cluster.url())).await, connect(patient(&cluster.url())).await];
+        let name = "job";
+        let slot = slot(name.as_bytes());
+        let to = (cluster.master_of(slot).unwrap() + 1) % 3;
+        let guard = holder.fair_lock(name).lock().await.unwrap();
+        let mut turns = Vec::new();
+        for n in [0, 1, 0] {
+            turns.push(others[n].fair_lock(name).enqueue().await.unwrap());
+        }
+        cluster.begin_move(slot, to);
+        cluster.move_some(slot, to, &[name]);
+        let began = Instant::now();
+        within("the loss is told", AGREED, guard.lost()).await;
+        measured("a move outlasts a lease: Lost", began.elapsed());
+        // A guard expires a little before the hold does on the server that has the lock by now.
+        let mut raw = cluster.raw(to);
+        eventually("the lease is over", AGREED, || {
+            raw.call(&["ASKING"]);
+            raw.call(&["EXISTS", name]).int() == 0
+        });
+        tokio::task::block_in_place(|| cluster.end_move(slot, to));
+        let mut last = guard.token();
+        assert_eq!(guard.state(), GuardState::Lost);
+        assert_eq!(guard.release().await.unwrap(), Release::Lost);
+        for mut turn in turns {
+            let guard = within("the turn", AGREED, turn.wait()).await.unwrap();
+            assert!(guard.token() > last, "in order, and above the lost one");
+            last = guard.token();
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+        }
     });
-    tokio::task::block_in_place(|| cluster.end_move(slot, to));
-    let mut last = guard.token();
-    assert_eq!(guard.state(), GuardState::Lost);
-    assert_eq!(guard.release().await.unwrap(), Release::Lost);
-    for mut turn in turns {
-        let guard = within("the turn", AGREED, turn.wait()).await.unwrap();
-        assert!(guard.token() > last, "in order, and above the lost one");
-        last = guard.token();
-        assert_eq!(guard.release().await.unwrap(), Release::Released);
-    }
 }
 
 /// A node's grant was under way when the slot went to another node, which lacks the lock: the guard
 /// was valid to the end of its lease, while the other node gave the lock to the next one.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_late_grant_of_a_former_node_is_not_believed() {
-    let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
-    let slot_of_it = slot(b"job");
-    let from = cluster.await_master_of(slot_of_it);
-    let masters = [0, 6_000, 12_000].map(|slot| cluster.await_master_of(slot));
-    let to = masters.into_iter().find(|master| *master != from).unwrap();
-    // Clients reach the old node through the proxy, as all nodes name it.
-    let proxy = Proxy::start(cluster.nodes()[from].addr());
-    let (port, bus) = (proxy.addr().port(), cluster.nodes()[from].port() + 10_000);
-    for (setting, value) in [("cluster-announce-bus-port", bus), ("cluster-announce-port", port)] {
-        let reply = cluster.raw(from).call(&["CONFIG", "SET", setting, &value.to_string()]);
-        assert_eq!(reply, Value::Simple("OK".into()));
-    }
-    eventually("all nodes name the proxy", AGREED, || {
-        let names_it = |node: usize| {
-            let slots = cluster.raw(node).call(&["CLUSTER", "SLOTS"]);
-            slots.array().iter().any(|range| range.array()[2].array()[1].int() == i64::from(port))
-        };
-        (0..cluster.nodes().len()).all(names_it)
-    });
-    let silent = patient(&cluster.url()).ping_timeout(LEASE).response_timeout(LEASE);
-    let silent = silent.store_timeout(4 * AGREED);
-    let client = connect(silent).await;
-    let lock = client.fair_lock("job").lease(LEASE);
-    let both = client.multi_lock(["{job}a", "{job}b"]).unwrap().lease(LEASE);
-    // The node knows the scripts by now, so that each request is one call.
-    let _ = lock.lock().await.unwrap().release().await.unwrap();
-    let _ = both.lock().await.unwrap().release().await.unwrap();
+#[test]
+fn a_late_grant_of_a_former_node_is_not_believed() {
+    in_real_time(|| async {
+        let Some(cluster) = Cluster::start(Generation::Redis70) else { return };
+        let slot_of_it = slot(b"job");
+        let from = cluster.await_master_of(slot_of_it);
+        let masters = [0, 6_000, 12_000].map(|slot| cluster.await_master_of(slot));
+        let to = masters.into_iter().find(|master| *master != from).unwrap();
+        // Clients reach the old node through the proxy, as all nodes name it.
+        let proxy = Proxy::start(cluster.nodes()[from].addr());
+        let (port, bus) = (proxy.addr().port(), cluster.nodes()[from].port() + 10_000);
+        for (setting, value) in
+            [("cluster-announce-bus-port", bus), ("cluster-announce-port", port)]
+        {
+            let reply = cluster.raw(from).call(&["CONFIG", "SET", setting, &value.to_string()]);
+            assert_eq!(reply, Value::Simple("OK".into()));
+        }
+        eventually("all nodes name the proxy", AGREED, || {
+            let names_it = |node: usize| {
+                let slots = cluster.raw(node).call(&["CLUSTER", "SLOTS"]);
+                slots
+                    .array()
+                    .iter()
+                    .any(|range| range.array()[2].array()[1].int() == i64::from(port))
+            };
+            (0..cluster.nodes().len()).all(names_it)
+        });
+        let silent = patient(&cluster.url()).ping_timeout(LEASE).response_timeout(LEASE);
+        let silent = silent.store_timeout(4 * AGREED);
+        let client = connect(silent).await;
+        let lock = client.fair_lock("job").lease(LEASE);
+        let both = client.multi_lock(["{job}a", "{job}b"]).unwrap().lease(LEASE);
+        // The node knows the scripts by now, so that each request is one call.
+        let _ = lock.lock().await.unwrap().release().await.unwrap();
+        let _ = both.lock().await.unwrap().release().await.unwrap();
 
-    proxy.hold_replies(true);
-    let attempt = tokio::spawn(async move { lock.lock().await });
-    let of_both = tokio::spawn(async move { both.lock().await });
-    let held_at =
-        |node: usize| cluster.raw(node).call(&["EXISTS", "job", "{job}a", "{job}b"]).int();
-    eventually("the old node has granted them", AGREED, || held_at(from) == 3);
-    // The slot moves, without its keys.
-    let id = |node: usize| cluster.raw(node).call(&["CLUSTER", "MYID"]).text().to_owned();
-    let (from_id, to_id, text) = (id(from), id(to), slot_of_it.to_string());
-    let set = |node: usize, how: &str, whose: &str| {
-        let reply = cluster.raw(node).call(&["CLUSTER", "SETSLOT", &text, how, whose]);
-        assert_eq!(reply, Value::Simple("OK".into()));
-    };
-    set(to, "IMPORTING", &from_id);
-    set(from, "MIGRATING", &to_id);
-    let keys = cluster.raw(from).call(&["CLUSTER", "GETKEYSINSLOT", &text, "100"]);
-    for key in keys.array() {
-        assert_eq!(cluster.raw(from).call(&["DEL", key.text()]).int(), 1);
-    }
-    set(to, "NODE", &to_id);
-    set(from, "NODE", &to_id);
-    // The map is asked for every ten seconds.
-    within("the client asks the new node", 2 * AGREED, async {
-        let other = client.fair_lock("{job}other");
-        let looks =
-            async || tokio::time::timeout(Duration::from_millis(300), other.inspect()).await;
-        while !matches!(looks().await, Ok(Ok(_))) {}
-    })
-    .await;
-    proxy.hold_replies(false);
-    let guard = within("the lock", AGREED, attempt).await.unwrap().unwrap();
-    let guards = within("both locks", AGREED, of_both).await.unwrap().unwrap();
-    assert_eq!(held_at(to), 3);
-    assert_eq!(guard.release().await.unwrap(), Release::Released);
-    assert_eq!(guards.release().await.unwrap(), Release::Released);
-    assert_eq!(held_at(to), 0);
+        proxy.hold_replies(true);
+        let attempt = tokio::spawn(async move { lock.lock().await });
+        let of_both = tokio::spawn(async move { both.lock().await });
+        let held_at =
+            |node: usize| cluster.raw(node).call(&["EXISTS", "job", "{job}a", "{job}b"]).int();
+        eventually("the old node has granted them", AGREED, || held_at(from) == 3);
+        // The slot moves, without its keys.
+        let id = |node: usize| cluster.raw(node).call(&["CLUSTER", "MYID"]).text().to_owned();
+        let (from_id, to_id, text) = (id(from), id(to), slot_of_it.to_string());
+        let set = |node: usize, how: &str, whose: &str| {
+            let reply = cluster.raw(node).call(&["CLUSTER", "SETSLOT", &text, how, whose]);
+            assert_eq!(reply, Value::Simple("OK".into()));
+        };
+        set(to, "IMPORTING", &from_id);
+        set(from, "MIGRATING", &to_id);
+        let keys = cluster.raw(from).call(&["CLUSTER", "GETKEYSINSLOT", &text, "100"]);
+        for key in keys.array() {
+            assert_eq!(cluster.raw(from).call(&["DEL", key.text()]).int(), 1);
+        }
+        set(to, "NODE", &to_id);
+        set(from, "NODE", &to_id);
+        // The map is asked for every ten seconds.
+        within("the client asks the new node", 2 * AGREED, async {
+            let other = client.fair_lock("{job}other");
+            let looks =
+                async || tokio::time::timeout(Duration::from_millis(300), other.inspect()).await;
+            while !matches!(looks().await, Ok(Ok(_))) {}
+        })
+        .await;
+        proxy.hold_replies(false);
+        let guard = within("the lock", AGREED, attempt).await.unwrap().unwrap();
+        let guards = within("both locks", AGREED, of_both).await.unwrap().unwrap();
+        assert_eq!(held_at(to), 3);
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+        assert_eq!(guards.release().await.unwrap(), Release::Released);
+        assert_eq!(held_at(to), 0);
+    });
 }
