@@ -4,6 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::fs::{self, File, OpenOptions};
 use std::hash::BuildHasher;
 use std::net::{Ipv4Addr, TcpListener};
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -12,12 +13,15 @@ const FIRST: u16 = 20_000;
 const END: u16 = 32_000;
 /// How far above a Cluster node's port the one of its bus is.
 const BUS: u16 = 10_000;
+/// How long a port is not used again: a client of the server that had it may still try to connect, and would leave its
+/// keys on another test's server.
+const REST: Duration = Duration::from_secs(120);
 
 /// A port, and the one of its bus, reserved among this user's tests until this is dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) number: u16,
-    _reserved: Vec<File>,
+    reserved: Vec<File>,
 }
 
 impl Port {
@@ -34,38 +38,48 @@ impl Port {
             let number = FIRST + u16::try_from(offset).expect("below the end");
             let all = if bus { vec![number, number + BUS] } else { vec![number] };
             if let Some(reserved) = all.into_iter().map(reserved).collect() {
-                return Self { number, _reserved: reserved };
+                return Self { number, reserved };
             }
         }
     }
 }
 
-/// The locked file of a port, unless it is somebody's.
+impl Drop for Port {
+    fn drop(&mut self) {
+        for file in &self.reserved {
+            // Without it the port may be used again at once.
+            let _ = file.set_modified(SystemTime::now());
+        }
+    }
+}
+
+/// The locked file of a port, unless another test has it or had it a moment ago.
 fn reserved(port: u16) -> Option<File> {
     let user = rustix::process::geteuid().as_raw();
     let dir = std::env::temp_dir().join(format!("fairlock-test-ports-{user}"));
     fs::create_dir_all(&dir).expect("a folder of ports");
     let path = dir.join(port.to_string());
+    let used = fs::metadata(&path).and_then(|file| file.modified());
+    if used.is_ok_and(|used| used.elapsed().is_ok_and(|time| time < REST)) {
+        return None;
+    }
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(path);
     let file = file.expect("a file for each port");
     let is_ours = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
-    (is_ours && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()).then_some(file)
+    let is_free = is_ours && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    (is_free && file.set_modified(SystemTime::now()).is_ok()).then_some(file)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wait::patiently;
 
     #[test]
-    fn a_port_is_nobody_elses_until_it_is_dropped() {
+    fn a_port_is_nobody_elses_until_a_while_after_its_end() {
         let port = Port::reserve(true);
-        for number in [port.number, port.number + BUS] {
-            assert!(reserved(number).is_none());
-        }
-        let number = port.number;
+        let both = [port.number, port.number + BUS];
+        assert!(both.map(reserved).iter().all(Option::is_none));
         drop(port);
-        // A child that another thread is starting has the file open until it is another program.
-        patiently("the port is free", || reserved(number).is_some());
+        assert!(both.map(reserved).iter().all(Option::is_none));
     }
 }
