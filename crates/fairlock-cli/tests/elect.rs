@@ -201,10 +201,10 @@ fn a_killed_leader_is_followed_on_this_host() {
 fn a_stopped_leader_is_deposed_and_stands_again() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let url = server.url();
-    let mut one = family(&url, "one", &["--ttl", "3s", "--grace", "100ms"]);
+    let mut one = family(&url, "one", &["--ttl", "6s", "--grace", "100ms"]);
     let first = term(&one.line());
     let processes: Vec<_> = one.line().split(' ').map(str::to_owned).collect();
-    let mut two = candidate(&url, "two", &["--ttl", "3s"]);
+    let mut two = candidate(&url, "two", &["--ttl", "6s"]);
     is_in_line(&url);
     one.signal(Signal::STOP);
     let second = term(&two.line());

@@ -105,7 +105,11 @@ async fn attempt(lock: &Lock, round: usize) -> Option<Guard> {
     let short = Duration::from_micros(200 + (round as u64 * 137) % 3_000);
     match round % 5 {
         0 | 1 => Some(soon("a grant", lock.lock()).await.unwrap()),
-        2 => lock.try_lock_for(short).await.unwrap(),
+        // The store may not answer in so short a time on a busy machine.
+        2 => match lock.try_lock_for(short).await {
+            Err(error) if error.kind().is_retryable() => None,
+            outcome => outcome.unwrap(),
+        },
         3 => lock.try_lock().await.unwrap(),
         // Dropped while it waits.
         _ => tokio::time::timeout(short, lock.lock()).await.ok().map(Result::unwrap),

@@ -144,11 +144,11 @@ fn f50_the_same_name_in_two_databases() {
             assert!(next.token() > token);
             let _ = next.release().await.unwrap();
         }
-        // If the reply to a heartbeat brought a grant first, its message comes too late; no other
-        // message is dropped.
+        // If the reply to a heartbeat brought a grant first, its message comes too late, once for each
+        // kind of lock. The other database sends four messages.
         for [holder, waiter] in [&here, &there] {
             assert_eq!(holder.dropped_messages(), 0);
-            assert!(waiter.dropped_messages() <= 1, "{}", waiter.dropped_messages());
+            assert!(waiter.dropped_messages() <= 2, "{}", waiter.dropped_messages());
         }
     });
 }
