@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 /// How many Clusters of a generation run at the same time: each is six servers and some 60 MB.
-const RUNNING_MAX: usize = 3;
+const RUNNING_MAX: usize = 6;
 
 /// The pool of each generation. It ends with the last test that uses a Cluster or waits for one.
 static RUNNING: Mutex<Option<HashMap<Generation, Weak<Pool>>>> = Mutex::new(None);

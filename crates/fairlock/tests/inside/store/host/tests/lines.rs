@@ -223,7 +223,7 @@ fn every_small_line_for_permits() {
 fn random_histories() {
     const OWNERS: u64 = 6;
     let mut granted = 0;
-    cases("histories of shares in the file", 150, |rng| {
+    cases("histories of shares in the file", tier::size(75, 150), |rng| {
         let mut pair = Pair::new();
         let mut known: Vec<(OwnerId, Token, RequestId)> = Vec::new();
         let mut kind = Kind::ReadWrite;

@@ -94,7 +94,7 @@ fn agree(generation: Generation, default_operations: usize) {
 
 #[test]
 fn random_histories_agree_on_redis_7_0() {
-    agree(Generation::Redis70, tier::size(30_000, 60_000));
+    agree(Generation::Redis70, tier::size(15_000, 60_000));
 }
 
 #[test]

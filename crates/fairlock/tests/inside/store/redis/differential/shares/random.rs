@@ -110,7 +110,7 @@ fn shrink(
 
 #[test]
 fn random_histories_of_shares_agree_on_redis_7_0() {
-    agree(Generation::Redis70, tier::size(30_000, 60_000));
+    agree(Generation::Redis70, tier::size(15_000, 60_000));
 }
 
 #[test]
