@@ -1,4 +1,4 @@
-"""Builds all test programs and runs them side by side: those that wait beside one that computes. For scripts/test."""
+"""Builds all test programs and runs them side by side: those that wait beside those that compute. For scripts/test."""
 
 import concurrent.futures
 import json
@@ -18,13 +18,15 @@ FULL_TESTS = ["::full::", "_on_redis_6_2", "_on_redis62", "_on_valkey_9_1", "_on
 # For what has to know the tier while it runs, and the same random cases each time.
 COMMIT_ENVIRONMENT = {"FAIRLOCK_TEST_COMMIT_TIER": "1", "PROPTEST_RNG_SEED": "1"}
 SKIP = [word for name in FULL_TESTS for word in ("--skip", name)]
-# Longest first. One of these runs at a time, a test for each processor; they yield to those that wait.
+# Three programs run at a time, one of each list. What computes has one test more than processors, since some wait, and
+# yields to the others. The tests of the command line start so many processes that they come after that.
 COMPUTE = ["fairlock lib", "fairlock-core main", "documentation", "fairlock-core lib"]
-# Longest first; the others follow. One of them runs at a time: two overloaded the machine, and servers took seconds to
-# answer.
-WAIT = ["fairlock main", "fairlock-cli main", "fairlock-torture main", "fairlock-interop main", "fairlock-testkit lib"]
-# Most of their tests wait for leases to end and for servers.
-WAITING_TESTS_EACH_CPU = 3
+AFTER_THAT = ["fairlock-cli main"]
+# Most of the tests elsewhere wait for leases to end and for servers.
+WAITING_TESTS_EACH_CPU = 4
+# The longest is a list of its own; but this part of it begins the third, because its tests wait for minutes and need a
+# processor for seconds.
+LONGEST, PART = "fairlock main", "topologies"
 CARGO = ["--workspace", "--all-features", "--locked"]
 # Four times what the longest takes on a busy machine: it hangs.
 PROGRAM_SECONDS_MAX = 3600
@@ -50,17 +52,19 @@ class Program:
             process = subprocess.Popen(["nice", "-n", str(niceness), *self.command], cwd=self.folder, env=env,
                                        stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
             self.running.add(process)
-        try:
-            code = process.wait(PROGRAM_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        late = threading.Timer(PROGRAM_SECONDS_MAX, os.killpg, (process.pid, signal.SIGKILL))
+        late.start()
+        _, status, used = os.wait4(process.pid, 0)
+        late.cancel()
+        code = process.returncode = os.waitstatus_to_exitcode(status)
+        if code == -signal.SIGKILL:
             code = f"it hangs, after {PROGRAM_SECONDS_MAX} s"
         with self.changing:
             self.running.discard(process)
         said = log.read_text(errors="replace")
         with self.printing:
-            print(f"     Running {self.name} ({time.monotonic() - began:.0f} s)\n{said}", flush=True)
+            print(f"     Running {self.name} ({time.monotonic() - began:.0f} s, "
+                  f"{used.ru_utime + used.ru_stime:.0f} s of a processor)\n{said}", flush=True)
             if code:
                 print(f"error: {self.name} failed: {code}", flush=True)
         return code == 0, [line for line in said.splitlines() if line.startswith("SKIPPED")]
@@ -84,8 +88,12 @@ def programs(tier):
         if not message.get("executable") or not message["profile"]["test"]:
             continue
         folder, target = pathlib.Path(message["manifest_path"]).parent, message["target"]
-        kind = "lib" if target["kind"] == ["lib"] else target["name"]
-        found.append(Program(f"{folder.name} {kind}", [message["executable"], *tier], folder, folder.name))
+        name = f"{folder.name} {'lib' if target['kind'] == ['lib'] else target['name']}"
+        command = [message["executable"], *tier]
+        if name == LONGEST:
+            found.append(Program(f"{PART} of {name}", [*command, f"{PART}::"], folder, folder.name))
+            command += ["--skip", f"{PART}::"]
+        found.append(Program(name, command, folder, folder.name))
     doc = ["cargo", "test", *CARGO, "--doc", "--no-fail-fast", "--", *tier]
     return [*found, Program("documentation", doc, pathlib.Path.cwd(), "")]
 
@@ -100,26 +108,32 @@ def main():
         os.environ.update(COMMIT_ENVIRONMENT)
         chosen = [program for program in chosen if program.name not in FULL_PROGRAMS]
     began = time.monotonic()
-    order = COMPUTE + WAIT
-    chosen.sort(key=lambda program: order.index(program.name) if program.name in order else len(order))
     cpus = os.cpu_count() or 1
-    with concurrent.futures.ThreadPoolExecutor(1) as compute, concurrent.futures.ThreadPoolExecutor(1) as wait:
-        runs = [
-            compute.submit(program.run, cpus, 5) if program.name in COMPUTE
-            else wait.submit(program.run, WAITING_TESTS_EACH_CPU * cpus, 0)
-            for program in chosen
-        ]
+    second = COMPUTE + AFTER_THAT
+    lists = [
+        [program for program in chosen if program.name == LONGEST],
+        sorted((program for program in chosen if program.name in second), key=lambda it: second.index(it.name)),
+        sorted((program for program in chosen if program.name not in [LONGEST, *second]),
+               key=lambda it: not it.name.startswith(PART)),
+    ]
+
+    def one_after_another(programs):
+        waiting = WAITING_TESTS_EACH_CPU * cpus, 0
+        return [program.run(*((cpus + 1, 5) if program.name in COMPUTE else waiting)) for program in programs]
+
+    with concurrent.futures.ThreadPoolExecutor(len(lists)) as pool:
+        runs = [pool.submit(one_after_another, programs) for programs in lists]
         try:
-            results = [run.result() for run in runs]
+            results = [result for run in runs for result in run.result()]
         except BaseException:
             Program.end_all()
             raise
     skipped = sorted({line for _, lines in results for line in lines})
     print(*skipped, sep="\n")
     passed = sum(ok for ok, _ in results)
-    print(f"{passed} of {len(runs)} test programs passed, {len(skipped)} tests skipped, "
+    print(f"{passed} of {len(chosen)} test programs passed, {len(skipped)} tests skipped, "
           f"in {time.monotonic() - began:.0f} s after the build")
-    sys.exit(passed < len(runs))
+    sys.exit(passed < len(chosen))
 
 
 if __name__ == "__main__":
