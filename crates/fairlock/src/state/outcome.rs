@@ -21,7 +21,8 @@ pub enum Release {
     StillHeld(u32),
     /// The lock had been lost before the release, and somebody else may have held it since.
     Lost,
-    /// The store did not answer. The lock is free at the latest when its lease ends.
+    /// The release was not confirmed: the store did not answer or refused it, or too few replicas have it. The lock is
+    /// free at the latest when its lease ends.
     Unknown,
 }
 
