@@ -144,7 +144,7 @@ fn is_heading(line: &str) -> bool {
 const SEE_ALSO: &str = "\
 See also:
   /usr/share/doc/fairlock/docs/README.md   the documents, where a package has put them
-  .../docs/manual.md                       \"At 3 a.m.\": for those who are woken
+  .../docs/at-3-am.md                      what to do when a job waits, hangs or did not run
   .../docs/recipes.md                      cron, systemd, containers, alerts
   https://github.com/fairlock/fairlock";
 

@@ -18,7 +18,8 @@ const EXAMPLE_URL: &str = "redis://locks.example:6379";
 const ENCRYPTED_URL: &str = "rediss://locks.example:6380?ca=/etc/fairlock/ca.pem";
 
 /// The documents that show commands.
-const DOCUMENTS: [&str; 3] = ["README.md", "docs/configuration.md", "docs/manual.md"];
+const DOCUMENTS: [&str; 4] =
+    ["README.md", "docs/at-3-am.md", "docs/configuration.md", "docs/manual.md"];
 
 /// Lines of `sh` blocks that begin with the program's name.
 fn commands(document: &str) -> Vec<String> {
