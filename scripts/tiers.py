@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -83,19 +84,32 @@ def programs(tier):
     built = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if built.returncode:
         sys.exit(built.returncode)
-    found = []
+    found, named = [], {}
     for message in map(json.loads, built.stdout.splitlines()):
         if not message.get("executable") or not message["profile"]["test"]:
             continue
         folder, target = pathlib.Path(message["manifest_path"]).parent, message["target"]
         name = f"{folder.name} {'lib' if target['kind'] == ['lib'] else target['name']}"
+        kind = f"--test {target['name']}" if target["kind"] == ["test"] else f"--{target['kind'][0]}"
+        named[f"-p {folder.name} {kind}"] = message["executable"]
         command = [message["executable"], *tier]
         if name == LONGEST:
             found.append(Program(f"{PART} of {name}", [*command, f"{PART}::"], folder, folder.name))
             command += ["--skip", f"{PART}::"]
         found.append(Program(name, command, folder, folder.name))
+    check_seeded_defects(named)
     doc = ["cargo", "test", *CARGO, "--doc", "--no-fail-fast", "--", *tier]
     return [*found, Program("documentation", doc, pathlib.Path.cwd(), "")]
+
+
+def check_seeded_defects(executables):
+    """Ends with an error if a seeded defect names a test that does not exist: nothing would find it."""
+    table = (LOGS.parent.parent / "testing/mutants.txt").read_text()
+    for program in sorted(set(re.findall(r"^test: (.*) \S+$", table, re.M))):
+        listed = subprocess.run([executables[program], "--list"], stdout=subprocess.PIPE, text=True, check=True).stdout
+        for name in re.findall(rf"^test: {program} (\S+)$", table, re.M):
+            if not re.search(rf"{name}.*: test$", listed, re.M):
+                sys.exit(f"testing/mutants.txt names a test that does not exist: {program} {name}")
 
 
 def main():
