@@ -20,13 +20,13 @@ FULL_TESTS = ["::full::", "_on_redis_6_2", "_on_redis62", "_on_valkey_9_1", "_on
 # For what has to know the tier while it runs, and the same random cases each time.
 COMMIT_ENVIRONMENT = {"FAIRLOCK_TEST_COMMIT_TIER": "1", "PROPTEST_RNG_SEED": "1"}
 SKIP = [word for name in FULL_TESTS for word in ("--skip", name)]
-# Longest first. One of these runs at a time, with one test more than processors, since some wait; they yield to those that
-# wait beside them.
+# Two programs run at a time: one of these, one after the other, beside one of all others, which begin with what computes.
+# That has one test more than processors, since some wait, and yields. Three programs at a time, or the command line's
+# tests beside others, took 430 to 510 s instead of 570; but then threads waited for a processor for seconds, and tests
+# failed.
+LONGEST = ["fairlock main", "fairlock-cli main", "fairlock-torture main", "fairlock-interop main"]
 COMPUTE = ["fairlock lib", "fairlock-core main", "documentation", "fairlock-core lib"]
-# Longest first; the others follow. Two of these run at a time when nothing computes any more. Three programs at a time took
-# 430 s instead of 520, but then threads waited for a processor for seconds, and tests failed.
-WAIT = ["fairlock main", "fairlock-cli main", "fairlock-torture main", "fairlock-interop main", "fairlock-exits main"]
-# Most of their tests wait for leases to end and for servers.
+# Most tests elsewhere wait for leases to end and for servers.
 WAITING_TESTS_EACH_CPU = 4
 CARGO = ["--workspace", "--all-features", "--locked"]
 # Four times what the longest takes on a busy machine: it hangs.
@@ -121,21 +121,19 @@ def main():
         os.environ.update(COMMIT_ENVIRONMENT)
         chosen = [program for program in chosen if program.name not in FULL_PROGRAMS]
     began = time.monotonic()
-    order = COMPUTE + WAIT
+    order = LONGEST + COMPUTE
     chosen.sort(key=lambda program: order.index(program.name) if program.name in order else len(order))
     cpus = os.cpu_count() or 1
-    compute = [program for program in chosen if program.name in COMPUTE]
-    # One iterator for both threads: each program is run by one of them.
-    wait = iter([program for program in chosen if program.name not in COMPUTE])
 
-    def computing_first():
-        return [program.run(cpus + 1, 5) for program in compute] + waiting()
-
-    def waiting():
-        return [program.run(WAITING_TESTS_EACH_CPU * cpus, 0) for program in wait]
+    def one_after_another(programs):
+        waiting = WAITING_TESTS_EACH_CPU * cpus, 0
+        return [program.run(*((cpus + 1, 5) if program.name in COMPUTE else waiting)) for program in programs]
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        runs = [pool.submit(waiting), pool.submit(computing_first)]
+        runs = [
+            pool.submit(one_after_another, [program for program in chosen if (program.name in LONGEST) == is_long])
+            for is_long in (True, False)
+        ]
         try:
             results = [result for run in runs for result in run.result()]
         except BaseException:
