@@ -43,7 +43,10 @@ class Program:
     def run(self, threads, niceness):
         """Runs it and prints what it printed, when it is over. Returns whether all passed, and what it skipped."""
         began = time.monotonic()
-        env = dict(os.environ, CARGO_PKG_NAME=self.package, CARGO_MANIFEST_DIR=str(self.folder))
+        env = dict(os.environ)
+        if self.package:
+            # As cargo does for a test program. For cargo itself a changed name is a reason to build dependencies again.
+            env.update(CARGO_PKG_NAME=self.package, CARGO_MANIFEST_DIR=str(self.folder))
         env.setdefault("RUST_TEST_THREADS", str(threads))
         log = LOGS / f"{self.name}.log"
         with log.open("w") as out, self.changing:
