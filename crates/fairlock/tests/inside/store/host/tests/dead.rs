@@ -1,6 +1,6 @@
 //! Many clients die at once: more than one operation removes from a queue.
 
-use super::super::folder::Folder;
+use super::super::folder::{self, BELL, Folder};
 use super::super::liveness::{self, Liveness, Sign};
 use super::fixture::{Fixture, acquire, apply, client, options, take};
 use super::worker::Worker;
@@ -129,7 +129,11 @@ async fn a_hold_whose_release_failed_ends_with_its_client() {
     let mut writer = Worker::start("block", &fixture.path());
     assert_eq!(writer.says().as_deref(), Some("blocks"));
     assert_eq!(guard.release().await.unwrap(), Release::Unknown);
+    let bell = folder::name(holder.id(), BELL);
     holder.shutdown().await;
+    // Its release is repeated until then, and would succeed if the file were free.
+    let folder = Folder::open(&fixture.path(), &options()).unwrap();
+    fairlock_testkit::wait::until_async("it has ended", SOON, async || !folder.has(&bell)).await;
     writer.kill();
     served(waits).await;
 }

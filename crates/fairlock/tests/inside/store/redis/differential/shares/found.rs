@@ -324,20 +324,23 @@ fn who_is_refused_because_of_another_line_changes_nothing() {
 #[test]
 fn data_with_a_mode_are_left_alone() {
     each(|rw| {
-        let before = ["HSET", "job", "mode", "read", "colour", "red"];
-        rw.fixture.raw.call(&before);
-        for share in [Read, Whole] {
-            for mode in [Mode::Try, Mode::Wait] {
-                let acquire = rw.asks(0, LEASE, mode);
-                let refused = rw.send(&Op::AcquireShare(Box::new(ShareAcquire { acquire, share })));
-                let refused = refused.expect_err("no lock");
-                assert!(refused.contains("not a lock"), "{refused}");
+        for value in ["red", "7"] {
+            let before = ["HSET", "job", "mode", "read", "colour", value];
+            rw.fixture.raw.call(&before);
+            for share in [Read, Whole] {
+                for mode in [Mode::Try, Mode::Wait] {
+                    let acquire = rw.asks(0, LEASE, mode);
+                    let acquire = ShareAcquire { acquire, share };
+                    let refused = rw.send(&Op::AcquireShare(Box::new(acquire)));
+                    let refused = refused.expect_err("no lock");
+                    assert!(refused.contains("not a lock"), "{refused}");
+                }
             }
+            let refused = rw.send(&Op::Force { kind: Kind::ReadWrite });
+            assert!(refused.expect_err("no lock").contains("not a lock"));
+            assert_eq!((rw.number(&["HLEN", "job"]), rw.left("job")), (2, -1));
+            rw.number(&["DEL", "job"]);
         }
-        let refused = rw.send(&Op::Force { kind: Kind::ReadWrite });
-        assert!(refused.expect_err("no lock").contains("not a lock"));
-        assert_eq!((rw.number(&["HLEN", "job"]), rw.left("job")), (2, -1));
-        rw.number(&["DEL", "job"]);
         // What Java leaves is one, also in a transaction, and for threads that it numbers below 0.
         let uuid = "7f3c1c8e-93a5-4d5e-8d3b-0d6c8c1f2a10";
         let in_transaction = format!("{uuid}:12:0a1b2c3d4e5f60718293a4b5c6d7e8f9");
