@@ -1,7 +1,8 @@
 //! Help, wrong usage, shell completions and manual pages, from the definitions that `args.rs` assembles.
 //!
-//! A section of text below the options (`after_help`) starts with a line that ends in a colon, followed by
-//! indented lines. This is how it becomes a section of a manual page.
+//! `-h` fits on one screen: of each option the first paragraph of its text, without the options that are rarely used.
+//! `--help` fits on three: all options with their whole text, and the sections below them (`after_long_help`). A section
+//! starts with a line that ends in a colon, followed by indented lines. So it becomes a section of a manual page.
 
 mod coming_from;
 pub(crate) mod completions;
@@ -9,8 +10,9 @@ pub(crate) mod completions;
 use std::env;
 use std::io::{self, IsTerminal as _};
 
-use clap::CommandFactory as _;
+use clap::builder::PossibleValue;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, CommandFactory as _};
 use roff::{Roff, roman};
 
 use crate::args::{self, Cli};
@@ -34,10 +36,56 @@ const WIDTH_MAX: usize = 100;
 
 /// The command line as clap sees it.
 pub(crate) fn command() -> clap::Command {
-    Cli::command()
-        .help_template(TEMPLATE)
-        .max_term_width(WIDTH_MAX)
-        .mut_subcommands(|command| command.help_template(TEMPLATE).max_term_width(WIDTH_MAX))
+    Cli::command().help_template(TEMPLATE).max_term_width(WIDTH_MAX).mut_subcommands(|command| {
+        let command = command.help_template(TEMPLATE).max_term_width(WIDTH_MAX);
+        if command.get_after_long_help().is_none() {
+            return command;
+        }
+        let name = command.get_name();
+        let more = format!("See `fairlock {name} --help` for all options and exit codes.");
+        command.after_help(more)
+    })
+}
+
+/// The command whose help is requested, as `COMMAND --help` or `help COMMAND`; without one, the program.
+fn requested(typed: &[&str]) -> clap::Command {
+    let mut all = command();
+    // Sets the full names of the subcommands.
+    all.build();
+    let name = typed.iter().find(|word| **word != "help");
+    name.and_then(|name| all.find_subcommand(name)).unwrap_or(&all).clone()
+}
+
+/// The form of `--help`: in two columns, like `-h`. clap's own form takes twice as many lines.
+fn in_full(command: clap::Command) -> clap::Command {
+    let sections = command.get_after_long_help().cloned();
+    let command = command.mut_args(|arg| {
+        let (text, values) = (full_text(&arg), described_values(&arg));
+        let has_values = !values.is_empty();
+        arg.help(text + &values).hide_possible_values(has_values).hide_short_help(false)
+    });
+    match sections {
+        Some(sections) => command.after_help(sections),
+        None => command,
+    }
+}
+
+/// All paragraphs of an option's text as one.
+fn full_text(arg: &Arg) -> String {
+    let text = arg.get_long_help().or_else(|| arg.get_help());
+    let text = text.map(ToString::to_string).unwrap_or_default().replace("\n\n", " ");
+    text.strip_suffix('.').map(str::to_owned).unwrap_or(text)
+}
+
+/// A line for each value of an option; empty if they have no descriptions.
+fn described_values(arg: &Arg) -> String {
+    let values = arg.get_possible_values();
+    let width = values.iter().map(|value| value.get_name().len() + 1).max().unwrap_or_default();
+    let line = |value: &PossibleValue| {
+        let name = format!("{}:", value.get_name());
+        Some(format!("\n- {name:width$} {}", value.get_help()?))
+    };
+    values.iter().filter_map(line).collect()
 }
 
 /// Handles clap's help and errors: help goes to stdout, an error becomes one line of ours.
@@ -55,10 +103,18 @@ pub(crate) fn refuse(error: &clap::Error) -> Result<Code, Failure> {
                 return Err(Failure::usage(refusal));
             }
             let style = Style::of(&io::stdout());
-            // The store that is used without an option.
-            let store = match StoreSelection::of(&options::Store::default()) {
+            // The store that is used without an option, on two lines if it is long.
+            let mut store = match StoreSelection::of(&options::Store::default()) {
                 Ok(selection) => selection.explain(),
                 Err(failure) => format!("none: {failure}"),
+            };
+            if store.chars().count() + 2 > WIDTH_MAX {
+                store = store.replacen("; ", ";\n  ", 1);
+            }
+            let how = typed.iter().find(|word| ["-h", "--help"].contains(word));
+            let text = match how {
+                Some(&"-h") => text,
+                _ => in_full(requested(&typed)).render_help().to_string(),
             };
             let text = bold_headings(&text, style);
             output::print(&format!("{text}\n{}\n  {store}\n", style.bold("Store:")))
@@ -176,10 +232,14 @@ pub(crate) fn man(args: &args::Man) -> Result<Code, Failure> {
 
 fn render(command: clap::Command) -> io::Result<Vec<u8>> {
     let examples = command.get_before_help().map(ToString::to_string).unwrap_or_default();
-    let more = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let more = command.get_after_long_help().or_else(|| command.get_after_help());
+    let more = more.map(ToString::to_string).unwrap_or_default();
     let has_commands = command.has_subcommands();
-    // Pages are as long as `--help`; clap_mangen leaves out the text of what `-h` does not show.
-    let command = command.mut_args(|arg| arg.hide_short_help(false));
+    // clap_mangen leaves out the text of what `-h` does not show.
+    let command = command.mut_args(|arg| {
+        let text = full_text(&arg);
+        arg.long_help(text).hide_possible_values(false).hide_short_help(false)
+    });
     let mut text = Vec::new();
     // The page's header has no date, which would differ from build to build.
     let version = concat!("fairlock ", env!("CARGO_PKG_VERSION"));
@@ -256,11 +316,32 @@ mod tests {
         };
         let all = command();
         for command in all.get_subcommands().chain([&all]) {
-            for text in [command.get_before_help(), command.get_after_help()] {
+            let after = [command.get_after_help(), command.get_after_long_help()];
+            for text in after.into_iter().chain([command.get_before_help()]) {
                 let line = widest(text);
                 assert!(line.chars().count() <= WIDTH_MAX, "{}: {line}", command.get_name());
             }
         }
+    }
+
+    /// A default that clap does not show is part of the text.
+    #[test]
+    fn hidden_defaults_are_in_the_text() {
+        let mut seen = 0;
+        for command in command().get_subcommands() {
+            for arg in command.get_arguments().filter(|arg| arg.is_hide_default_value_set()) {
+                for default in arg.get_default_values() {
+                    let default = default.to_str().expect("UTF-8");
+                    let text = full_text(arg);
+                    assert!(
+                        default.is_empty() || text.contains(&format!("Default: {default}")),
+                        "{text}"
+                    );
+                    seen += 1;
+                }
+            }
+        }
+        assert!(seen > 0);
     }
 
     #[test]
