@@ -84,14 +84,13 @@ impl From<Code> for ExitCode {
 /// The table for `--help`.
 pub(crate) const HELP: &str = "\
 Exit codes:
-  (any)    the command's own code; 128 + n when signal n ended it,
-           or when signal n ended the wait or the hold
-  64       wrong usage, or a wrong setting; a run that would wait for itself, or whose --lease
-           was over before the command began; a name in use as another kind of lock, or by
-           another program; a store without locks of the kind
+  (any)    the command's own code; 128 + n if signal n ended the command, the wait or the hold
+  64       wrong usage or a wrong setting; the name is in use as another kind of lock, or by another
+           program; the store has no locks of this kind; the run would wait for itself; --lease
+           expired before the command began
   69       the store cannot be reached, or there is none; too few replicas have the lock
   70       internal error; an answer or a file that is not fairlock's; stdout cannot be written
-  75       not acquired within --wait, or done within --once-per (--conflict-exit-code)
+  75       not acquired within --wait, or done already within --once-per (--conflict-exit-code)
   76       the lock was lost or in doubt, or it is not known whether it was released
            (--lost-exit-code)
   77       access denied by the store, or no encrypted connection to a verified server

@@ -15,22 +15,26 @@ pub(crate) const STORE: &str = "Where the locks are";
 /// Where the locks are.
 #[derive(Args, Debug, Default)]
 pub(crate) struct Store {
-    /// The store: sqlite:PATH, redis://, redis+sentinel://, redis+cluster://, with TLS rediss://, the same with valkey,
-    /// or unix:. Default: $FAIRLOCK_URL, then the configuration file, then a store of this user on this host.
+    /// The store: a URL such as redis://HOST:6379 or sqlite:PATH.
+    ///
+    /// Also valkey:, redis+sentinel:, redis+cluster: and unix:, and rediss: and the like for TLS; see
+    /// docs/configuration.md. Default: $FAIRLOCK_URL, then the configuration file, then a file of this user on this host.
     // An `OsString` without a parser: whatever is wrong with it, clap never quotes it.
     #[arg(long, value_name = "URL", help_heading = STORE)]
     pub(crate) url: Option<OsString>,
 
-    /// File with the password, one line. Default: the one in --url, then $FAIRLOCK_PASSWORD, then the configuration
-    /// file, then the one in the URL.
+    /// A file with the password, on one line.
+    ///
+    /// Default: the password in --url, then $FAIRLOCK_PASSWORD, then the configuration file, then the password in a URL
+    /// from elsewhere.
     #[arg(long, value_name = "FILE", help_heading = STORE, hide_short_help = true)]
     pub(crate) password_file: Option<PathBuf>,
 
-    /// Refuse a store that excludes fewer than this.
+    /// Refuse a store whose locks exclude fewer processes than this.
     #[arg(long, value_enum, help_heading = STORE, hide_short_help = true)]
     pub(crate) scope: Option<Scope>,
 
-    /// Configuration file instead of the user's and the system's. Default: $FAIRLOCK_CONFIG.
+    /// A configuration file that replaces the user's and the system's. Default: $FAIRLOCK_CONFIG.
     #[arg(long, value_name = "FILE", help_heading = STORE, hide_short_help = true)]
     pub(crate) config: Option<PathBuf>,
 }
@@ -41,11 +45,11 @@ pub(crate) enum Kind {
     Fair,
     /// Reentrant, without a queue.
     Plain,
-    /// A string key, as redis-py and many small clients lock.
+    /// A string key, as in redis-py and other small clients.
     Simple,
     /// One writer or many readers, first come, first served.
     Rw,
-    /// So many permits, first come, first served.
+    /// N permits, first come, first served.
     Semaphore,
 }
 
@@ -63,9 +67,9 @@ impl From<Kind> for fairlock::Kind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Scope {
-    /// All processes of this host that use the store: not the default one, which every user has for itself.
+    /// All users of this host (not the default store).
     Host,
-    /// All hosts that use the same server.
+    /// All hosts that use the server.
     Fleet,
 }
 

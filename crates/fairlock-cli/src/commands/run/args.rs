@@ -17,30 +17,30 @@ use crate::settings::options::{Kind, STORE, Store};
 /// The text before two spaces is also the example in error messages.
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  fairlock run nightly -- ./backup.sh            wait for the turn, then run
-  fairlock run --wait 0 nightly -- ./backup.sh   only if nobody else is at it: else exit code 75
-  fairlock run --wait 5m --max-run 1h nightly -- ./backup.sh
-                                                 wait 5 minutes at most, run an hour at most
-  fairlock run --once-per 50m report -- ./report.sh
-                                                 once in 50 minutes, however many start it
-  fairlock run --shared index -- ./search.sh     reads: beside others that do, while nobody writes
-  fairlock run --kind rw index -- ./update.sh    writes: alone
-  fairlock run --permits 3 fetch -- ./fetch.sh   at most 3 at a time
-  fairlock run account-1 account-2 -- ./move.sh  both locks at once, or neither
-  fairlock run nightly                           no command: hold the lock until a signal
+  fairlock run nightly -- ./backup.sh                 wait for the lock, then run
+  fairlock run --wait 0 nightly -- ./backup.sh        only if the lock is free, else exit code 75
+  fairlock run --once-per 50m report -- ./report.sh   at most one run in 50 minutes, on all hosts
+  fairlock run --permits 3 fetch -- ./fetch.sh        at most 3 runs at a time
+  fairlock run nightly                                hold the lock until a signal
 ";
 
-/// The JSON form is a contract: fields are added, never renamed or removed.
-const WITHOUT_COMMAND: &str = "\
+/// Sections of `--help`. The JSON form is a contract: fields are added, never renamed or removed.
+const MORE: &str = "\
+More examples:
+  fairlock run --wait 5m --max-run 1h nightly -- ./backup.sh
+                                                 wait up to 5 minutes, run up to an hour
+  fairlock run --shared index -- ./search.sh     read, together with other readers
+  fairlock run --kind rw index -- ./update.sh    write, alone
+  fairlock run account-1 account-2 -- ./move.sh  hold both locks, or neither
+
 Without a command:
-  The lock is held until HUP, INT, QUIT, TERM, USR1 or USR2, then released; exit code 128 + n.
-  When it is lost, the end comes at once, with the code for that; so does one of which nobody knows
-  whether the lock was released. Stdin is not read: for a hold that ends with its writer, let `cat`
-  be the command. When the lock is acquired, one line goes to stdout, a JSON object:
+  The lock is held until HUP, INT, QUIT, TERM, USR1 or USR2, then released, with exit code 128 + n.
+  If the lock is lost, the program ends at once. Stdin is not read: for a hold that ends with its
+  writer, let `cat` be the command. Once the lock is acquired, stdout gets one line, a JSON object:
     schema     1; fields may be added under the same number
     event      \"acquired\"
     name       the lock's name, as text; bytes that are not UTF-8 are replaced
-    name_hex   the name's bytes in hexadecimal when it is not UTF-8, else null
+    name_hex   the name's bytes in hexadecimal if it is not UTF-8, else null
     owner      id of the hold, as in `fairlock status`
     token      fencing token, a number";
 
@@ -50,11 +50,12 @@ const TROUBLE: &str = "When something goes wrong";
 #[command(
     override_usage = "fairlock run [OPTIONS] <NAME>... -- <COMMAND>...\n       fairlock run [OPTIONS] <NAME>",
     before_help = EXAMPLES,
-    after_help = format!("{}\n\n{}", WITHOUT_COMMAND, exit::HELP),
+    after_long_help = format!("{}\n\n{}", MORE, exit::HELP),
 )]
 pub(crate) struct Run {
-    /// The lock's name, any bytes. Several names, 32 at most: all locks at once, of the same kind and share, and no
-    /// deadlock with others, whatever the order.
+    /// The lock's name, any bytes. With several names, all these locks at once.
+    ///
+    /// At most 32, all of one kind and share. Runs that name the same locks in another order do not deadlock.
     #[arg(value_name = "NAME", required_unless_present = "dashed", num_args = 1..)]
     pub(super) names: Vec<OsString>,
 
@@ -62,82 +63,106 @@ pub(crate) struct Run {
     #[arg(skip)]
     pub(super) name: OsString,
 
-    /// The lock's name, where it begins with `-`: --name=-x.
-    #[arg(id = "dashed", long = "name", value_name = "NAME", conflicts_with = "names")]
+    /// A lock's name that begins with `-`: --name=-x.
+    #[arg(
+        id = "dashed",
+        long = "name",
+        value_name = "NAME",
+        conflicts_with = "names",
+        hide_short_help = true
+    )]
     pub(super) dashed: Option<OsString>,
 
-    /// The command and its arguments. Without one the lock is held until a signal.
+    /// The command and its arguments. Without one, the lock is held until a signal.
     #[arg(value_name = "COMMAND", last = true, value_hint = ValueHint::CommandName, group = "what")]
     pub(super) command: Vec<OsString>,
 
-    /// How long to wait for one's turn, and for a store that does not answer, 30 s of it at most; 0 tries once.
-    /// Default: for ever.
+    /// Longest wait for the lock; 0 tries once. Default: no limit.
+    ///
+    /// If the store does not answer, at most 30 s.
     #[arg(long, value_name = "DURATION", allow_negative_numbers = true, value_parser = duration::parse)]
     pub(super) wait: Option<Duration>,
 
-    /// How long the command may run: then TERM, after --grace KILL, and exit code 124. The lock is renewed until the
-    /// command has ended, and then released. Default: no bound.
+    /// Longest run of the command; then it is ended, with exit code 124.
+    ///
+    /// The command gets TERM, and KILL after --grace. The lock is renewed until the command has ended. Default: no limit.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive, conflicts_with = "lease", requires = "what")]
     pub(super) max_run: Option<Duration>,
 
-    /// A fixed lease: the command is ended before this time is over, and the lock is never renewed, so its end counts as
-    /// a loss. To bound the run of a lock that is renewed there is --max-run. Default: the lease of --ttl, renewed for
-    /// as long as the command runs.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
+    /// A fixed lease, never renewed; the command is ended before it expires.
+    ///
+    /// This counts as a loss; --max-run limits a command under a renewed lock. Default: the lease of --ttl, renewed while
+    /// the command runs.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive, hide_short_help = true)]
     pub(super) lease: Option<Duration>,
 
-    /// The lease: how long a lock on a server stays held when this program and its host are gone, 300ms to a year. It is
-    /// renewed every third of it. Default: the configuration file, then 30s.
+    /// Length of the renewed lease, from 300ms to a year.
+    ///
+    /// How long a server keeps the lock after this program or its host has died. Renewed after each third. Default: the
+    /// configuration file, then 30s.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_ttl, conflicts_with = "lease")]
     pub(super) ttl: Option<Duration>,
 
-    /// At most one run in this time, counted from its start, wherever it was: a run that succeeds keeps the lock for the
-    /// rest of it, one that fails gives it back. Never waits: a start within the time is a skip, with the code for
-    /// a lock that is not acquired and without a word. Choose a time longer than --ttl. 0: as often as one likes. Default:
-    /// the configuration file.
+    /// At most one successful run in this time, on all hosts; never waits.
+    ///
+    /// A run that succeeds keeps the lock for the rest of the time, counted from its start; one that fails releases it.
+    /// Within the time, further runs exit with --conflict-exit-code and print nothing. Choose a time longer than --ttl.
+    /// 0: no limit. Default: the configuration file.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "what")]
     pub(super) once_per: Option<Duration>,
 
-    /// What `fairlock status` shows others of this run, 1 to 128 bytes. Default: the configuration
-    /// file, then the command's name.
+    /// What `fairlock status` shows about this run, 1 to 128 bytes.
+    ///
+    /// Default: the configuration file, then the command's name.
     #[arg(long, value_name = "TEXT")]
     pub(super) label: Option<String>,
 
-    /// How many replicas of the server must have the lock before the command runs, and for as long as
-    /// it does: a number, all, any or none. Default: the configuration file, then the URL, then none.
-    #[arg(long, value_name = "N", help_heading = STORE)]
+    /// How many replicas must have the lock while the command runs: a number, all, any or none.
+    ///
+    /// See docs/configuration.md. Default: the configuration file, then the URL, then none.
+    #[arg(long, value_name = "N", help_heading = STORE, hide_short_help = true)]
     pub(super) replicas: Option<Replicas>,
 
-    /// Java clients with Redisson use the same names: their keys never get an end from this command. Default:
-    /// the configuration file, then the URL, then not.
+    /// Redisson in Java uses the same names: the keys of tokens never expire.
+    ///
+    /// See docs/redisson.md. Default: the configuration file, then the URL, then no.
     #[arg(long, help_heading = STORE, hide_short_help = true)]
     pub(super) java_fleet: bool,
 
-    /// The kind of lock; all its users must name the same one. Default: fair; rw with --shared, semaphore with
-    /// --permits.
+    /// The kind of lock.
+    ///
+    /// All users of the name must give the same kind. Default: fair; with --shared rw, with --permits semaphore.
     #[arg(long, value_enum)]
     pub(super) kind: Option<Kind>,
 
-    /// Read: beside others that do, while nobody writes. Who writes says --kind rw instead, and runs alone.
+    /// Read: together with other readers, while no writer has the lock.
+    ///
+    /// A writer gives --kind rw instead, and runs alone.
     #[arg(short, long, conflicts_with_all = ["permits", "take"])]
     pub(super) shared: bool,
 
-    /// A semaphore: at most so many permits in use, this run's included. All its users should name the same number.
+    /// A semaphore: at most N permits in use, including this run's.
+    ///
+    /// All users of the name should give the same number.
     // A number below 0 is a wrong number, not an option.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) permits: Option<u32>,
 
     /// How many of the permits this run takes. Default: 1.
-    #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "K", hide_short_help = true, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) take: Option<u32>,
 
-    /// On stderr only errors: no word on how the wait goes, nor on a lock that was not acquired.
+    /// Print only errors.
+    ///
+    /// Nothing about the wait, nor that the lock was not acquired.
     #[arg(short, long)]
     pub(super) quiet: bool,
 
-    /// On stderr a line whenever something changes while waiting, when the lock is acquired, when it is in doubt, and for
-    /// every warning about the server. Without it: on a terminal the warnings, the doubt, and one line that is rewritten,
-    /// elsewhere no warnings and one line after 10 s, 20 s, 40 s and so on.
+    /// Print each change of the wait and of the lock, and server warnings.
+    ///
+    /// One line each, on stderr. Without this option, a terminal shows the warnings, whether the lock is in doubt, and one
+    /// line about the wait, which is rewritten; elsewhere there are no warnings, and the wait is reported after 10 s, 20 s,
+    /// 40 s and so on.
     #[arg(short, long, conflicts_with = "quiet")]
     pub(super) verbose: bool,
 
@@ -147,21 +172,26 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(super) store: Store,
 
-    /// Exit code when the lock is not acquired in time; 0 also drops the message.
+    /// Exit code if the lock is not acquired in time.
+    ///
+    /// With 0, nothing is printed either.
     #[arg(short = 'E', long, value_name = "N", default_value_t = Code::CONFLICT, value_parser = exit_code(), help_heading = TROUBLE)]
     pub(super) conflict_exit_code: Code,
 
-    /// Exit code when the lock was lost or in doubt.
-    #[arg(long, value_name = "N", default_value_t = Code::LOST, value_parser = exit_code(), help_heading = TROUBLE)]
+    /// Exit code if the lock was lost or in doubt.
+    #[arg(long, value_name = "N", hide_short_help = true, default_value_t = Code::LOST, value_parser = exit_code(), help_heading = TROUBLE)]
     pub(super) lost_exit_code: Code,
 
-    /// Time between TERM and KILL when the command must end; where the lock is lost or in doubt at most a third of the
-    /// lease, and of what a hand-over gives at first.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s", requires = "what", help_heading = TROUBLE)]
+    /// Time between TERM and KILL when the command is ended.
+    ///
+    /// If the lock is lost or in doubt, at most a third of the lease.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s", requires = "what", help_heading = TROUBLE, hide_short_help = true)]
     pub(super) grace: Duration,
 
-    /// What happens to the command when the lock is lost or in doubt.
-    #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Kill, requires = "what", help_heading = TROUBLE)]
+    /// What to do with the command if the lock is lost: kill or ignore.
+    ///
+    /// Also if it is in doubt. Default: kill.
+    #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Kill, hide_default_value = true, hide_possible_values = true, requires = "what", help_heading = TROUBLE)]
     pub(super) on_lost: OnLost,
 
     /// Of `fairlock elect`.
@@ -188,9 +218,9 @@ impl Run {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum OnLost {
-    /// End it: TERM, then KILL.
+    /// End it with TERM, then KILL.
     Kill,
-    /// Leave it alone; the exit code still tells.
+    /// Leave it alone; the exit code still reports the loss.
     Ignore,
 }
 

@@ -18,27 +18,26 @@ use crate::settings::options::Store;
 /// The text before two spaces is also the example in error messages.
 const EXAMPLES: &str = "\
 Examples:
-  fairlock elect scheduler -- ./scheduler        runs while it leads; others take over when it ends
-  fairlock elect scheduler --value http://$HOST:8080 -- ./scheduler
-                                                 others see where: fairlock leader scheduler
+  fairlock elect scheduler -- ./scheduler                             while this process leads
+  fairlock elect scheduler --value http://$HOST:8080 -- ./scheduler   `fairlock leader` shows this
 ";
 
 const HELP: &str = "\
 What it does:
-  One of all that name the same election leads, in the order in which they came, and its command
-  runs. When the term is lost, the command is ended (TERM, then KILL), and this campaigns again
-  behind the others; with --once it ends with 76. When the command ends by itself, the term is
-  given back, and this ends with the command's code. The election is the fair lock of its name:
-  `fairlock status NAME` shows the leader and the candidates.
+  Of all processes that name the same election, one leads, in order of arrival, and its command
+  runs. When it loses the term, it ends the command (TERM, then KILL) and campaigns again, at the
+  end of the queue; with --once it exits with 76. When the command ends by itself, it resigns and
+  exits with the command's code. The election is the fair lock of its name: `fairlock status NAME`
+  shows the leader and the candidates.
 
 Exit codes:
-  (any)    the command's own code; 128 + n when signal n ended it, or the campaign
-  64       wrong usage, or a wrong setting; a name in use as another kind of lock, or by another
-           program
-  69       the store cannot be reached, or there is none; while this waits to be elected, after the
-           store was away for 30 s: let its unit start it again (Restart=always)
+  (any)    the command's own code; 128 + n if signal n ended the command or the campaign
+  64       wrong usage or a wrong setting; the name is in use as another kind of lock, or by
+           another program
+  69       the store cannot be reached, or there is none; while waiting, after the store was away
+           for 30 s: let the unit start it again (Restart=always)
   70       internal error; an answer or a file that is not fairlock's
-  76       with --once: the term was lost; it is not known whether it was given back
+  76       the term was lost (with --once), or it is not known whether it was given back
   77       access denied by the store, or no encrypted connection to a verified server
   126/127  the command cannot be executed / was not found
 
@@ -49,45 +48,53 @@ Durations:
 #[command(
     override_usage = "fairlock elect [OPTIONS] <NAME> -- <COMMAND>...",
     before_help = EXAMPLES,
-    after_help = HELP,
+    after_long_help = HELP,
 )]
 pub(crate) struct Elect {
-    /// The election's name, any bytes: that of a fair lock.
+    /// The election's name, any bytes.
     #[arg(value_name = "NAME")]
     name: OsString,
 
-    /// The command and its arguments. $FAIRLOCK_TOKEN is the number of the term.
+    /// The command and its arguments. $FAIRLOCK_TOKEN is the term's number.
     #[arg(value_name = "COMMAND", last = true, required = true, value_hint = ValueHint::CommandName)]
     command: Vec<OsString>,
 
-    /// What `fairlock leader` shows while this leads, up to 1024 bytes: where the command can be reached, for instance.
+    /// What `fairlock leader` shows, such as where the command listens.
+    ///
+    /// Up to 1024 bytes. Default: empty.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     value: OsString,
 
-    /// End when the term is lost, instead of campaigning again.
+    /// Exit when the term is lost, instead of campaigning again.
     #[arg(long)]
     once: bool,
 
-    /// Length of the lease that is renewed, every third of it: for so long nobody else leads when this program and its
-    /// host are gone, 300ms to a year. Default: the configuration file, then 30s.
+    /// Length of the renewed lease, from 300ms to a year.
+    ///
+    /// How long no other candidate leads after this program or its host has died. Renewed after each third. Default: the
+    /// configuration file, then 30s.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_ttl)]
     ttl: Option<Duration>,
 
-    /// What `fairlock status` shows others of this candidate, 1 to 128 bytes. Default: the configuration
-    /// file, then the command's name.
+    /// What `fairlock status` shows about this candidate, 1 to 128 bytes.
+    ///
+    /// Default: the configuration file, then the command's name.
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
 
-    /// Time between TERM and KILL when the command must end; at most a third of the lease.
+    /// Time between TERM and KILL when the command is ended.
+    ///
+    /// At most a third of the lease.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
     grace: Duration,
 
-    /// On stderr only errors.
+    /// Print only errors.
     #[arg(short, long)]
     quiet: bool,
 
-    /// On stderr a line whenever something changes while waiting, when the term begins, when it is in doubt,
-    /// and for every warning about the server.
+    /// Print each change of the wait and of the term, and server warnings.
+    ///
+    /// One line each, on stderr.
     #[arg(short, long, conflicts_with = "quiet")]
     verbose: bool,
 

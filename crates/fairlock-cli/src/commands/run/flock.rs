@@ -11,28 +11,28 @@ use crate::base::duration;
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "As in flock(1), which also has -s and -E")]
 pub(super) struct Flock {
-    /// Do not wait: --wait 0.
+    /// Do not wait: the same as --wait 0.
     #[arg(short = 'n', long, alias = "nb", conflicts_with = "wait", hide_short_help = true)]
     pub(super) nonblock: bool,
 
-    /// How long to wait, in seconds: --wait.
+    /// Longest wait in seconds: the same as --wait.
     #[arg(
         short = 'w', long, value_name = "SECONDS", value_parser = duration::parse_seconds,
         conflicts_with_all = ["wait", "nonblock"], hide_short_help = true
     )]
     pub(super) timeout: Option<Duration>,
 
-    /// Nothing: a lock excludes all others without it. Readers (--shared) and writers of one name say --kind rw.
+    /// No effect: a lock is exclusive without it. A writer among readers (--shared) needs --kind rw.
     #[allow(dead_code, reason = "it is so without")]
     #[arg(short = 'x', long, short_alias = 'e', conflicts_with = "shared", hide_short_help = true)]
     pub(super) exclusive: bool,
 
-    /// Nothing: what flock's -o and -F are for is so without them.
+    /// No effect: what the command leaves running does not keep the lock.
     #[allow(dead_code, reason = "it is so without")]
     #[arg(short = 'o', long, short_alias = 'F', alias = "no-fork", hide_short_help = true)]
     pub(super) close: bool,
 
-    /// The command as a line for $SHELL, or else for /bin/sh.
+    /// The command as a line for $SHELL, else for /bin/sh.
     #[arg(
         short = 'c',
         long = "command",
