@@ -15,7 +15,7 @@ use crate::process::{guardian, terminal};
 
 /// Locks for commands and services: first come, first served, with fencing tokens.
 #[derive(Debug, Parser)]
-#[command(name = "fairlock", version, before_help = examples(), after_help = exit::HELP)]
+#[command(name = "fairlock", version, before_help = examples(), after_help = MORE, after_long_help = exit::HELP)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -26,58 +26,62 @@ pub(crate) struct Cli {
 fn examples() -> String {
     let mut examples = "\
 Examples:
-  fairlock run nightly -- ./backup.sh            wait for the turn, then run
-  fairlock run --wait 0 nightly -- ./backup.sh   only if nobody else is at it
-  fairlock status nightly                        who holds it, who waits
-  fairlock status                                which store is used, and why
-  fairlock list                                  which locks are in use
+  fairlock run nightly -- ./backup.sh            wait for the lock, then run
+  fairlock run --wait 0 nightly -- ./backup.sh   run only if the lock is free
+  fairlock status nightly                        show its holder and its queue
+  fairlock status                                show the store in use, and why
+  fairlock list                                  list the locks in use
 "
     .to_owned();
     if cfg!(feature = "top") {
-        examples.push_str("  fairlock top                                   watch them\n");
+        examples.push_str("  fairlock top                                   watch them live\n");
     }
     examples
 }
+
+/// The end of `-h`.
+const MORE: &str = "\
+See `fairlock COMMAND -h` for a command, `fairlock --help` for exit codes.";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   fairlock completions bash > ~/.local/share/bash-completion/completions/fairlock
   fairlock completions fish > ~/.config/fish/completions/fairlock.fish
-  fairlock completions zsh > ~/.zfunc/_fairlock   with that folder in $fpath
+  fairlock completions zsh > ~/.zfunc/_fairlock   with that directory in $fpath
 ";
 
 const MAN_EXAMPLES: &str = "\
 Examples:
-  fairlock man | man -l -                   read it
-  fairlock man run > fairlock-run.1         the page of one command
+  fairlock man | man -l -                   read it here
+  fairlock man run > fairlock-run.1         save the page of one command
 ";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Wait for the lock, run a command while it is held, exit with the command's code.
+    /// Wait for a lock, run a command while it is held, exit with the command's code.
     Run(Run),
-    /// Campaign, run a command while leading, and campaign again after a loss.
+    /// Run a command while this process leads an election; campaign again after a loss.
     Elect(Elect),
     /// Show who leads an election.
     Leader(leader::Args),
     /// Show who holds a lock and who waits for it; without a name, which store is used.
     Status(status::Args),
-    /// Show which locks there are, who holds them, and how many wait.
+    /// List locks, their holders, and how many processes wait.
     List(list::Args),
     /// Print a line for each change of a lock.
     Watch(watch::Args),
-    /// Show the locks, their holders and their queues, live.
+    /// Show locks, their holders and their queues, live.
     #[cfg(feature = "top")]
     Top(top::Args),
-    /// Take a lock away from whoever holds it.
+    /// Take a lock away from its holder.
     Unlock(unlock::Args),
     /// Wait until a lock is free, without taking it.
     Wait(wait::Args),
-    /// Set a latch, count it down, remove it, look at it, or wait until it is open.
+    /// Set a latch, count it down, show it, delete it, or wait until it is open.
     Latch(latch::Args),
     /// Print the SQL script that installs a fence in a database.
     FenceSql(fence_sql::Args),
-    /// Show, on locks inside this process, what fairlock promises. Needs no server.
+    /// Demonstrate what fairlock promises, on locks inside this process.
     #[command(after_help = demo::HELP)]
     Demo,
     /// Print completions for a shell.
@@ -125,7 +129,7 @@ impl Errand {
 #[derive(Args, Debug)]
 #[command(before_help = COMPLETIONS_EXAMPLES)]
 pub(crate) struct Completions {
-    /// The shell that completes.
+    /// The shell.
     #[arg(value_enum)]
     pub(crate) shell: Shell,
 }
@@ -133,7 +137,7 @@ pub(crate) struct Completions {
 #[derive(Args, Debug)]
 #[command(before_help = MAN_EXAMPLES)]
 pub(crate) struct Man {
-    /// The command whose page it is. Default: the page of `fairlock` itself.
+    /// The command that the page is about. Default: `fairlock` itself.
     #[arg(value_name = "COMMAND")]
     pub(crate) command: Option<String>,
 }

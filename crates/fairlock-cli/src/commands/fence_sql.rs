@@ -20,13 +20,15 @@ Exit codes:
   70       internal error; stdout cannot be written";
 
 #[derive(clap::Args, Debug)]
-#[command(before_help = EXAMPLES, after_help = HELP)]
+#[command(before_help = EXAMPLES, after_long_help = HELP)]
 pub(crate) struct Args {
     /// The database.
     #[arg(long, value_enum, default_value = "postgres")]
     dialect: Dialect,
 
-    /// The PostgreSQL schema for the table and the functions; created unless it exists.
+    /// The schema of the table and functions in PostgreSQL.
+    ///
+    /// Created unless it exists.
     #[arg(long, value_name = "NAME", default_value = postgres::SCHEMA)]
     schema: String,
 }

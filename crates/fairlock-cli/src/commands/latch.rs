@@ -22,30 +22,29 @@ use crate::store::{self, Store};
 const EXAMPLES: &str = "\
 Examples:
   fairlock latch import --set 3                 three parts are to come
-  fairlock latch import --down                  one of them is there
-  fairlock latch import --wait --wait-for 10m   until all are there, at most ten minutes
-  fairlock latch import --show                  how many are still to come
+  fairlock latch import --down                  one part is done
+  fairlock latch import --wait --wait-for 10m   wait until all are done, at most ten minutes
+  fairlock latch import --show                  show how many are still to come
 ";
 
 const HELP: &str = "\
 Exit codes:
-  0        it is set, counted down, deleted, or was counted down to 0; --show: it is closed
-  1        --set: it is set already, and was not changed; --wait: it is gone, and nothing says that
-           it was counted down (deleted, lost with the store's data, or never set); --delete and
-           --show: there is none, it was counted down, deleted or never set
-  64       wrong usage, or a wrong setting; a name in use as a lock, also by a run that this was
-           started under, or by another program
-  69       the store cannot be reached, or there is none; the message says where it may have been
-           done all the same
+  0        set, counted down or deleted; with --wait, counted down to 0; with --show, closed
+  1        --set: already set, and not changed. --wait: gone (deleted, lost with the store's data,
+           or never set). --delete, --show: there is none (counted down, deleted or never set)
+  64       wrong usage or a wrong setting; the name is in use as a lock, or by another program, or
+           it is a lock of the run that started this command
+  69       the store cannot be reached, or there is none; if the change may have been made anyway,
+           the message says so
   70       internal error; an answer or a file that is not fairlock's; stdout cannot be written
   75       not open within --wait-for
-  77       access denied by the store, or no encrypted connection to a verified server; without
-           the right to the latch's channel it may have been done, and those who wait not told
+  77       access denied by the store, or no encrypted connection to a verified server; without the
+           right to the latch's channel, the change may be made, but waiters are not notified
 
 With --json, one object on one line:
   schema   1; fields may be added under the same number
   name     the latch's name, as text; bytes that are not UTF-8 are replaced
-  name_hex the name's bytes in hexadecimal when it is not UTF-8, else null
+  name_hex the name's bytes in hexadecimal if it is not UTF-8, else null
   state    \"set\", \"closed\", \"counted_down\", \"gone\", \"deleted\", or \"open\": after --down and
            --show, counted down or gone
   count    what is left to count down, or null after --wait
@@ -54,14 +53,14 @@ Durations:
   500ms, 10s, 5m, 1m30s, 1.5h, 1d, 0";
 
 #[derive(clap::Args, Debug)]
-#[command(before_help = EXAMPLES, after_help = HELP)]
+#[command(before_help = EXAMPLES, after_long_help = HELP)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 pub(crate) struct Args {
-    /// The latch's name, any bytes. Java's clients know it as `getCountDownLatch(NAME)`.
+    /// The latch's name, any bytes. Redisson calls it `getCountDownLatch(NAME)`.
     #[arg(value_name = "NAME")]
     name: OsString,
 
-    /// Set the count, unless it is set: from 1 to 2^53 - 1.
+    /// Set the count, from 1 to 2^53 - 1, unless it is set already.
     #[arg(long, value_name = "N", group = "what", value_parser = clap::value_parser!(u64).range(1..1 << 53))]
     set: Option<u64>,
 
@@ -69,27 +68,27 @@ pub(crate) struct Args {
     #[arg(long, group = "what")]
     down: bool,
 
-    /// Wait until the latch is open: at once if it is, or was never set.
+    /// Wait until the latch is open. A latch that was never set is open.
     #[arg(long, group = "what")]
     wait: bool,
 
-    /// Remove it, whatever its count: those who wait are told that it is gone.
+    /// Delete the latch, whatever its count. Its waiters are notified.
     #[arg(long, group = "what")]
     delete: bool,
 
-    /// Look at it, and change nothing.
+    /// Show the latch, and change nothing.
     #[arg(long, group = "what")]
     show: bool,
 
-    /// With --wait: longest wait. Default: no limit.
+    /// Longest wait of --wait. Default: no limit.
     #[arg(long, value_name = "TIME", conflicts_with_all = ["set", "down", "delete", "show"], value_parser = duration::parse)]
     wait_for: Option<Duration>,
 
-    /// One JSON object; its fields are described below.
+    /// Print JSON; `--help` describes its fields.
     #[arg(long)]
     json: bool,
 
-    /// Print nothing but errors.
+    /// Print only errors.
     #[arg(short, long, conflicts_with = "json")]
     quiet: bool,
 

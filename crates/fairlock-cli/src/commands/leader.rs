@@ -22,48 +22,48 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
-  fairlock leader scheduler                   who leads, and what it announces
-  fairlock leader --watch --json scheduler    a line for each change, for programs
+  fairlock leader scheduler                   show the leader, and what it announces
+  fairlock leader --watch --json scheduler    one line for each change, for programs
 ";
 
 const HELP: &str = "\
 Exit codes:
-  0        somebody leads
-  1        nobody leads
-  64       wrong usage, or a wrong setting; a name in use as another kind of lock, or by another
-           program
+  0        the election has a leader
+  1        the election has no leader
+  64       wrong usage or a wrong setting; the name is in use as another kind of lock, or by
+           another program
   69       the store cannot be reached, or there is none
   70       internal error; an answer or a file that is not fairlock's; stdout cannot be written
   77       access denied by the store, or no encrypted connection to a verified server
 
 With --watch:
-  The present state first, then each change, until a signal. The last state is never missed, terms
-  only rise, and a term that was over before it was seen is not shown. That nobody leads is seen
-  within 5 s, or when the lease of a leader that died is over. An error of the store ends it.
+  Prints the present state, then each change, until a signal or an error of the store. The last
+  state is never missed, and terms only rise; a term that ended before it was seen is not shown.
+  A missing leader is seen within 5 s, or when the lease of a leader that died expires.
 
 With --json, one object on each line:
   schema     1; fields may be added under the same number
   name       the election's name, as text; bytes that are not UTF-8 are replaced
-  name_hex   the name's bytes in hexadecimal when it is not UTF-8, else null
+  name_hex   the name's bytes in hexadecimal if it is not UTF-8, else null
   leader     null, or {\"owner\": ID, as in `fairlock status`, \"term\": its fencing token, a number,
-             \"value\": what it announces, as text, empty without --value, or null as long as
-             it has announced nothing,
-             \"value_hex\": the value's bytes in hexadecimal when it is not UTF-8, else null,
+             \"value\": what it announces, as text, empty without --value, or null while it has
+             announced nothing,
+             \"value_hex\": the value's bytes in hexadecimal if it is not UTF-8, else null,
              \"since_ms\": when it first announced something by the store's clock, in ms since 1970,
              or null, \"client\": as in `fairlock status --json`, or null}";
 
 #[derive(clap::Args, Debug)]
-#[command(before_help = EXAMPLES, after_help = HELP)]
+#[command(before_help = EXAMPLES, after_long_help = HELP)]
 pub(crate) struct Args {
     /// The election's name, any bytes.
     #[arg(value_name = "NAME")]
     name: OsString,
 
-    /// A line for each change, until a signal.
+    /// Print a line for each change, until a signal.
     #[arg(long)]
     watch: bool,
 
-    /// JSON objects; their fields are described below.
+    /// Print JSON; `--help` describes its fields.
     #[arg(long)]
     json: bool,
 

@@ -25,18 +25,18 @@ use crate::store::{self, Store};
 
 const EXAMPLES: &str = "\
 Examples:
-  fairlock status nightly                  who holds it, who waits
-  fairlock status                          which store is used, and why
+  fairlock status nightly                  show the holder and the queue
+  fairlock status                          show the store in use, and why
   fairlock status --json nightly           for programs
-  fairlock status -q --exit-code nightly   exit code 0 when it is free, 1 when it is held
+  fairlock status -q --exit-code nightly   exit code 0 if the lock is free, 1 if it is held
 ";
 
 /// Exit codes and fields of the JSON form, for `--help`.
 const HELP: &str = "\
 Exit codes:
-  0        the store answered, whether the lock is held or free; with --exit-code only if it is free
+  0        the store answered; with --exit-code, the lock is free
   1        with --exit-code: the lock is held
-  64       wrong usage, or a wrong setting; a key of another program under the name
+  64       wrong usage or a wrong setting; the name is a key of another program
   69       the store cannot be reached, or there is none
   70       internal error; an answer or a file that is not fairlock's; stdout cannot be written
   77       access denied by the store, or no encrypted connection to a verified server
@@ -44,67 +44,68 @@ Exit codes:
 With --json, one object on one line:
   schema     1; fields may be added under the same number
   name       the lock's name, as text; bytes that are not UTF-8 are replaced
-  name_hex   the name's bytes in hexadecimal when it is not UTF-8, else null
-  at_ms      time of the look by the store's clock, in ms since 1970; every since_ms is by it too
+  name_hex   the name's bytes in hexadecimal if it is not UTF-8, else null
+  at_ms      when the store answered, by its clock, in ms since 1970; since_ms uses the same clock
   kind       \"fair\", \"plain\", \"simple\", \"rw\" or \"semaphore\", or null: a fair lock without waiters
-             looks like a plain one, and while it is free like any
-  held       whether anybody holds the lock
-  done       whether it is held for the rest of a time, by a run with --once-per that has
-             succeeded; ttl_ms is the rest. False when no more is left than the length of the
-             run's lease (--ttl): then it may as well be at work, or have been killed
+             looks like a plain one, and a free lock like any
+  held       whether the lock is held
+  done       whether a run with --once-per has succeeded and keeps the lock for ttl_ms more. False
+             once ttl_ms is at most the run's --ttl: the run may also be at work, or killed
   holder     null, or {\"owner\": ID, \"ours\": whether it is a client of fairlock, \"count\": HOLDS,
-             \"since_ms\": when it got the lock (of a reader: since when somebody reads), or null,
+             \"since_ms\": when it got the lock (of a reader: since when the lock is read), or null,
              \"client\": CLIENT or null,
-             \"ttl_ms\": until its hold runs out unless renewed, or null: it has no TTL,
-             \"overdue_ms\": by how much its renewal is surely overdue, or null, SHARE}; the
-             first of several
-  holders    all who hold it, each as holder, in no order: of a read-write lock or a semaphore
-             at most 1000, of others one
-  holding    how many hold it
+             \"ttl_ms\": until its hold expires unless it is renewed, or null without a TTL,
+             \"overdue_ms\": how long its renewal is overdue at least, or null, SHARE}; if there
+             are several, the first
+  holders    all holders, each like holder, unordered: at most 1000 of a read-write lock or a
+             semaphore
+  holding    number of holders
   used       permits of a semaphore that are in use, else 0
-  limits     the smallest and the largest limit that the listed holders and waiters name who
-             hold or want permits, [NUMBER, NUMBER], or null; they should be equal
-  ttl_ms     milliseconds until the hold of holder runs out unless renewed, or null: free, or
-             without a TTL
+  limits     the smallest and the largest limit of a semaphore that the listed holders and
+             waiters gave, [NUMBER, NUMBER], or null; they should be equal
+  ttl_ms     milliseconds until holder's hold expires unless it is renewed, or null if the lock is
+             free or has no TTL
   token      fencing token of the present or the last hold, or null. Of Java's locks only
-             RFencedLock mints any: beside another Java holder it is that of an earlier hold
+             RFencedLock has tokens; with another Java holder it is an earlier hold's token
   queue      the first 1000 waiters in order: [{\"place\": 1 for the next, \"owner\": ID, \"ours\": BOOL,
              \"alive\": true, false or null (unknown), \"since_ms\": when it came, or null,
              \"client\": CLIENT or null, SHARE}]
-  queue_len  number of waiters; larger than the list when that was cut short
+  queue_len  number of all waiters
   value      what the holder announces, as text, as in `fairlock leader`; null if nothing
-  value_hex  its bytes in hexadecimal when it is not UTF-8, else null
-  store      {\"url\": without a password, \"scope\": \"process\", \"host\" or \"fleet\": whom its locks
-             exclude, \"source\": \"argument\", \"environment\", \"file\" or \"default\": who named it,
-             \"file\": the configuration file that did, or null}
+  value_hex  the value's bytes in hexadecimal if it is not UTF-8, else null
+  store      {\"url\": without a password, \"scope\": \"process\", \"host\" or \"fleet\": what its locks
+             exclude, \"source\": \"argument\", \"environment\", \"file\" or \"default\": where it was
+             named, \"file\": the configuration file that names it, or null}
   Without a name: schema and store only.
-  SHARE is what somebody has or wants: \"share\": \"whole\" (of a read-write lock: to write), \"read\" or
+  SHARE is what an owner has or wants: \"share\": \"whole\" (of a read-write lock: to write), \"read\" or
   \"permits\", \"permits\": how many, or null, \"limit\": how many may be in use, or null
-  CLIENT is what a client says of itself, unchecked; null when it says nothing, and for all but the
-  first 100 clients: {\"host\", \"user\", \"label\": text or null, \"pid\", \"version\", \"since_ms\",
+  CLIENT is what a client publishes about itself, unchecked; null if it publishes nothing, and after
+  the first 100 clients: {\"host\", \"user\", \"label\": text or null, \"pid\", \"version\", \"since_ms\",
   \"lease_ms\": the lease of all its holds, which it renews every third of that, or null}";
 
 #[derive(clap::Args, Debug)]
-#[command(before_help = EXAMPLES, after_help = HELP)]
+#[command(before_help = EXAMPLES, after_long_help = HELP)]
 pub(crate) struct Args {
-    /// The lock's name, any bytes. Without one: which store is used, and why.
+    /// The lock's name, any bytes. Without one, show which store is used, and why.
     #[arg(value_name = "NAME")]
     name: Option<OsString>,
 
-    /// One JSON object; its fields are described below.
+    /// Print JSON; `--help` describes its fields.
     #[arg(long)]
     json: bool,
 
-    /// The exit code tells: 0 free, 1 held.
+    /// Exit with 0 if the lock is free, with 1 if it is held.
     #[arg(long, requires = "name")]
     exit_code: bool,
 
-    /// Print nothing but errors.
+    /// Print only errors.
     #[arg(short, long, conflicts_with = "json", requires = "exit_code")]
     quiet: bool,
 
-    /// The kind of lock. Default: fair, which shows plain ones too, or rw or semaphore if the name is in use so; a simple
-    /// one is kept elsewhere.
+    /// The kind of lock.
+    ///
+    /// Default: fair, which shows plain ones too, or rw or semaphore if the name is in use as one. A simple lock is found
+    /// only as --kind simple.
     #[arg(long, value_enum, requires = "name")]
     kind: Option<Kind>,
 

@@ -24,29 +24,26 @@ Examples:
 
 const HELP: &str = "\
 Exit codes:
-  0        the lock was held, and is taken away from all who held it
-  1        nothing was freed: nobody held it, the question was answered with no, or another one
-           holds it by now. Without a question, silent waiters at the head of the queue of a free
-           lock are removed nevertheless
-  64       wrong usage, or a wrong setting; a key of another program under the name
+  0        the lock was held, and is taken away from all its holders
+  1        nothing was freed: the lock was free, the answer was no, or it has another holder by now.
+           Without a question, silent waiters at the head of a free lock's queue are removed anyway
+  64       wrong usage or a wrong setting; the name is a key of another program
   69       the store cannot be reached, or there is none
   70       internal error; an answer or a file that is not fairlock's; stdout cannot be written
   77       access denied by the store, or no encrypted connection to a verified server
 
 On a terminal:
-  When stdin and stderr are terminals, the holders are shown and one is asked, unless --yes is
-  given. The lock is taken only from those that the question named: if another one has got it in
-  the meantime, nothing is done. With --yes, or without a terminal, it is taken from whoever holds
-  it.";
+  If stdin and stderr are terminals, the holders are shown, and the lock is taken only after a yes,
+  and only from these holders. With --yes, or without a terminal, it is taken from any holder.";
 
 #[derive(clap::Args, Debug)]
-#[command(before_help = EXAMPLES, after_help = HELP)]
+#[command(before_help = EXAMPLES, after_long_help = HELP)]
 pub(crate) struct Args {
     /// The lock's name, any bytes.
     #[arg(value_name = "NAME")]
     name: OsString,
 
-    /// Required: whoever holds the lock is not asked, only told that it is lost.
+    /// Required: the holder is not asked, only notified that the lock is lost.
     #[arg(long)]
     force: bool,
 
@@ -54,17 +51,19 @@ pub(crate) struct Args {
     #[arg(short, long)]
     yes: bool,
 
-    /// Print nothing but errors, and the question on a terminal.
+    /// Print only errors, and the question on a terminal.
     #[arg(short, long)]
     quiet: bool,
 
-    /// Java clients with Redisson use the same names: their keys never get an end from this command. Default:
-    /// the configuration file, then the URL, then not.
+    /// Redisson in Java uses the same names: the keys of tokens never expire.
+    ///
+    /// See docs/redisson.md. Default: the configuration file, then the URL, then no.
     #[arg(long, help_heading = STORE, hide_short_help = true)]
     java_fleet: bool,
 
-    /// The kind of lock, which decides where it is kept and who is woken. Default: fair, or rw or semaphore if the name
-    /// is in use so.
+    /// The kind of lock.
+    ///
+    /// Default: fair, or rw or semaphore if the name is in use as one. A simple lock is freed only with --kind simple.
     #[arg(long, value_enum)]
     kind: Option<Kind>,
 

@@ -29,53 +29,52 @@ const AFTER_LEASE: Duration = Duration::from_millis(1);
 
 const EXAMPLES: &str = "\
 Examples:
-  fairlock wait nightly                  until nobody holds it
-  fairlock wait --wait-for 10m a b       until both are free, at most ten minutes
+  fairlock wait nightly                  wait until it is free
+  fairlock wait --wait-for 10m a b       wait until both are free, at most ten minutes
 ";
 
 const HELP: &str = "\
 Exit codes:
-  0        free: nobody held any of them at the last look
-  64       wrong usage, or a wrong setting; a key of another program under the name; a lock of a run
-           that this was started under
+  0        all locks were free when they were last polled
+  64       wrong usage or a wrong setting; the name is a key of another program, or a lock of the
+           run that started this command
   69       the store cannot be reached or does not answer, or there is none
   70       internal error; an answer or a file that is not fairlock's
   75       not free within --wait-for
   77       access denied by the store, or no encrypted connection to a verified server
 
 What is free:
-  A lock that nobody holds, also one that some wait for; a read-write lock without a reader or
-  writer, a semaphore without a permit in use. A lock that is held for the rest of a time, by a run
-  with --once-per that has succeeded, is not.
+  A lock without a holder, even with waiters; a read-write lock without a reader or writer; a
+  semaphore without a permit in use. A lock that a successful run with --once-per keeps is not free.
 
 How it waits:
-  It only looks, after 50 ms at first, then less often, at least every 2 s, and when a lease ends.
-  It takes nothing, stands in no queue, and leaves nothing in the store. So a lock that is free and
-  taken again between two looks is not seen, and what is free may be taken a moment later: to do
-  something while nobody else does, use `fairlock run`.
-  Several names are looked at one after the other, again and again until all of them are free in
-  one round.
+  It polls after 50 ms at first, then less often, at least every 2 s, and when a lease expires. It
+  takes nothing, joins no queue, and leaves nothing in the store. So it misses a lock that is free
+  only between two polls, and a lock may be taken right after it was free: to exclude other work,
+  use `fairlock run`. Several names are polled in turn, until all are free in one round.
 
 Durations:
   500ms, 10s, 5m, 1m30s, 1.5h, 1d, 0";
 
 #[derive(clap::Args, Debug)]
-#[command(before_help = EXAMPLES, after_help = HELP)]
+#[command(before_help = EXAMPLES, after_long_help = HELP)]
 pub(crate) struct Args {
     /// The locks' names, any bytes.
     #[arg(value_name = "NAME", required = true)]
     names: Vec<OsString>,
 
-    /// Longest wait; 0 looks once. Default: no limit.
+    /// Longest wait; 0 polls once. Default: no limit.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = duration::parse)]
     wait_for: Option<Duration>,
 
-    /// Print nothing but errors: not who holds the lock when the time is over.
+    /// Print only errors, not the holder after --wait-for.
     #[arg(short, long)]
     quiet: bool,
 
-    /// The kind of the locks. Default: fair, which sees plain ones too, or rw or semaphore if the name is in use so; a
-    /// simple one is kept elsewhere.
+    /// The kind of the locks.
+    ///
+    /// Default: fair, which sees plain ones too, or rw or semaphore if the name is in use as one. A simple lock is found
+    /// only as --kind simple.
     #[arg(long, value_enum)]
     kind: Option<Kind>,
 

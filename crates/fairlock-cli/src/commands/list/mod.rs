@@ -34,68 +34,70 @@ const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
 const EXAMPLES: &str = "\
 Examples:
-  fairlock list                    the locks that are in use
-  fairlock list --waiting          those that somebody waits for
-  fairlock list nightly orders     these, free or not
-  fairlock list 'job:*'            those in use whose name begins with job:
+  fairlock list                    the locks in use
+  fairlock list --waiting          the locks with waiters
+  fairlock list nightly orders     these locks, free or not
+  fairlock list 'job:*'            the locks in use whose name begins with job:
   fairlock list --json | jq -r 'select(.ttl_ms == null) | .name'
 ";
 
 const HELP: &str = "\
 On a server:
-  All its keys are searched, in steps of at most 1000, at the rate of --rate: 100000 keys a second
-  take about 3 % of one core of the server. Found are locks that fairlock granted in the last
-  day, and every lock with a queue. Not found are locks that only Redisson's RLock, RReadWriteLock,
-  its RFairLock without waiters, or other programs' simple locks have used; name them to see them.
-  Latches are not locks, so none is shown: `fairlock latch NAME --show`.
-  A name that somebody waits for as another kind than it is used for is reported on stderr; one
-  that is named here, as by `fairlock status`, while nobody holds it.
+  The server's keys are scanned, at most 1000 a step and --rate a second: 100000 keys a second take
+  about 3 % of one core of the server. This finds locks that fairlock granted in the last day, and
+  locks with a queue. It misses locks that only Redisson's RLock, RReadWriteLock, RFairLock without
+  waiters, or other programs' simple locks have used; name them to see them. Latches are not listed:
+  `fairlock latch NAME --show`. If clients wait for a name as another kind than it is used for,
+  stderr says so; for a lock that is named, only while it is free, as in `fairlock status`.
 
 In the table:
   KIND is - for a fair or a plain lock without waiters: they look the same. LEFT is the time until
-  the hold runs out unless it is renewed, `never` without a TTL. HOLDER ends with `renewal overdue
-  by` and a time if a holder of fairlock should have renewed it.
+  the hold expires unless it is renewed, `never` without a TTL. HOLDER ends with `renewal overdue
+  by` and a time if a holder of fairlock should have renewed the lock.
 
 With --json, one object on one line for each lock, as it is found:
   schema, name, name_hex, kind, at_ms, held, done, holder, holders, holding, used, limits, ttl_ms,
   token, queue_len
              as in `fairlock status --json`, limits of 64 holders and 64 waiters at most; the queue
              itself is not listed
-  denied     null, or what the store says where it denies the look at this lock: held and
-             queue_len are null then where the search does not know them either, and so is the rest
+  denied     null, or the store's message if it denies access to this lock. What it would tell is
+             null then, held and queue_len only if the scan does not know them either
 
 Exit codes:
-  0 whatever was found; 64, 69, 70 and 77 as of `fairlock status`; 128 + n when signal n ended it";
+  0 whatever was found; 64, 69, 70 and 77 as of `fairlock status`; 128 + n if signal n ended it";
 
 #[derive(clap::Args, Debug)]
-#[command(before_help = EXAMPLES, after_help = HELP)]
+#[command(before_help = EXAMPLES, after_long_help = HELP)]
 pub(crate) struct Args {
-    /// Show these locks, free or not. 'PREFIX*': look for those in use whose name begins with PREFIX. Default: look for
-    /// all in use.
+    /// Show these locks, free or not; 'PREFIX*' shows those in use. Default: all in use.
     #[arg(value_name = "NAME")]
     names: Vec<OsString>,
 
-    /// One JSON object for each lock; the fields are described below.
+    /// Print JSON; `--help` describes its fields.
     #[arg(long)]
     json: bool,
 
-    /// Only locks that somebody holds.
+    /// Only locks that are held.
     #[arg(long, conflicts_with_all = ["waiting", "all"])]
     held: bool,
 
-    /// Only locks that somebody waits for. Waiters of plain and simple locks are not known.
+    /// Only locks with waiters. Waiters of plain and simple locks are not known.
     #[arg(long, conflicts_with = "all")]
     waiting: bool,
 
-    /// Free locks too, as long as the store remembers them.
+    /// Free locks too, while the store remembers them.
     #[arg(long)]
     all: bool,
 
-    /// Only locks of this kind, or of one that cannot be told from it. With names: their kind.
+    /// Only locks of this kind.
+    ///
+    /// Also locks whose kind looks the same. With names, the kind of these locks.
     #[arg(long, value_enum)]
     kind: Option<options::Kind>,
 
-    /// Look at so many keys of a server a second at most, up to 1000000.
+    /// Scan at most N keys of a server per second.
+    ///
+    /// Up to 1000000.
     #[arg(long, value_name = "N", default_value_t = Locks::KEYS_PER_SECOND, value_parser = options::rate())]
     rate: u32,
 

@@ -47,8 +47,8 @@ const REDRAW: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\
 Examples:
-  fairlock top                       the locks that are in use
-  fairlock top nightly orders        these
+  fairlock top                       the locks in use
+  fairlock top nightly orders        these locks
   fairlock top --interval 5s --sort changes
 ";
 
@@ -58,50 +58,54 @@ Keys:
   s, r       sort by the next column, reverse the order
   /          show only locks with this text in their name or holder; Esc shows all
   u          take the selected lock away from its holder, after a question
-  q, Ctrl-C  leave; Ctrl-Z stops, fg goes on
+  q, Ctrl-C  quit; Ctrl-Z stops, fg continues
 
 Columns:
-  HOLDER     of several the first, and what they have of the lock; all are shown below
-  FOR        since when the holder holds the lock, where its token tells
-  LEFT       until its lease ends, unless it is renewed
-  WAITING    waiters in the queue; those of plain and simple locks are not known
-  CHANGES/S  how often in a second another holder was seen, in the last 30 looks. Between two looks
-             there may have been more
+  HOLDER     the first holder, and its share of the lock; all holders are shown below
+  FOR        how long the holder has held the lock, if its token tells
+  LEFT       time until the lease expires unless it is renewed
+  WAITING    waiters in the queue; waiters of plain and simple locks are not known
+  CHANGES/S  how many times per second the holder changed, in the last 30 polls. There may have been
+             more changes between two polls
   kind       below: - for a fair or a plain lock without waiters, which look the same
 
 Cost:
-  Every interval one call for each lock that is shown, and one for each of their clients. Locks are
-  found as by `fairlock list`, over and over, at --rate.
+  Every --interval one call for each lock on the screen, and one for each of its clients. New locks
+  are found as in `fairlock list`, again and again, at --rate.
 
-NO_COLOR in the environment leaves colours away.
+NO_COLOR in the environment turns colours off.
 
 Exit codes:
-  0 after q; 64, 69, 70 and 77 as of `fairlock status`; 128 + n when signal n ended it";
+  0 after q; 64, 69, 70 and 77 as of `fairlock status`; 128 + n if signal n ended it";
 
 #[derive(clap::Args, Debug)]
-#[command(before_help = EXAMPLES, after_help = HELP)]
+#[command(before_help = EXAMPLES, after_long_help = HELP)]
 pub(crate) struct Args {
-    /// Show these locks, free or not. Default: those in use.
+    /// Show these locks, free or not. Default: all in use.
     #[arg(value_name = "NAME")]
     names: Vec<OsString>,
 
-    /// Time between two looks, 200ms to 1h.
+    /// Time between two polls, 200ms to 1h.
     #[arg(long, value_name = "DURATION", value_parser = options::interval, default_value = "1s")]
     interval: Duration,
 
-    /// The order of the rows.
-    #[arg(long, value_enum, value_name = "COLUMN", default_value_t = Sort::Waiting)]
+    /// Sort by waiting, name, for, left or changes. Default: waiting.
+    #[arg(long, value_enum, value_name = "COLUMN", default_value_t = Sort::Waiting, hide_default_value = true, hide_possible_values = true)]
     sort: Sort,
 
     /// Show only locks with this text in their name or holder.
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     filter: String,
 
-    /// Look at so many locks at most, those with most waiters first; up to 1000.
+    /// Show at most N locks, up to 1000.
+    ///
+    /// Locks with most waiters come first.
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = max())]
     max: u32,
 
-    /// Search so many keys of a server a second at most, up to 1000000.
+    /// Scan at most N keys of a server per second.
+    ///
+    /// Up to 1000000.
     #[arg(long, value_name = "N", default_value_t = RATE, value_parser = options::rate())]
     rate: u32,
 

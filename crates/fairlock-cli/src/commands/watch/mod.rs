@@ -34,44 +34,44 @@ Examples:
 
 const HELP: &str = "\
 What is shown:
-  The present state of each lock first, then a line whenever a look sees a change: taken, handed
-  over, released, expired, done (by a run with --once-per), the holders of one that several hold,
-  a renewal that is overdue, or came late, or the number of waiters. A renewal in time or a
-  re-entry is no change. Of what happens between two looks, the outcome is shown. A lease that
-  ended between them, and may as well have been renewed and released, is `released or expired`.
-  An error of the store ends it, after it was tried for 30 s.
-  A line begins with the time of the look by the store's clock, in UTC.
+  The present state of each lock, then a line for each change: taken, handed over, released,
+  expired, done (by a run with --once-per), other holders of a shared lock, a renewal that is
+  overdue or came late, another number of waiters. A renewal in time and a re-entry are not
+  changes. Of several changes between two polls, the result is shown. If the lease ended between
+  them, but the lock may have been renewed and released, the line says `released or expired`. An
+  error of the store ends the command after 30 s of retries. Each line begins with the time of the
+  poll by the store's clock, in UTC.
 
 Cost:
-  Every --interval one call for each lock, and one for each of their clients, as `fairlock top`.
+  Every --interval one call for each lock, and one for each of its clients, as in `fairlock top`.
 
 With --json, one object on each line:
   schema, name, name_hex, kind, at_ms, held, done, holder, holders, holding, used, ttl_ms, token,
   queue_len
              as in `fairlock status --json`
-  event      \"present\" (the first look), \"taken\", \"handed_over\", \"released\", \"expired\" (it is
-             free, and the lease ran out), \"done\", \"holders\", \"overdue\" (a renewal), \"renewed\"
-             (after that) or \"queue\"; of several at once one of the holders', with the queue_len
-             of now
-  expired    of \"handed_over\", \"released\" and \"expired\": whether the lease of the hold before ran
-             out, or null where that is not known; else null
+  event      \"present\" (the first poll), \"taken\", \"handed_over\", \"released\", \"expired\" (the lock
+             is free because the lease expired), \"done\", \"holders\", \"overdue\" (a renewal),
+             \"renewed\" (after that) or \"queue\". If several things changed, the holders' event,
+             with the present queue_len
+  expired    for \"handed_over\", \"released\" and \"expired\": whether the lease of the hold before
+             expired, or null if that is not known; otherwise null
 
 Exit codes:
-  0 when nobody reads stdout any more; 64, 69, 70 and 77 as of `fairlock status`; 128 + n when
-  signal n ended it";
+  0 if stdout has no reader any more; 64, 69, 70 and 77 as of `fairlock status`; 128 + n if signal n
+  ended it";
 
 #[derive(clap::Args, Debug)]
-#[command(before_help = EXAMPLES, after_help = HELP)]
+#[command(before_help = EXAMPLES, after_long_help = HELP)]
 pub(crate) struct Args {
     /// The locks' names, any bytes; at most 1000.
     #[arg(value_name = "NAME", required = true)]
     names: Vec<OsString>,
 
-    /// One JSON object for each change; the fields are described below.
+    /// Print JSON; `--help` describes its fields.
     #[arg(long)]
     json: bool,
 
-    /// Time between two looks, 200ms to 1h.
+    /// Time between two polls, 200ms to 1h.
     #[arg(long, value_name = "DURATION", value_parser = options::interval, default_value = "1s")]
     interval: Duration,
 
