@@ -1,5 +1,6 @@
 //! The command line itself: what is refused, with which code, and that the message is one line.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,6 +12,7 @@ use fairlock_testkit::tempdir::TempDir;
 use crate::fixture::{
     Running, alone, fairlock, finish, hold_until, neutral, run_script, with_default_signals,
 };
+use crate::generated::COMMANDS;
 
 /// Placeholder in the table for a store that nobody else uses.
 const ALONE: &str = "ALONE";
@@ -388,8 +390,8 @@ fn a_ttl_that_is_too_short_is_named_as_it_was_typed() {
     finish(fairlock(["run", "--url", &url, "--ttl", "300ms", "x", "--", "true"])).expect(0, "");
 }
 
-/// The options that choose a store filled half a page of each help: the short help has only the
-/// first.
+/// The options that choose a store filled half a page of each help: the short help has only the first, and leads to the
+/// others.
 #[test]
 fn d29_short_help_is_short() {
     for command in ["run", "status", "list", "top", "unlock"] {
@@ -402,6 +404,48 @@ fn d29_short_help_is_short() {
             short.contains("--url <URL>") && short.contains("see more with '--help'"),
             "{short}"
         );
+        let more = format!("\nSee `fairlock {command} --help` for all options and exit codes.\n");
+        assert!(short.contains(&more) && !long.contains(&more), "{short}");
+        // `help COMMAND` is the same page.
+        assert_eq!(finish(fairlock(["help", command])).stdout, long);
+    }
+}
+
+/// One screen and three, of an ordinary terminal. What the last line says of the store depends on the user's home, so the
+/// store is named here.
+#[test]
+fn help_fits_one_screen_and_three() {
+    const COLUMNS_MAX: usize = 100;
+    let mut commands = vec![Vec::<String>::new()];
+    let mut seen = BTreeSet::new();
+    while let Some(command) = commands.pop() {
+        let pages = [("-h", 50), ("--help", 150)].map(|(how, lines_max)| {
+            let mut help = fairlock(command.iter().map(String::as_str).chain([how]));
+            help.env("FAIRLOCK_URL", "redis://locks.example").env("COLUMNS", "200");
+            let outcome = finish(help);
+            outcome.expect(0, "");
+            let page = outcome.stdout;
+            let lines = page.lines().count();
+            assert!(lines <= lines_max, "{command:?} {how}: {lines} lines:\n{page}");
+            let widest = page.lines().max_by_key(|line| line.chars().count()).expect("a line");
+            assert!(widest.chars().count() <= COLUMNS_MAX, "{command:?} {how}: {widest}");
+            page
+        });
+        // An option that takes a second line is continued in the column of the texts.
+        let [short, long] = pages;
+        let continued = short.lines().find(|line| line.starts_with(&" ".repeat(12)));
+        assert_eq!(continued, None, "{command:?} -h");
+        let all = long.split_once("\nCommands:\n").map_or("", |(_, all)| all);
+        for line in all.lines().take_while(|line| !line.is_empty()) {
+            let name = line.split_whitespace().next().expect("a name").to_owned();
+            if name != "help" {
+                commands.push([&command[..], &[name]].concat());
+            }
+        }
+        seen.insert(command.join(" "));
+    }
+    for name in COMMANDS {
+        assert!(seen.contains(*name), "{name}: {seen:?}");
     }
 }
 
