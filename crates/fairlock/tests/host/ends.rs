@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 const SHORT: Duration = Duration::from_millis(1_500);
 
 /// Far below the time to the next heartbeat, which is at least 9 s.
-const SOON_AFTER: Duration = Duration::from_secs(2);
+const SOON_AFTER: Duration = Duration::from_secs(6);
 
 /// The next waiter gets the lock `SHORT` after `began`.
 async fn served_at_the_end(
