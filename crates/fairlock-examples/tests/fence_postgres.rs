@@ -437,22 +437,59 @@ async fn only_the_owner_can_change_tokens() {
     let stranger = fixture.connect("stranger").await;
     assert_eq!(sqlstate(take(&stranger, 2).await), "42501");
     assert_eq!(sqlstate(fence(&stranger, 1).await), "42501");
+}
 
-    // Functions and operators of the caller's are not used with the owner's rights.
+/// Functions, operators and types of the caller's are not used with the owner's rights: all that share a name with one
+/// in the script fail.
+#[tokio::test]
+async fn the_callers_search_path_is_not_used() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let (app, owner) = (fixture.app().await, fixture.connect("postgres").await);
     owner.batch_execute("CREATE SCHEMA evil AUTHORIZATION app").await.unwrap();
-    let evil = "
-        CREATE FUNCTION evil.quote_literal(text) RETURNS text LANGUAGE sql AS $$ SELECT 'evil' $$;
-        CREATE FUNCTION evil.less(bigint, bigint) RETURNS boolean LANGUAGE sql AS $$ SELECT true $$;
-        CREATE OPERATOR evil.< (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = evil.less);
+    let evil = r"
         CREATE TEMPORARY TABLE fairlock_fences (name text, token bigint, store text);
+        CREATE DOMAIN evil.text AS pg_catalog.text CHECK (false);
+        CREATE DOMAIN evil.xid8 AS pg_catalog.xid8 CHECK (false);
+        DO $do$
+        DECLARE
+            o record;
+            fails text := $$LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''evil''; END'$$;
+        BEGIN
+            FOR o IN SELECT oprname, 'evil.fails_' || oid AS fails, oprleft::regtype AS l, oprright::regtype AS r, oprresult::regtype AS gives
+                FROM pg_operator
+                WHERE oprname IN ('=', '<>', '<', '>', '<=', '>=', '*', '||') AND oprkind = 'b' AND oprcode <> 0
+                    AND 0 = ALL (SELECT count(*) FROM pg_type t WHERE t.oid IN (oprleft, oprright) AND typtype = 'p')
+            LOOP
+                EXECUTE format('CREATE FUNCTION %s(%s, %s) RETURNS %s %s', o.fails, o.l, o.r, o.gives, fails);
+                EXECUTE format('CREATE OPERATOR evil.%s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = %s)',
+                    o.oprname, o.l, o.r, o.fails);
+            END LOOP;
+            FOR o IN SELECT DISTINCT format('%I(%s) RETURNS %s', p.proname, pg_get_function_identity_arguments(p.oid),
+                    p.prorettype::regtype) AS signature
+                FROM pg_proc f, regexp_matches(f.prosrc, '\w+(?=\()', 'g') AS called, pg_proc p
+                WHERE f.pronamespace = 'fairlock'::regnamespace AND p.proname = called[1]
+                    AND p.pronamespace = 'pg_catalog'::regnamespace
+            LOOP
+                EXECUTE format('CREATE FUNCTION evil.%s %s', o.signature, fails);
+            END LOOP;
+        END $do$;
         SET search_path = evil, pg_temp, pg_catalog";
     app.batch_execute(evil).await.unwrap();
-    let lost = take(&app, 0).await.unwrap_err();
-    assert!(
-        lost.as_db_error().unwrap().message().starts_with("the lock 'log' was lost"),
-        "{lost:?}"
-    );
-    fence(&app, 1).await.unwrap();
+    let error = app.batch_execute("SELECT octet_length('a'), 1 < 2").await.unwrap_err();
+    assert_eq!(error.as_db_error().unwrap().message(), "evil", "the functions are found");
+
+    take(&app, 1).await.unwrap();
+    take(&app, 2).await.unwrap();
+    fence(&app, 2).await.unwrap();
+    app.batch_execute("SET idle_in_transaction_session_timeout = '1min'").await.unwrap();
+    fence(&app, 2).await.unwrap();
+    assert_eq!(refusal(take(&app, 1).await), Refusal::Lost);
+    assert_eq!(refusal(fence(&app, 1).await), Refusal::Lost);
+    assert_eq!(refusal(fence(&app, 3).await), Refusal::NotTaken);
+    assert_eq!(refusal(fence(&app, -token(0)).await), Refusal::Misused);
+    app.batch_execute("BEGIN").await.unwrap();
+    take(&app, 3).await.unwrap();
+    assert_eq!(refusal(fence(&app, 3).await), Refusal::Misused);
 }
 
 #[tokio::test]

@@ -112,38 +112,53 @@ BEGIN
     $sql$;
 
     -- The first statement of each transaction of a holder. Until that transaction ends, no later holder can take the
-    -- fence.
+    -- fence. To save time, it has no SET clause for the search path: each function, operator and type names its schema.
+    -- For the same reason it looks for what is wrong only after a failure.
     EXECUTE $sql$
         CREATE OR REPLACE FUNCTION "{schema}".fairlock_fence(name text, token bigint, idle_ms integer DEFAULT 10000)
-            RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fence$
+            RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $fence$
         DECLARE
-            newest record;
-            idle_limit interval := current_setting('idle_in_transaction_session_timeout');
+            idle_limit pg_catalog.text;
+            newest bigint;
+            taken_by pg_catalog.xid8;
         BEGIN
-            IF (name <> '' AND idle_ms > 0 AND token BETWEEN 1 AND 9007199254740991) IS NOT TRUE THEN
-                RAISE EXCEPTION 'fairlock_fence needs a name, a token from 1 to 2^53 - 1 and a limit of at least 1 ms'
-                    USING ERRCODE = 'LK004';
-            END IF;
             -- A holder that is stopped inside its transaction would block its successor without end.
-            IF idle_limit = interval '0' OR idle_limit > idle_ms * interval '1 ms' THEN
-                PERFORM set_config('idle_in_transaction_session_timeout', idle_ms::text, true);
+            IF idle_ms OPERATOR(pg_catalog.>) 0
+                AND (pg_catalog.current_setting('idle_in_transaction_session_timeout') OPERATOR(pg_catalog.=) '0'
+                    OR pg_catalog.current_setting('idle_in_transaction_session_timeout')::interval
+                        OPERATOR(pg_catalog.>) (idle_ms OPERATOR(pg_catalog.*) '1 ms'::interval)) THEN
+                idle_limit := pg_catalog.set_config(
+                    'idle_in_transaction_session_timeout', idle_ms::pg_catalog.text, true);
             END IF;
             -- Behind a waiting take. With row locks alone, overlapping transactions of a former holder kept it waiting.
-            PERFORM pg_advisory_xact_lock_shared(hashtextextended('fairlock_fence {schema} ' || name, 0));
+            PERFORM pg_catalog.pg_advisory_xact_lock_shared(
+                pg_catalog.hashtextextended('fairlock_fence {schema} ' OPERATOR(pg_catalog.||) name, 0));
             -- The row lock refuses a transaction whose snapshot is older than the last take.
-            SELECT f.token, f.taken_by INTO newest FROM "{schema}".fairlock_fences f
-                WHERE f.name = fairlock_fence.name FOR SHARE;
-            IF NOT FOUND OR newest.token < fairlock_fence.token THEN
-                RAISE EXCEPTION 'token % of the lock % was not taken', token, quote_literal(name)
-                    USING ERRCODE = 'LK002', HINT = 'Call fairlock_take first, in a transaction of its own.';
-            ELSIF newest.token > fairlock_fence.token THEN
-                RAISE EXCEPTION 'the lock % was lost: token % is older than %', quote_literal(name), token,
-                    newest.token USING ERRCODE = 'LK001', HINT = 'Stop this work and acquire the lock again.';
-            ELSIF newest.taken_by = pg_current_xact_id() THEN
-                RAISE EXCEPTION 'fairlock_take of % is in the same transaction', quote_literal(name)
+            SELECT f.token, f.taken_by INTO newest, taken_by FROM "{schema}".fairlock_fences f
+                WHERE f.name OPERATOR(pg_catalog.=) fairlock_fence.name FOR SHARE;
+            -- `taken_by` is NULL in rows that were not taken here.
+            IF newest OPERATOR(pg_catalog.=) token
+                AND token OPERATOR(pg_catalog.>) 0
+                AND idle_ms OPERATOR(pg_catalog.>) 0
+                AND (taken_by OPERATOR(pg_catalog.=) pg_catalog.pg_current_xact_id()) IS NOT TRUE THEN
+                RETURN;
+            END IF;
+            IF (name OPERATOR(pg_catalog.<>) ''
+                AND token OPERATOR(pg_catalog.>) 0
+                AND token OPERATOR(pg_catalog.<=) 9007199254740991
+                AND idle_ms OPERATOR(pg_catalog.>) 0) IS NOT TRUE THEN
+                RAISE EXCEPTION 'fairlock_fence needs a name, a token from 1 to 2^53 - 1 and a limit of at least 1 ms'
+                    USING ERRCODE = 'LK004';
+            ELSIF newest OPERATOR(pg_catalog.=) token THEN
+                RAISE EXCEPTION 'fairlock_take of % is in the same transaction', pg_catalog.quote_literal(name)
                     USING ERRCODE = 'LK004',
                     HINT = 'Commit it before the transaction that calls fairlock_fence begins.';
+            ELSIF newest OPERATOR(pg_catalog.>) token THEN
+                RAISE EXCEPTION 'the lock % was lost: token % is older than %', pg_catalog.quote_literal(name), token,
+                    newest USING ERRCODE = 'LK001', HINT = 'Stop this work and acquire the lock again.';
             END IF;
+            RAISE EXCEPTION 'token % of the lock % was not taken', token, pg_catalog.quote_literal(name)
+                USING ERRCODE = 'LK002', HINT = 'Call fairlock_take first, in a transaction of its own.';
         END
         $fence$
     $sql$;
