@@ -23,6 +23,7 @@ struct Bench {
     commit: Statement,
     take: Statement,
     fence: Statement,
+    trivial: Statement,
     token: i64,
 }
 
@@ -40,11 +41,30 @@ impl Bench {
         self.db.execute(&self.commit, &[]).await.map(drop)
     }
 
+    /// What any further statement costs.
+    async fn trivial(&self) -> Result<(), Error> {
+        self.db.execute(&self.begin, &[]).await?;
+        self.db.execute(&self.trivial, &[]).await?;
+        self.db.execute(&self.update, &[]).await?;
+        self.db.execute(&self.commit, &[]).await.map(drop)
+    }
+
     /// Sent at once, as with `libpq`'s pipeline mode.
     async fn plain_pipelined(&self) -> Result<(), Error> {
         let Self { db, begin, update, commit, .. } = self;
         try_join!(db.execute(begin, &[]), db.execute(update, &[]), db.execute(commit, &[]))
             .map(drop)
+    }
+
+    async fn trivial_pipelined(&self) -> Result<(), Error> {
+        let Self { db, begin, update, commit, trivial, .. } = self;
+        try_join!(
+            db.execute(begin, &[]),
+            db.execute(trivial, &[]),
+            db.execute(update, &[]),
+            db.execute(commit, &[]),
+        )
+        .map(drop)
     }
 
     async fn fenced_pipelined(&self) -> Result<(), Error> {
@@ -84,10 +104,11 @@ pub(crate) async fn report(times: u32) {
         (prepare("BEGIN").await, prepare("UPDATE account SET balance = balance + 1").await);
     let (commit, take, fence) =
         (prepare("COMMIT").await, prepare(TAKE).await, prepare(FENCE).await);
-    let mut bench = Bench { db, begin, update, commit, take, fence, token: FIRST };
+    let trivial = prepare("SELECT 1").await;
+    let mut bench = Bench { db, begin, update, commit, take, fence, trivial, token: FIRST };
     bench.take().await.unwrap();
 
-    let mut took: [Vec<Duration>; 6] = Default::default();
+    let mut took: [Vec<Duration>; 8] = Default::default();
     for _ in 0..ROUNDS * times {
         let mut kinds = took.iter_mut();
         macro_rules! time {
@@ -99,17 +120,29 @@ pub(crate) async fn report(times: u32) {
         }
         time!(plain);
         time!(fenced);
+        time!(trivial);
         time!(plain_pipelined);
         time!(fenced_pipelined);
+        time!(trivial_pipelined);
         time!(one_update);
         time!(take);
     }
-    let [plain, fenced, plain_pipelined, fenced_pipelined, one_update, take] =
-        took.map(|mut all| percentile(&mut all, 50));
+    let [
+        plain,
+        fenced,
+        trivial,
+        plain_pipelined,
+        fenced_pipelined,
+        trivial_pipelined,
+        one_update,
+        take,
+    ] = took.map(|mut all| percentile(&mut all, 50));
     for (what, with, without, goal) in [
-        ("a fenced transaction", fenced, plain, 1.15),
-        ("the same, pipelined", fenced_pipelined, plain_pipelined, 1.05),
-        ("a take, beside one UPDATE with its commit", take, one_update, 1.0),
+        ("a fenced transaction", fenced, plain, "1.15"),
+        ("one with SELECT 1 instead", trivial, plain, "none"),
+        ("a fenced transaction, pipelined", fenced_pipelined, plain_pipelined, "1.05"),
+        ("one with SELECT 1 instead, pipelined", trivial_pipelined, plain_pipelined, "none"),
+        ("a take, compared with one UPDATE and its commit", take, one_update, "1"),
     ] {
         println!(
             "fence: {what}: p50 {} and without {} = {:.2} x (goal {goal})",
