@@ -18,20 +18,23 @@ const SERIALIZATION_FAILURE: &str = "40001";
 const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) async fn connect(server: &Postgres, user: &str) -> Client {
-    let (client, connection) =
-        tokio_postgres::connect(&server.url(user, "postgres"), NoTls).await.unwrap();
+    connect_to(&server.url(user, "postgres")).await
+}
+
+pub(crate) async fn connect_to(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     // Ends with an error when the server ends the session, which the client reports as well.
     tokio::spawn(async move { drop(connection.await) });
     client
 }
 
-struct Fixture {
-    server: Postgres,
+pub(crate) struct Fixture {
+    pub(crate) server: Postgres,
 }
 
 impl Fixture {
     /// A database with a fence in the schema `fairlock`, and a table that only the application's role writes to.
-    async fn new() -> Option<Self> {
+    pub(crate) async fn new() -> Option<Self> {
         Self::with(&["fsync=off"]).await
     }
 
@@ -49,16 +52,16 @@ impl Fixture {
         Some(fixture)
     }
 
-    async fn connect(&self, user: &str) -> Client {
+    pub(crate) async fn connect(&self, user: &str) -> Client {
         connect(&self.server, user).await
     }
 
-    async fn app(&self) -> Client {
+    pub(crate) async fn app(&self) -> Client {
         self.connect("app").await
     }
 }
 
-fn token(number: i64) -> i64 {
+pub(crate) fn token(number: i64) -> i64 {
     1_800_000_000_000_000 + number
 }
 
@@ -87,20 +90,20 @@ async fn roll_back(db: &Client) {
     db.batch_execute("ROLLBACK").await.unwrap();
 }
 
-async fn rows(db: &Client) -> Vec<i64> {
+pub(crate) async fn rows(db: &Client) -> Vec<i64> {
     let rows = db.query("SELECT token FROM log ORDER BY id", &[]).await.unwrap();
     rows.iter().map(|row| row.get::<_, i64>(0) - token(0)).collect()
 }
 
 #[track_caller]
-fn sqlstate<T>(result: Result<T, Error>) -> String {
+pub(crate) fn sqlstate<T>(result: Result<T, Error>) -> String {
     let Err(error) = result else { panic!("not refused") };
     let code = error.code().unwrap_or_else(|| panic!("not of the database: {error:?}"));
     code.code().to_owned()
 }
 
 #[track_caller]
-fn refusal<T>(result: Result<T, Error>) -> Refusal {
+pub(crate) fn refusal<T>(result: Result<T, Error>) -> Refusal {
     let state = sqlstate(result);
     Refusal::from_sqlstate(&state).unwrap_or_else(|| panic!("not a refusal: {state}"))
 }

@@ -3,6 +3,7 @@
 //! - `programs`: each program, its output and exit code
 //! - `fences`: the resources that refuse former holders
 //! - `fence_postgres`: the fence in PostgreSQL
+//! - `fence_clients`: the same through poolers and other drivers
 //! - `sandbox`: an adopter's own test
 //! - `redisson`: the counterparts of Redisson's calls
 //! - `methods`: docs/redisson.md has every method of Redisson's lock family
@@ -15,6 +16,7 @@
 
 mod bank;
 mod documents;
+mod fence_clients;
 mod fence_postgres;
 mod fences;
 mod methods;

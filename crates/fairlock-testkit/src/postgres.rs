@@ -1,6 +1,7 @@
-//! A private PostgreSQL server: its own directory and port, killed with its owner.
+//! Private PostgreSQL servers and poolers: each has its own directory and port, and is killed with its owner.
 
 use std::ffi::OsString;
+use std::net::TcpStream;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,6 +19,10 @@ const BINARIES: &str = "FAIRLOCK_TEST_POSTGRES";
 
 /// Where Debian installs them, below a directory for each major version.
 const DEBIAN: &str = "/usr/lib/postgresql";
+
+/// Where Debian, and others, install PgBouncer.
+const PGBOUNCER: [&str; 3] =
+    ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"];
 
 /// The user that runs the server where the tests run as root, because PostgreSQL refuses root.
 const USER: &str = "postgres";
@@ -63,15 +68,16 @@ impl Postgres {
             crate::skip("PostgreSQL (Debian: apt-get install postgresql)");
             return None;
         };
-        if let Some((user, group)) = other_user() {
-            chown(dir.path(), Some(user), Some(group)).expect("root may");
-        }
-        let data = dir.path().join("data");
+        hand_over(&dir);
         let mut init = command(&binaries.join("initdb"));
         init.args(["--no-sync", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-D"]);
-        let init = init.arg(&data).current_dir("/").output().expect("initdb runs");
-        assert!(init.status.success(), "initdb: {}", String::from_utf8_lossy(&init.stderr));
+        run(init.arg(dir.path().join("data")));
+        Some(Self::serve(&binaries, dir, settings))
+    }
 
+    /// Runs a server on the data in `dir`.
+    fn serve(binaries: &Path, dir: TempDir, settings: &[&str]) -> Self {
+        let data = dir.path().join("data");
         let port = Port::reserve(false);
         let log = std::fs::File::create(dir.path().join("log")).expect("a file of our own");
         let mut server = command(&binaries.join("postgres"));
@@ -86,14 +92,15 @@ impl Postgres {
         let child = spawn(server).expect("postgres starts");
         let server = Self { child, port, dir };
         wait::patiently("PostgreSQL accepts connections", || server.is_ready());
-        Some(server)
+        server
     }
 
     /// Whether it has written that it accepts connections.
     fn is_ready(&self) -> bool {
         let said = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         assert!(!said.contains("FATAL"), "PostgreSQL does not start:\n{said}");
-        said.contains("database system is ready to accept connections")
+        // A replica adds "read-only" before the last word.
+        said.contains("database system is ready to accept ")
     }
 
     /// Its port on 127.0.0.1.
@@ -115,6 +122,71 @@ impl Drop for Postgres {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A running PgBouncer with at most two connections to each database of a server.
+#[derive(Debug)]
+pub struct PgBouncer {
+    child: Child,
+    port: Port,
+    _dir: TempDir,
+}
+
+impl PgBouncer {
+    /// Starts one with this `pool_mode`; `None`, with a notice, if PgBouncer is not installed.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start; or if it is not installed where `CI` is set.
+    pub fn start(server: &Postgres, pool_mode: &str) -> Option<Self> {
+        let Some(program) = PGBOUNCER.iter().map(Path::new).find(|path| path.is_file()) else {
+            crate::skip("PgBouncer (Debian: apt-get install pgbouncer)");
+            return None;
+        };
+        let (dir, port) = (TempDir::new(), Port::reserve(false));
+        hand_over(&dir);
+        let file = dir.path().join("ini");
+        let settings = format!(
+            "[databases]\n* = host=127.0.0.1 port={} user=app\n[pgbouncer]\nlisten_addr=127.0.0.1\nlisten_port={}\n\
+             unix_socket_dir=\nauth_type=any\npool_mode={pool_mode}\ndefault_pool_size=2\n",
+            server.port(),
+            port.number
+        );
+        std::fs::write(&file, settings).expect("a file of our own");
+        let mut pooler = command(program);
+        pooler.arg("-q").arg(file).stdin(Stdio::null());
+        let child = spawn(pooler).expect("PgBouncer starts");
+        let number = port.number;
+        wait::patiently("PgBouncer accepts connections", || {
+            TcpStream::connect(("127.0.0.1", number)).is_ok()
+        });
+        Some(Self { child, port, _dir: dir })
+    }
+
+    /// The URL of a database for the drivers. The server's role is `app`.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgresql://app@127.0.0.1:{}/{database}", self.port.number)
+    }
+}
+
+impl Drop for PgBouncer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Gives an empty directory to the user that runs the server.
+fn hand_over(dir: &TempDir) {
+    if let Some((user, group)) = other_user() {
+        chown(dir.path(), Some(user), Some(group)).expect("root may");
+    }
+}
+
+/// Runs a program that prepares a server.
+fn run(command: &mut Command) {
+    let done = command.current_dir("/").output().expect("it runs");
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
 /// The directory of PostgreSQL's programs: the newest version that is installed.
