@@ -327,6 +327,39 @@ async fn a_holder_whose_connection_ends_blocks_nobody() {
     assert!(rows(&new).await.is_empty());
 }
 
+/// It counts as active, so no timeout ends it; docs/fence.md says what does.
+#[tokio::test]
+async fn a_copy_that_freezes_blocks_a_take_until_its_session_is_ended() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let (old, new) = (fixture.app().await, fixture.app().await);
+    take(&old, 1).await.unwrap();
+    let begin = format!(
+        "SET idle_in_transaction_session_timeout = 100; SET statement_timeout = 0; BEGIN;
+         SELECT fairlock.fairlock_fence('log', {}, 100)",
+        token(1)
+    );
+    old.batch_execute(&begin).await.unwrap();
+    let frozen = old.copy_in::<_, &'static [u8]>("COPY log (token) FROM STDIN").await.unwrap();
+    assert_eq!(refusal(take(&new, 2).await), Refusal::Blocked);
+    // The query of docs/fence.md names the session to end.
+    let page = include_str!("../../../docs/fence.md");
+    let query = page.split("```sql\n").find(|code| code.contains("pg_blocking_pids")).unwrap();
+    let query = query.split("```").next().unwrap().to_owned();
+    let owner = fixture.connect("postgres").await;
+    let waiting = tokio::spawn(async move { take_patiently(&new, 2).await });
+    let row = loop {
+        let rows = owner.query(&query, &[]).await.unwrap();
+        if let Some(row) = rows.first() {
+            break row.get::<_, Vec<i32>>("blocked_by");
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    owner.execute("SELECT pg_terminate_backend(unnest($1::int[]))", &[&row]).await.unwrap();
+    waiting.await.unwrap();
+    drop(frozen);
+    assert!(rows(&owner).await.is_empty());
+}
+
 /// Nothing inside the database bounds these two; docs/fence.md says what does.
 #[tokio::test]
 async fn active_and_prepared_transactions_block_a_take() {
@@ -628,4 +661,57 @@ async fn two_holders_after_a_server_lost_its_data_do_not_both_write() {
     call(&new, FENCE, second.token()).await.unwrap();
     assert_eq!(refusal(call(&old, FENCE, first.token()).await), Refusal::Lost);
     assert_eq!(refusal(call(&old, TAKE, first.token()).await), Refusal::Lost);
+}
+
+/// A replica that becomes the primary may have missed the last take. Its holder notices, and takes again; until then its
+/// predecessor can write.
+#[tokio::test]
+async fn a_replica_refuses_both_calls_and_a_take_lost_in_a_failover_is_noticed() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let primary = fixture.app().await;
+    take(&primary, 1).await.unwrap();
+    let replica = fixture.server.replica();
+    let (old, owner) = (connect(&replica, "app").await, connect(&replica, "postgres").await);
+    assert_eq!(sqlstate(fence(&old, 1).await), "25006");
+    assert_eq!(sqlstate(take(&old, 2).await), "25006");
+
+    owner.batch_execute("ALTER SYSTEM SET primary_conninfo = ''").await.unwrap();
+    owner.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+    let receivers = "SELECT count(*) FROM pg_stat_wal_receiver";
+    while owner.query_one(receivers, &[]).await.unwrap().get::<_, i64>(0) > 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    take(&primary, 2).await.unwrap();
+    assert_eq!(refusal(fence(&primary, 1).await), Refusal::Lost);
+    drop(fixture);
+    owner.batch_execute("SELECT pg_promote()").await.unwrap();
+    let new = connect(&replica, "app").await;
+    assert_eq!(refusal(fence(&new, 2).await), Refusal::NotTaken);
+    fence(&old, 1).await.unwrap();
+    take(&new, 2).await.unwrap();
+    fence(&new, 2).await.unwrap();
+    assert_eq!(refusal(fence(&old, 1).await), Refusal::Lost);
+}
+
+/// The table of the manual's former example is adopted with its tokens, by the statement in docs/fence.md.
+#[tokio::test]
+async fn the_table_of_the_former_manual_is_adopted() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let (app, owner) = (fixture.app().await, fixture.connect("postgres").await);
+    let former = "CREATE TABLE fence (name TEXT PRIMARY KEY, token BIGINT NOT NULL)";
+    owner.batch_execute(former).await.unwrap();
+    owner.execute("INSERT INTO fence VALUES ('log', $1)", &[&token(5)]).await.unwrap();
+    let adopt = "INSERT INTO fairlock.fairlock_fences SELECT name, token, 'production' FROM fence;";
+    assert!(include_str!("../../../docs/fence.md").contains(adopt));
+    owner.batch_execute(adopt).await.unwrap();
+    assert_eq!(refusal(fence(&app, 4).await), Refusal::Lost);
+    fence(&app, 5).await.unwrap();
+    let take = async |number: i64, store: &str| {
+        app.execute(TAKE, &[&"log", &token(number), &store]).await.map(drop)
+    };
+    assert_eq!(refusal(take(4, "production").await), Refusal::Lost);
+    assert_eq!(refusal(take(6, "another").await), Refusal::OtherStore);
+    take(6, "production").await.unwrap();
+    assert_eq!(refusal(fence(&app, 5).await), Refusal::Lost);
+    fence(&app, 6).await.unwrap();
 }

@@ -75,6 +75,21 @@ impl Postgres {
         Some(Self::serve(&binaries, dir, settings))
     }
 
+    /// Starts a replica of this server, which follows it without waiting for its disk.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn replica(&self) -> Self {
+        let binaries = binaries().expect("this server runs");
+        let dir = TempDir::new();
+        hand_over(&dir);
+        let mut copy = command(&binaries.join("pg_basebackup"));
+        copy.args(["--no-sync", "--write-recovery-conf", "--checkpoint=fast", "-d"]);
+        run(copy.arg(self.url("postgres", "")).arg("-D").arg(dir.path().join("data")));
+        Self::serve(&binaries, dir, &["fsync=off"])
+    }
+
     /// Runs a server on the data in `dir`.
     fn serve(binaries: &Path, dir: TempDir, settings: &[&str]) -> Self {
         let data = dir.path().join("data");
