@@ -181,8 +181,15 @@ pub(crate) fn no_notes(config: Config) -> Config {
     no_beats(config).on_check(Check::Kind, Reaction::Ignore)
 }
 
+/// What a test does. Boxed, so that runtimes and timeouts are compiled once, and not for each test.
+pub(crate) type Doing<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
 /// Runs one test on a store, with a time limit.
-pub(crate) fn run<F: Future<Output = ()>>(at: At, test: impl Fn(Store) -> F) {
+pub(crate) fn run<'a, F: Future<Output = ()> + 'a>(at: At, test: impl Fn(Store) -> F) {
+    run_boxed(at, &|store| Box::pin(test(store)));
+}
+
+fn run_boxed<'a>(at: At, test: &dyn Fn(Store) -> Doing<'a>) {
     real_time(|runtime| {
         let Some(store) = Store::open(at) else { return };
         runtime.block_on(async {
@@ -195,12 +202,12 @@ pub(crate) fn run<F: Future<Output = ()>>(at: At, test: impl Fn(Store) -> F) {
 /// Runs a test whose leases end in real time. A failure proves nothing if this process stood still for a tenth of the
 /// shortest lease that must not end: then the test runs again.
 pub(crate) fn real_time(test: impl Fn(&tokio::runtime::Runtime)) {
-    unless_it_stands_still(Duration::from_millis(200), Pauses::of_all, runtime, test);
+    unless_it_stands_still(Duration::from_millis(200), &Pauses::of_all, &runtime, &test);
 }
 
 /// The same for a test that has its servers itself.
 pub(crate) fn in_real_time<F: Future<Output = ()>>(test: impl Fn() -> F) {
-    real_time(|runtime| runtime.block_on(test()));
+    real_time(|runtime| runtime.block_on(Box::pin(test()) as Doing<'_>));
 }
 
 /// Runs one test in paused time.

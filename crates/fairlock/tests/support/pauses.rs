@@ -98,9 +98,9 @@ fn threads_of_the_test() -> HashMap<u32, Counts> {
 /// such a failure proves nothing.
 pub(crate) fn unless_it_stands_still(
     for_longer_than: Duration,
-    pause: impl Fn(&Pauses) -> Duration,
-    mut runtime: impl FnMut() -> tokio::runtime::Runtime,
-    test: impl Fn(&tokio::runtime::Runtime),
+    pause: &dyn Fn(&Pauses) -> Duration,
+    runtime: &dyn Fn() -> tokio::runtime::Runtime,
+    test: &dyn Fn(&tokio::runtime::Runtime),
 ) {
     for attempt in 1.. {
         let pauses = Pauses::watch();
