@@ -27,7 +27,7 @@ use crate::settings::config::{Address, Config};
 use crate::store::entry::LockEntry;
 use crate::store::{Boxed, Cursor, Event, Events, Page, Reply, Store, StoreError, Taken, Topic};
 use fairlock_core::{
-    Answer, Body, Channel, ClientId, Effect, Kind, LatchOp, LockName, LockState, Op, OwnerId,
+    Answer, Body, Channel, ClientId, Effect, Kind, LatchOp, LockName, LockState, Mode, Op, OwnerId,
     Payload, REGISTRY_TTL_MS, RequestId, Rules, Token, has_queue,
 };
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -40,6 +40,10 @@ use tokio::task::AbortHandle;
 
 /// How long a call waits for the file on the caller's own thread: about ten transactions of others.
 const AT_ONCE: Duration = Duration::from_micros(300);
+
+/// How often an operation that could not look at the whole queue continues, at 64 dead waiters each
+/// time. If that is not enough, the client's engine continues.
+const MORE_MAX: u32 = 1_000;
 
 /// How many holds that were left to the store are checked each time another one is left, so that
 /// those that are over never outnumber the others for long.
@@ -296,6 +300,7 @@ impl Inner {
             Some(answer) => (answer, Vec::new()),
             None => file.apply_seeing(name, op, &self.rules, &world, see)?,
         };
+        self.go_on(file, name, op, &world, &mut answer, &mut effects);
         self.bury(world);
         let moved = match (op, &answer.body) {
             (Op::Leave { .. }, Body::Left) => behind,
@@ -332,6 +337,35 @@ impl Inner {
             self.keep_bell();
         }
         Ok(Done { answer, effects, moved: untold })
+    }
+
+    /// After an operation that left dead waiters for the next call: removes them, too, so that
+    /// nobody waits behind them for a heartbeat.
+    fn go_on(
+        &self,
+        file: &mut HostFile,
+        name: &LockName,
+        op: &Op,
+        world: &Kernel<'_>,
+        answer: &mut Answer,
+        effects: &mut Vec<Effect>,
+    ) {
+        // A try has taken nothing yet, and may find the lock free behind the dead.
+        let is_try = acquire_of(op).is_some_and(|acquire| acquire.mode == Mode::Try);
+        let again = if is_try { op } else { &Op::Nudge };
+        for _ in 0..MORE_MAX {
+            if !answer.more {
+                return;
+            }
+            // `op` is done. The answer still says that there is more to do.
+            let Ok((next, more)) = file.apply(name, again, &self.rules, world) else { return };
+            effects.extend(more);
+            answer.more = next.more;
+            answer.removed += next.removed;
+            if is_try {
+                answer.body = next.body;
+            }
+        }
     }
 
     /// Ends what dead clients hold of the lock, and returns the clients that it still names; `None`
