@@ -66,12 +66,12 @@ pub(crate) fn token(number: i64) -> i64 {
 }
 
 /// Waits for a second at most.
-async fn take(db: &Client, number: i64) -> Result<(), Error> {
+pub(crate) async fn take(db: &Client, number: i64) -> Result<(), Error> {
     let statement = "SELECT fairlock.fairlock_take($1, $2, $3, 1000)";
     db.execute(statement, &[&"log", &token(number), &"test"]).await.map(drop)
 }
 
-async fn fence(db: &Client, number: i64) -> Result<(), Error> {
+pub(crate) async fn fence(db: &Client, number: i64) -> Result<(), Error> {
     db.execute(FENCE, &[&"log", &token(number)]).await.map(drop)
 }
 
@@ -450,156 +450,6 @@ async fn sixteen_transactions_run_side_by_side_and_do_not_starve_a_successor() {
     assert!(done.iter().all(|done| *done < EACH), "the successor waited for all of them: {done:?}");
 }
 
-#[tokio::test]
-async fn only_the_owner_can_change_tokens() {
-    let Some(fixture) = Fixture::new().await else { return };
-    let (app, owner) = (fixture.app().await, fixture.connect("postgres").await);
-    take(&app, 1).await.unwrap();
-    for denied in [
-        "SELECT * FROM fairlock.fairlock_fences",
-        "UPDATE fairlock.fairlock_fences SET token = 9",
-        "DELETE FROM fairlock.fairlock_fences",
-        "INSERT INTO fairlock.fairlock_fences VALUES ('a', 1, 'b')",
-        "TRUNCATE fairlock.fairlock_fences",
-        "DROP FUNCTION fairlock.fairlock_take",
-        "CREATE FUNCTION fairlock.evil() RETURNS void LANGUAGE sql AS ''",
-    ] {
-        assert_eq!(sqlstate(app.batch_execute(denied).await), "42501", "{denied}");
-    }
-    owner
-        .batch_execute("CREATE ROLE stranger LOGIN; GRANT USAGE ON SCHEMA fairlock TO stranger")
-        .await
-        .unwrap();
-    let stranger = fixture.connect("stranger").await;
-    assert_eq!(sqlstate(take(&stranger, 2).await), "42501");
-    assert_eq!(sqlstate(fence(&stranger, 1).await), "42501");
-}
-
-/// Functions, operators and types of the caller's are not used with the owner's rights: all that share a name with one
-/// in the script fail.
-#[tokio::test]
-async fn the_callers_search_path_is_not_used() {
-    let Some(fixture) = Fixture::new().await else { return };
-    let (app, owner) = (fixture.app().await, fixture.connect("postgres").await);
-    owner.batch_execute("CREATE SCHEMA evil AUTHORIZATION app").await.unwrap();
-    let evil = r"
-        CREATE TEMPORARY TABLE fairlock_fences (name text, token bigint, store text);
-        CREATE DOMAIN evil.text AS pg_catalog.text CHECK (false);
-        CREATE DOMAIN evil.xid8 AS pg_catalog.xid8 CHECK (false);
-        DO $do$
-        DECLARE
-            o record;
-            fails text := $$LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''evil''; END'$$;
-        BEGIN
-            FOR o IN SELECT oprname, 'evil.fails_' || oid AS fails, oprleft::regtype AS l, oprright::regtype AS r, oprresult::regtype AS gives
-                FROM pg_operator
-                WHERE oprname IN ('=', '<>', '<', '>', '<=', '>=', '*', '||') AND oprkind = 'b' AND oprcode <> 0
-                    AND 0 = ALL (SELECT count(*) FROM pg_type t WHERE t.oid IN (oprleft, oprright) AND typtype = 'p')
-            LOOP
-                EXECUTE format('CREATE FUNCTION %s(%s, %s) RETURNS %s %s', o.fails, o.l, o.r, o.gives, fails);
-                EXECUTE format('CREATE OPERATOR evil.%s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = %s)',
-                    o.oprname, o.l, o.r, o.fails);
-            END LOOP;
-            FOR o IN SELECT DISTINCT format('%I(%s) RETURNS %s', p.proname, pg_get_function_identity_arguments(p.oid),
-                    p.prorettype::regtype) AS signature
-                FROM pg_proc f, regexp_matches(f.prosrc, '\w+(?=\()', 'g') AS called, pg_proc p
-                WHERE f.pronamespace = 'fairlock'::regnamespace AND p.proname = called[1]
-                    AND p.pronamespace = 'pg_catalog'::regnamespace
-            LOOP
-                EXECUTE format('CREATE FUNCTION evil.%s %s', o.signature, fails);
-            END LOOP;
-        END $do$;
-        SET search_path = evil, pg_temp, pg_catalog";
-    app.batch_execute(evil).await.unwrap();
-    let error = app.batch_execute("SELECT octet_length('a'), 1 < 2").await.unwrap_err();
-    assert_eq!(error.as_db_error().unwrap().message(), "evil", "the functions are found");
-
-    take(&app, 1).await.unwrap();
-    take(&app, 2).await.unwrap();
-    fence(&app, 2).await.unwrap();
-    app.batch_execute("SET idle_in_transaction_session_timeout = '1min'").await.unwrap();
-    fence(&app, 2).await.unwrap();
-    assert_eq!(refusal(take(&app, 1).await), Refusal::Lost);
-    assert_eq!(refusal(fence(&app, 1).await), Refusal::Lost);
-    assert_eq!(refusal(fence(&app, 3).await), Refusal::NotTaken);
-    assert_eq!(refusal(fence(&app, -token(0)).await), Refusal::Misused);
-    app.batch_execute("BEGIN").await.unwrap();
-    take(&app, 3).await.unwrap();
-    assert_eq!(refusal(fence(&app, 3).await), Refusal::Misused);
-}
-
-#[tokio::test]
-async fn the_script_is_run_again_and_replaces_no_newer_one() {
-    let Some(fixture) = Fixture::new().await else { return };
-    let (app, owner) = (fixture.app().await, fixture.connect("postgres").await);
-    take(&app, 5).await.unwrap();
-    owner.batch_execute(&install("fairlock").unwrap()).await.unwrap();
-    assert_eq!(refusal(take(&app, 4).await), Refusal::Lost, "tokens and rights stay");
-    owner.batch_execute(&install("fence_of_2").unwrap()).await.unwrap();
-    assert_eq!(
-        sqlstate(app.execute("SELECT fence_of_2.fairlock_fence('log', 1)", &[]).await),
-        "42501"
-    );
-
-    let newer = "CREATE OR REPLACE FUNCTION fairlock.fairlock_fence_version() RETURNS integer
-        LANGUAGE sql IMMUTABLE AS 'SELECT 2'";
-    owner.batch_execute(newer).await.unwrap();
-    let refused = owner.batch_execute(&install("fairlock").unwrap()).await.unwrap_err();
-    let said = refused.as_db_error().unwrap().message();
-    assert_eq!(
-        said,
-        "schema fairlock has version 2 of the fence, and this script would install version 1"
-    );
-    for bad in ["", "pg_a", "1a", "a b", "a'b", "Upper", "a;b", "a\"", "\u{e4}", &"a".repeat(64)] {
-        assert!(install(bad).is_err(), "{bad}");
-    }
-}
-
-/// What others left in the schema would run with the installer's rights, and let them change tokens.
-#[tokio::test]
-async fn the_script_trusts_nothing_of_another_role() {
-    let Some(fixture) = Fixture::new().await else { return };
-    let (app, owner) = (fixture.app().await, fixture.connect("postgres").await);
-    owner.batch_execute("GRANT CREATE ON DATABASE postgres TO app; CREATE SCHEMA ours; GRANT ALL ON SCHEMA ours TO app")
-        .await
-        .unwrap();
-    let version = "fairlock_fence_version() RETURNS integer LANGUAGE sql AS 'SELECT 0'";
-    let table = "fairlock_fences (name text PRIMARY KEY, token bigint, store text)";
-    let theirs = format!("CREATE SCHEMA theirs; CREATE FUNCTION ours.{version}");
-    app.batch_execute(&theirs).await.unwrap();
-    let refused = async |schema: &str, what: &str| {
-        let error = owner.batch_execute(&install(schema).unwrap()).await.unwrap_err();
-        let said = error.as_db_error().unwrap().message().to_owned();
-        let expected =
-            format!("in the schema {schema}, {what} belongs to another role than postgres");
-        assert_eq!(said, expected);
-    };
-    refused("theirs", "the schema").await;
-    refused("ours", "the function fairlock_fence_version").await;
-    app.batch_execute("DROP FUNCTION ours.fairlock_fence_version()").await.unwrap();
-    app.batch_execute(&format!("CREATE TABLE ours.{table}")).await.unwrap();
-    refused("ours", "the table fairlock_fences").await;
-    app.batch_execute("DROP TABLE ours.fairlock_fences").await.unwrap();
-
-    // Rights that everything new is granted.
-    let defaults = "ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO app, PUBLIC;
-        ALTER DEFAULT PRIVILEGES GRANT ALL ON FUNCTIONS TO app";
-    owner.batch_execute(defaults).await.unwrap();
-    owner.batch_execute(&install("ours").unwrap()).await.unwrap();
-    for denied in [
-        "UPDATE ours.fairlock_fences SET token = 1",
-        "SELECT ours.fairlock_take('a', 1, 'b')",
-        "SELECT ours.fairlock_fence('a', 1)",
-    ] {
-        assert_eq!(sqlstate(app.batch_execute(denied).await), "42501", "{denied}");
-    }
-    owner.batch_execute("GRANT EXECUTE ON FUNCTION ours.fairlock_take TO app").await.unwrap();
-    owner.batch_execute(&install("ours").unwrap()).await.unwrap();
-    app.batch_execute("SELECT ours.fairlock_take('a', 1, 'b')").await.unwrap();
-    // Quoted, words of the language are names as others.
-    owner.batch_execute(&install("user").unwrap()).await.unwrap();
-}
-
 /// A holder whose lock was lost writes late: refused, whatever store the lock lives in.
 #[tokio::test]
 async fn late_writes_are_refused_with_the_tokens_of_every_store() {
@@ -691,27 +541,4 @@ async fn a_replica_refuses_both_calls_and_a_take_lost_in_a_failover_is_noticed()
     take(&new, 2).await.unwrap();
     fence(&new, 2).await.unwrap();
     assert_eq!(refusal(fence(&old, 1).await), Refusal::Lost);
-}
-
-/// The table of the manual's former example is adopted with its tokens, by the statement in docs/fence.md.
-#[tokio::test]
-async fn the_table_of_the_former_manual_is_adopted() {
-    let Some(fixture) = Fixture::new().await else { return };
-    let (app, owner) = (fixture.app().await, fixture.connect("postgres").await);
-    let former = "CREATE TABLE fence (name TEXT PRIMARY KEY, token BIGINT NOT NULL)";
-    owner.batch_execute(former).await.unwrap();
-    owner.execute("INSERT INTO fence VALUES ('log', $1)", &[&token(5)]).await.unwrap();
-    let adopt = "INSERT INTO fairlock.fairlock_fences SELECT name, token, 'production' FROM fence;";
-    assert!(include_str!("../../../docs/fence.md").contains(adopt));
-    owner.batch_execute(adopt).await.unwrap();
-    assert_eq!(refusal(fence(&app, 4).await), Refusal::Lost);
-    fence(&app, 5).await.unwrap();
-    let take = async |number: i64, store: &str| {
-        app.execute(TAKE, &[&"log", &token(number), &store]).await.map(drop)
-    };
-    assert_eq!(refusal(take(4, "production").await), Refusal::Lost);
-    assert_eq!(refusal(take(6, "another").await), Refusal::OtherStore);
-    take(6, "production").await.unwrap();
-    assert_eq!(refusal(fence(&app, 5).await), Refusal::Lost);
-    fence(&app, 6).await.unwrap();
 }

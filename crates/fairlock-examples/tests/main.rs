@@ -3,6 +3,7 @@
 //! - `programs`: each program, its output and exit code
 //! - `fences`: the resources that refuse former holders
 //! - `fence_postgres`: the fence in PostgreSQL
+//! - `fence_install`: installing it, rights, and the search path
 //! - `fence_clients`: the same through poolers and other drivers
 //! - `sandbox`: an adopter's own test
 //! - `redisson`: the counterparts of Redisson's calls
@@ -17,6 +18,7 @@
 mod bank;
 mod documents;
 mod fence_clients;
+mod fence_install;
 mod fence_postgres;
 mod fences;
 mod methods;
