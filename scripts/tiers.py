@@ -20,12 +20,15 @@ FULL_TESTS = ["::full::", "_on_redis_6_2", "_on_redis62", "_on_valkey_9_1", "_on
 # For what has to know the tier while it runs, and the same random cases each time.
 COMMIT_ENVIRONMENT = {"FAIRLOCK_TEST_COMMIT_TIER": "1", "PROPTEST_RNG_SEED": "1"}
 SKIP = [word for name in FULL_TESTS for word in ("--skip", name)]
-# Two programs run at a time: one of these, one after the other, beside one of all others, which begin with what computes.
-# That has one test more than processors, since some wait, and yields. Three programs at a time took 430 to 450 s instead
-# of 500; but then threads waited for a processor for seconds, and tests failed. So did the command line's tests beside
-# the library's.
+# Two programs run at a time: one of LONGEST, one after the other, beside one of all others, which begin with BESIDE. Those
+# that compute have one test more than processors, since some wait, and yield. Three programs at a time took 430 to 450 s
+# instead of 500; but then threads waited for a processor for seconds, and tests failed. So did the command line's tests
+# beside the library's.
 LONGEST = ["fairlock main", "fairlock-cli main", "fairlock-torture main", "fairlock-interop main"]
 COMPUTE = ["fairlock lib", "fairlock-core main", "documentation", "fairlock-core lib"]
+# The tests of topologies are a program of their own here.
+TOPOLOGIES = "fairlock main, topologies"
+BESIDE = [*COMPUTE, TOPOLOGIES]
 # Most tests elsewhere wait for leases to end and for servers.
 WAITING_TESTS_EACH_CPU = 4
 CARGO = ["--workspace", "--all-features", "--locked"]
@@ -102,7 +105,11 @@ def programs(tier):
         folder, target = pathlib.Path(message["manifest_path"]).parent, message["target"]
         name = f"{folder.name} {'lib' if target['kind'] == ['lib'] else target['name']}"
         named[f"-p {folder.name} {option(target)}"] = message["executable"]
-        found.append(Program(name, [message["executable"], *tier], folder, folder.name))
+        command = [message["executable"], *tier]
+        if name == "fairlock main":
+            found.append(Program(TOPOLOGIES, [*command, "topologies::"], folder, folder.name))
+            command += ["--skip", "topologies::"]
+        found.append(Program(name, command, folder, folder.name))
     check_seeded_defects(named)
     doc = ["cargo", "test", *CARGO, "--doc", "--no-fail-fast", "--", *tier]
     return [*found, Program("documentation", doc, pathlib.Path.cwd(), "")]
@@ -128,7 +135,7 @@ def main():
         os.environ.update(COMMIT_ENVIRONMENT)
         chosen = [program for program in chosen if program.name not in FULL_PROGRAMS]
     began = time.monotonic()
-    order = LONGEST + COMPUTE
+    order = LONGEST + BESIDE
     chosen.sort(key=lambda program: order.index(program.name) if program.name in order else len(order))
     cpus = os.cpu_count() or 1
 
