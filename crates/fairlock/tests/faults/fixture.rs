@@ -1,7 +1,7 @@
 //! What these tests share: a server, clients with short times, and places in the queue whose
 //! history is recorded.
 
-use crate::support::{Doing, Pauses, unless_it_stands_still};
+use crate::support::{Pauses, block_on, unless_it_stands_still};
 use fairlock::{Client, Config, Error, Guard, GuardState, Lock, Release};
 use fairlock_testkit::history::{
     Event, History, check_fifo, check_no_lost_waiter, check_tokens_rise,
@@ -13,7 +13,6 @@ use std::fmt::Display;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 pub(crate) use fairlock_testkit::wait::until as eventually;
@@ -48,8 +47,7 @@ pub(crate) fn steady<F: Future<Output = ()>>(test: impl Fn() -> F) {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         runtime.worker_threads(1).enable_all().build().unwrap()
     };
-    let run = |runtime: &Runtime| runtime.block_on(Box::pin(test()) as Doing<'_>);
-    unless_it_stands_still(PAUSE, &Pauses::longest, &runtime, &run);
+    unless_it_stands_still(PAUSE, &Pauses::longest, &runtime, &|runtime| block_on(runtime, test()));
 }
 
 pub(crate) const fn ms(millis: u64) -> Duration {

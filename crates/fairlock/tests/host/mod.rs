@@ -13,7 +13,7 @@ mod wakes;
 
 use crate::faults::fixture::measured;
 use crate::faults::worker::Worker;
-use crate::support::{Doing, SOON, granted, queue_is, real_time};
+use crate::support::{SOON, block_on, granted, queue_is, real_time};
 use fairlock::{Client, Config, Guard, Lock};
 use fairlock_testkit::tempdir::TempDir;
 use std::time::{Duration, Instant};
@@ -68,7 +68,7 @@ impl Fixture {
 fn run(test: impl AsyncFn(&Fixture)) {
     real_time(|runtime| {
         let fixture = Fixture::new();
-        runtime.block_on(Box::pin(test(&fixture)) as Doing<'_>);
+        block_on(runtime, test(&fixture));
     });
 }
 

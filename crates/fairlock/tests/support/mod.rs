@@ -22,6 +22,7 @@ use fairlock_testkit::tls::Ca;
 use fairlock_testkit::tls::Files;
 use fairlock_testkit::topology::{MASTER_NAME, Replicated};
 use fairlock_testkit::wait;
+use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 pub(crate) use pauses::{Pauses, unless_it_pauses, unless_it_stands_still};
@@ -181,15 +182,21 @@ pub(crate) fn no_notes(config: Config) -> Config {
     no_beats(config).on_check(Check::Kind, Reaction::Ignore)
 }
 
-/// What a test does. Boxed, so that runtimes and timeouts are compiled once, and not for each test.
-pub(crate) type Doing<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+/// The future of a test. Boxed, so that runtimes and timeouts are compiled once, and not for each test.
+type TestFuture<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// Runs the future of a test to its end.
+pub(crate) fn block_on<'a>(runtime: &Runtime, test: impl Future<Output = ()> + 'a) {
+    let test: TestFuture<'a> = Box::pin(test);
+    runtime.block_on(test);
+}
 
 /// Runs one test on a store, with a time limit.
 pub(crate) fn run<'a, F: Future<Output = ()> + 'a>(at: At, test: impl Fn(Store) -> F) {
     run_boxed(at, &|store| Box::pin(test(store)));
 }
 
-fn run_boxed<'a>(at: At, test: &dyn Fn(Store) -> Doing<'a>) {
+fn run_boxed<'a>(at: At, test: &dyn Fn(Store) -> TestFuture<'a>) {
     real_time(|runtime| {
         let Some(store) = Store::open(at) else { return };
         runtime.block_on(async {
@@ -201,13 +208,13 @@ fn run_boxed<'a>(at: At, test: &dyn Fn(Store) -> Doing<'a>) {
 
 /// Runs a test whose leases end in real time. A failure proves nothing if this process stood still for a tenth of the
 /// shortest lease that must not end: then the test runs again.
-pub(crate) fn real_time(test: impl Fn(&tokio::runtime::Runtime)) {
+pub(crate) fn real_time(test: impl Fn(&Runtime)) {
     unless_it_stands_still(Duration::from_millis(200), &Pauses::of_all, &runtime, &test);
 }
 
 /// The same for a test that has its servers itself.
 pub(crate) fn in_real_time<F: Future<Output = ()>>(test: impl Fn() -> F) {
-    real_time(|runtime| runtime.block_on(Box::pin(test()) as Doing<'_>));
+    real_time(|runtime| block_on(runtime, test()));
 }
 
 /// Runs one test in paused time.
@@ -217,7 +224,7 @@ pub(crate) fn run_paused(test: impl Future<Output = ()>) {
     runtime.enable_all().start_paused(true).build().unwrap().block_on(test);
 }
 
-pub(crate) fn runtime() -> tokio::runtime::Runtime {
+pub(crate) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
