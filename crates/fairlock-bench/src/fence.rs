@@ -16,6 +16,8 @@ const ROUNDS: u32 = 5;
 /// Tokens as a store grants them.
 const FIRST: i64 = 1_800_000_000_000_000;
 
+type Value<'a> = &'a (dyn ToSql + Sync);
+
 struct Bench {
     db: Client,
     begin: Statement,
@@ -35,16 +37,18 @@ impl Bench {
     }
 
     async fn fenced(&self) -> Result<(), Error> {
-        self.db.execute(&self.begin, &[]).await?;
-        self.db.execute(&self.fence, &[&"bench", &self.token]).await?;
-        self.db.execute(&self.update, &[]).await?;
-        self.db.execute(&self.commit, &[]).await.map(drop)
+        self.with(&self.fence, &[&"bench", &self.token]).await
     }
 
     /// What any further statement costs.
     async fn trivial(&self) -> Result<(), Error> {
+        self.with(&self.trivial, &[]).await
+    }
+
+    /// A transaction that begins with this statement.
+    async fn with(&self, first: &Statement, values: &[Value<'_>]) -> Result<(), Error> {
         self.db.execute(&self.begin, &[]).await?;
-        self.db.execute(&self.trivial, &[]).await?;
+        self.db.execute(first, values).await?;
         self.db.execute(&self.update, &[]).await?;
         self.db.execute(&self.commit, &[]).await.map(drop)
     }
@@ -56,23 +60,19 @@ impl Bench {
             .map(drop)
     }
 
-    async fn trivial_pipelined(&self) -> Result<(), Error> {
-        let Self { db, begin, update, commit, trivial, .. } = self;
-        try_join!(
-            db.execute(begin, &[]),
-            db.execute(trivial, &[]),
-            db.execute(update, &[]),
-            db.execute(commit, &[]),
-        )
-        .map(drop)
+    async fn fenced_pipelined(&self) -> Result<(), Error> {
+        self.pipelined_with(&self.fence, &[&"bench", &self.token]).await
     }
 
-    async fn fenced_pipelined(&self) -> Result<(), Error> {
-        let Self { db, begin, update, commit, fence, token, .. } = self;
-        let values: [&(dyn ToSql + Sync); 2] = [&"bench", token];
+    async fn trivial_pipelined(&self) -> Result<(), Error> {
+        self.pipelined_with(&self.trivial, &[]).await
+    }
+
+    async fn pipelined_with(&self, first: &Statement, values: &[Value<'_>]) -> Result<(), Error> {
+        let Self { db, begin, update, commit, .. } = self;
         try_join!(
             db.execute(begin, &[]),
-            db.execute(fence, &values),
+            db.execute(first, values),
             db.execute(update, &[]),
             db.execute(commit, &[]),
         )
