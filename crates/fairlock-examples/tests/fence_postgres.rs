@@ -8,6 +8,7 @@ use fairlock::{Client as Locks, FencingToken};
 use fairlock_testkit::postgres::Postgres;
 use fairlock_testkit::server::{Generation, Server};
 use fairlock_testkit::tempdir::TempDir;
+use fairlock_testkit::wait;
 use tokio_postgres::{Client, Error, NoTls};
 
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
@@ -347,14 +348,14 @@ async fn a_copy_that_freezes_blocks_a_take_until_its_session_is_ended() {
     let query = query.split("```").next().unwrap().to_owned();
     let owner = fixture.connect("postgres").await;
     let waiting = tokio::spawn(async move { take_patiently(&new, 2).await });
-    let row = loop {
-        let rows = owner.query(&query, &[]).await.unwrap();
-        if let Some(row) = rows.first() {
-            break row.get::<_, Vec<i32>>("blocked_by");
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    };
-    owner.execute("SELECT pg_terminate_backend(unnest($1::int[]))", &[&row]).await.unwrap();
+    let mut found = Vec::new();
+    wait::until_async("the query finds the session", SOON, async || {
+        found = owner.query(&query, &[]).await.unwrap();
+        !found.is_empty()
+    })
+    .await;
+    let blocked_by: Vec<i32> = found[0].get("blocked_by");
+    owner.execute("SELECT pg_terminate_backend(unnest($1::int[]))", &[&blocked_by]).await.unwrap();
     waiting.await.unwrap();
     drop(frozen);
     assert!(rows(&owner).await.is_empty());
@@ -528,9 +529,10 @@ async fn a_replica_refuses_both_calls_and_a_take_lost_in_a_failover_is_noticed()
     owner.batch_execute("ALTER SYSTEM SET primary_conninfo = ''").await.unwrap();
     owner.batch_execute("SELECT pg_reload_conf()").await.unwrap();
     let receivers = "SELECT count(*) FROM pg_stat_wal_receiver";
-    while owner.query_one(receivers, &[]).await.unwrap().get::<_, i64>(0) > 0 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait::until_async("the replica follows nobody", SOON, async || {
+        owner.query_one(receivers, &[]).await.unwrap().get::<_, i64>(0) == 0
+    })
+    .await;
     take(&primary, 2).await.unwrap();
     assert_eq!(refusal(fence(&primary, 1).await), Refusal::Lost);
     drop(fixture);
