@@ -160,9 +160,9 @@ pub(crate) struct Run {
 
     /// Print each change of the wait and of the lock, and server warnings.
     ///
-    /// One line each, on stderr. Without this option, a terminal shows the warnings, whether the lock is in doubt, and one
-    /// line about the wait, which is rewritten; elsewhere there are no warnings, and the wait is reported after 10 s, 20 s,
-    /// 40 s and so on.
+    /// One line each, on stderr. Without this option, a terminal shows server warnings, any doubt about the lock, and the
+    /// current state of the wait on one line. If stderr is not a terminal, there are no warnings, and a line about the wait
+    /// after 10 s, 20 s, 40 s and so on.
     #[arg(short, long, conflicts_with = "quiet")]
     pub(super) verbose: bool,
 
