@@ -145,7 +145,7 @@ fn a_stopped_holder_is_not_dead() {
         let mut holder = fixture.worker();
         take(&mut holder, &lock).await;
         let next = wait_behind(&lock, 1).await;
-        super::stop_between_writes(&holder, &client).await;
+        super::stop_between_writes(&holder, fixture).await;
         // Long after a death would have been noticed.
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(!next.is_finished(), "taken from one that lives");
@@ -170,7 +170,7 @@ fn a_stopped_waiter_is_passed_over_and_comes_back() {
         enter(&mut head, &lock, 1).await;
         let second = wait_behind(&lock, 2).await;
         let third = wait_behind(&lock, 3).await;
-        super::stop_between_writes(&head, &client).await;
+        super::stop_between_writes(&head, fixture).await;
         let began = Instant::now();
         let _ = guard.release().await.unwrap();
         let guard = granted(second).await;

@@ -109,7 +109,7 @@ fn an_ended_lease_is_free_at_the_first_try() {
             // Long enough for what comes before its end.
             holder.order(&format!("{kind} 0 {kind} 3000"));
             holder.expect("granted 0", crate::support::SOON);
-            super::stop_between_writes(&holder, &client).await;
+            super::stop_between_writes(&holder, fixture).await;
             if kind == "lock" {
                 waiter.order(&format!("{kind} 0 {kind}"));
                 queue_is(&lock, 1).await;

@@ -79,8 +79,13 @@ async fn take(worker: &mut Worker, lock: &Lock) {
     assert!(lock.is_locked().await.unwrap());
 }
 
-/// Stops a worker, but not in the middle of a write, when it has the file locked for all others.
-async fn stop_between_writes(worker: &Worker, client: &Client) {
+/// Stops a worker, but not in the middle of a write, when it has the file locked for all others: on a slow disk, writes
+/// take long.
+async fn stop_between_writes(worker: &Worker, fixture: &Fixture) {
+    let config = Config::from_url(&fixture.url()).unwrap();
+    // Enough for a write, and far below the shortest lease.
+    let config = config.store_timeout(Duration::from_millis(200));
+    let client = Client::with_config(config).await.unwrap();
     loop {
         worker.stop();
         if client.plain_lock("written by others").try_lock().await.is_ok() {

@@ -276,7 +276,7 @@ fn a_stopped_reader_is_not_dead() {
         let mut reader = fixture.worker();
         take(&mut reader, "read");
         let next = wait_for(&client, "write", 1).await;
-        super::stop_between_writes(&reader, &client).await;
+        super::stop_between_writes(&reader, fixture).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(!next.is_finished(), "taken from one that lives");
         reader.cont();
