@@ -30,10 +30,10 @@ async fn only_the_owner_can_change_tokens() {
     assert_eq!(sqlstate(fence(&stranger, 1).await), "42501");
 }
 
-/// Functions, operators and types of the caller's are not used with the owner's rights: all that share a name with one
-/// in the script fail.
+/// Functions, operators and types of others are not used with the owner's rights: all that share a name with one in the
+/// script fail.
 #[tokio::test]
-async fn the_callers_search_path_is_not_used() {
+async fn the_search_path_is_not_used() {
     let Some(fixture) = Fixture::new().await else { return };
     let (app, owner) = (fixture.app().await, fixture.connect("postgres").await);
     owner.batch_execute("CREATE SCHEMA evil AUTHORIZATION app").await.unwrap();
@@ -64,10 +64,14 @@ async fn the_callers_search_path_is_not_used() {
                 EXECUTE format('CREATE FUNCTION evil.%s %s', o.signature, fails);
             END LOOP;
         END $do$;
-        SET search_path = evil, pg_temp, pg_catalog";
+        ";
     app.batch_execute(evil).await.unwrap();
-    let error = app.batch_execute("SELECT octet_length('a'), 1 < 2").await.unwrap_err();
-    assert_eq!(error.as_db_error().unwrap().message(), "evil", "the functions are found");
+    for role in [&app, &owner] {
+        role.batch_execute("SET search_path = evil, pg_temp, pg_catalog").await.unwrap();
+        let error = role.batch_execute("SELECT octet_length('a'), 1 < 2").await.unwrap_err();
+        assert_eq!(error.as_db_error().unwrap().message(), "evil", "the functions are found");
+    }
+    owner.batch_execute(&install("fairlock").unwrap()).await.unwrap();
 
     take(&app, 1).await.unwrap();
     take(&app, 2).await.unwrap();
@@ -122,37 +126,75 @@ async fn the_script_trusts_nothing_of_another_role() {
     let table = "fairlock_fences (name text PRIMARY KEY, token bigint, store text)";
     let theirs = format!("CREATE SCHEMA theirs; CREATE FUNCTION ours.{version}");
     app.batch_execute(&theirs).await.unwrap();
-    let refused = async |schema: &str, what: &str| {
+    let refused = async |schema: &str, expected: &str| {
         let error = owner.batch_execute(&install(schema).unwrap()).await.unwrap_err();
-        let said = error.as_db_error().unwrap().message().to_owned();
+        assert_eq!(error.as_db_error().unwrap().message(), expected);
+    };
+    let strange = async |schema: &str, what: &str| {
         let expected =
             format!("in the schema {schema}, {what} belongs to another role than postgres");
-        assert_eq!(said, expected);
+        refused(schema, &expected).await;
     };
-    refused("theirs", "the schema").await;
-    refused("ours", "the function fairlock_fence_version").await;
+    strange("theirs", "the schema").await;
+    strange("ours", "the function fairlock_fence_version").await;
     app.batch_execute("DROP FUNCTION ours.fairlock_fence_version()").await.unwrap();
     app.batch_execute(&format!("CREATE TABLE ours.{table}")).await.unwrap();
-    refused("ours", "the table fairlock_fences").await;
+    strange("ours", "the table fairlock_fences").await;
     app.batch_execute("DROP TABLE ours.fairlock_fences").await.unwrap();
+    // It could add a function that fits a call better than ours.
+    refused("ours", "app has the privilege CREATE on the schema ours").await;
+    owner.batch_execute("REVOKE CREATE ON SCHEMA ours FROM app").await.unwrap();
 
     // Rights that everything new is granted.
     let defaults = "ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO app, PUBLIC;
         ALTER DEFAULT PRIVILEGES GRANT ALL ON FUNCTIONS TO app";
     owner.batch_execute(defaults).await.unwrap();
     owner.batch_execute(&install("ours").unwrap()).await.unwrap();
-    for denied in [
-        "UPDATE ours.fairlock_fences SET token = 1",
-        "SELECT ours.fairlock_take('a', 1, 'b')",
-        "SELECT ours.fairlock_fence('a', 1)",
-    ] {
-        assert_eq!(sqlstate(app.batch_execute(denied).await), "42501", "{denied}");
-    }
-    owner.batch_execute("GRANT EXECUTE ON FUNCTION ours.fairlock_take TO app").await.unwrap();
+    let denied = async |what: &str| {
+        assert_eq!(sqlstate(app.batch_execute(what).await), "42501", "{what}");
+    };
+    denied("UPDATE ours.fairlock_fences SET token = 1").await;
+    denied("SELECT ours.fairlock_take('a', 1, 'b')").await;
+    denied("SELECT ours.fairlock_fence('a', 1)").await;
+
+    // Rights that were granted after the first time: those on the functions stay, unless they are new.
+    let granted = "GRANT UPDATE (token) ON ours.fairlock_fences TO app;
+        GRANT EXECUTE ON FUNCTION ours.fairlock_take TO app; DROP FUNCTION ours.fairlock_fence";
+    owner.batch_execute(granted).await.unwrap();
     owner.batch_execute(&install("ours").unwrap()).await.unwrap();
     app.batch_execute("SELECT ours.fairlock_take('a', 1, 'b')").await.unwrap();
+    denied("SELECT ours.fairlock_fence('a', 1)").await;
+    denied("UPDATE ours.fairlock_fences SET token = 1").await;
     // Quoted, words of the language are names as others.
     owner.batch_execute(&install("user").unwrap()).await.unwrap();
+}
+
+/// A name with a collation of its own is compared byte by byte, and locks what the same name without one does.
+#[tokio::test]
+async fn the_collation_of_a_name_is_not_used() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let (app, owner) = (fixture.app().await, fixture.connect("postgres").await);
+    let ignores_case = "CREATE COLLATION ignores_case
+        (provider = icu, locale = 'und-u-ks-level2', deterministic = false)";
+    owner.batch_execute(ignores_case).await.unwrap();
+    take(&app, 1).await.unwrap();
+    for collation in ["\"POSIX\"", "ignores_case"] {
+        let call = |function: &str, name: &str, more: &str| {
+            format!("SELECT fairlock.{function}('{name}' COLLATE {collation}, {}{more})", token(1))
+        };
+        app.batch_execute(&call("fairlock_take", "log", ", 'test'")).await.unwrap();
+        app.batch_execute(&call("fairlock_fence", "log", "")).await.unwrap();
+        let other = app.batch_execute(&call("fairlock_fence", "LOG", "")).await;
+        assert_eq!(refusal(other), Refusal::NotTaken);
+        app.batch_execute("BEGIN").await.unwrap();
+        app.batch_execute(&call("fairlock_fence", "log", "")).await.unwrap();
+        let locks = "SELECT DISTINCT classid, objid FROM pg_locks WHERE locktype = 'advisory'";
+        let other = fixture.app().await;
+        other.batch_execute("BEGIN").await.unwrap();
+        fence(&other, 1).await.unwrap();
+        assert_eq!(owner.query(locks, &[]).await.unwrap().len(), 1);
+        app.batch_execute("ROLLBACK").await.unwrap();
+    }
 }
 
 /// The table of the manual's former example is adopted with its tokens, by the statement in docs/fence.md.

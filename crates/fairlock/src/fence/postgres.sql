@@ -1,13 +1,14 @@
 -- The fence of fairlock for PostgreSQL 13 and newer, version 1: one statement, which may be run again.
 DO $install$
 DECLARE
-    stranger text;
+    stranger pg_catalog.text;
     installed integer := 0;
-    grantee text;
-    path text := current_setting('search_path');
+    existing pg_catalog.oid[];
+    revoke pg_catalog.text;
+    path pg_catalog.text := pg_catalog.current_setting('search_path');
 BEGIN
     -- No function of another schema runs with our rights.
-    PERFORM set_config('search_path', 'pg_catalog, pg_temp', true);
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
     -- Two runs at once would both create the schema.
     PERFORM pg_advisory_xact_lock(hashtextextended('fairlock_fence install', 0));
     IF to_regnamespace('"{schema}"') IS NULL THEN
@@ -28,6 +29,14 @@ BEGIN
         RAISE EXCEPTION 'in the schema {schema}, % belongs to another role than %', stranger, current_user
             USING HINT = 'Install the fence as their owner, or in another schema.';
     END IF;
+    -- Whoever may create a function there can offer one that is called instead of ours.
+    SELECT CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END INTO stranger
+        FROM pg_namespace, aclexplode(nspacl) AS acl
+        WHERE oid = to_regnamespace('"{schema}"') AND acl.privilege_type = 'CREATE' AND acl.grantee <> nspowner LIMIT 1;
+    IF stranger IS NOT NULL THEN
+        RAISE EXCEPTION '% has the privilege CREATE on the schema {schema}', stranger
+            USING HINT = 'Create a schema in which no other role has it, and install the fence there.';
+    END IF;
 
     IF to_regprocedure('"{schema}".fairlock_fence_version()') IS NOT NULL THEN
         EXECUTE 'SELECT "{schema}".fairlock_fence_version()' INTO installed;
@@ -44,13 +53,22 @@ BEGIN
         store text NOT NULL,
         taken_by xid8
     ) WITH (fillfactor = 50);
-    FOR grantee IN
-        SELECT DISTINCT CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END
-        FROM pg_class, aclexplode(relacl) AS acl
-        WHERE oid = to_regclass('"{schema}".fairlock_fences') AND acl.grantee <> relowner
+    -- This revokes the privileges on single columns, too.
+    FOR revoke IN
+        SELECT DISTINCT 'REVOKE ALL ON TABLE "{schema}".fairlock_fences FROM '
+            || CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END || ' CASCADE'
+        FROM (
+            SELECT relowner AS owner, relacl AS items FROM pg_class
+                WHERE oid = to_regclass('"{schema}".fairlock_fences')
+            UNION ALL
+            SELECT relowner, attacl FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+                WHERE pg_class.oid = to_regclass('"{schema}".fairlock_fences')
+        ) AS granted, aclexplode(granted.items) AS acl
+        WHERE acl.grantee <> granted.owner
     LOOP
-        EXECUTE 'REVOKE ALL ON TABLE "{schema}".fairlock_fences FROM ' || grantee || ' CASCADE';
+        EXECUTE revoke;
     END LOOP;
+    existing := ARRAY(SELECT oid FROM pg_proc WHERE pronamespace = to_regnamespace('"{schema}"'));
 
     EXECUTE $sql$
         CREATE OR REPLACE FUNCTION "{schema}".fairlock_fence_version() RETURNS integer
@@ -76,7 +94,7 @@ BEGIN
                     USING ERRCODE = 'LK004',
                     HINT = 'Commit it before the transaction that calls fairlock_fence begins.';
             END IF;
-            SELECT f.token, f.store INTO newest FROM "{schema}".fairlock_fences f WHERE f.name = fairlock_take.name;
+            SELECT f.token, f.store INTO newest FROM "{schema}".fairlock_fences f WHERE f.name = fairlock_take.name COLLATE "C";
             IF NOT FOUND OR newest.token < fairlock_take.token AND newest.store = fairlock_take.store THEN
                 -- A client that is stopped before its COMMIT would block the others without end.
                 IF idle_limit = interval '0' OR idle_limit > interval '10 s' THEN
@@ -87,7 +105,8 @@ BEGIN
                     PERFORM set_config('synchronous_commit', 'on', true);
                 END IF;
                 PERFORM set_config('lock_timeout', wait_ms::text, true);
-                PERFORM pg_advisory_xact_lock(hashtextextended('fairlock_fence {schema} ' || name, 0));
+                PERFORM pg_advisory_xact_lock(
+                    hashtextextended('fairlock_fence {schema} ' || name COLLATE "C", 0));
                 INSERT INTO "{schema}".fairlock_fences AS f (name, token, store, taken_by)
                     VALUES (fairlock_take.name, fairlock_take.token, fairlock_take.store, pg_current_xact_id())
                     ON CONFLICT ON CONSTRAINT fairlock_fences_pkey
@@ -97,7 +116,7 @@ BEGIN
                     RETURN;
                 END IF;
                 SELECT f.token, f.store INTO newest FROM "{schema}".fairlock_fences f
-                    WHERE f.name = fairlock_take.name;
+                    WHERE f.name = fairlock_take.name COLLATE "C";
             END IF;
             IF newest.store <> fairlock_take.store THEN
                 RAISE EXCEPTION 'the fence % belongs to the lock store %, not to %', quote_literal(name),
@@ -132,10 +151,11 @@ BEGIN
             END IF;
             -- Behind a waiting take. With row locks alone, overlapping transactions of a former holder kept it waiting.
             PERFORM pg_catalog.pg_advisory_xact_lock_shared(
-                pg_catalog.hashtextextended('fairlock_fence {schema} ' OPERATOR(pg_catalog.||) name, 0));
+                pg_catalog.hashtextextended(
+                    'fairlock_fence {schema} ' OPERATOR(pg_catalog.||) name COLLATE pg_catalog."C", 0));
             -- The row lock refuses a transaction whose snapshot is older than the last take.
             SELECT f.token, f.taken_by INTO newest, taken_by FROM "{schema}".fairlock_fences f
-                WHERE f.name OPERATOR(pg_catalog.=) fairlock_fence.name FOR SHARE;
+                WHERE f.name OPERATOR(pg_catalog.=) fairlock_fence.name COLLATE pg_catalog."C" FOR SHARE;
             -- `taken_by` is NULL in rows that were not taken here.
             IF newest OPERATOR(pg_catalog.=) token
                 AND token OPERATOR(pg_catalog.>) 0
@@ -163,18 +183,16 @@ BEGIN
         $fence$
     $sql$;
 
-    -- Later grants stay when this is run again.
-    IF installed = 0 THEN
-        FOR grantee IN
-            SELECT DISTINCT CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END
-            FROM pg_proc, aclexplode(coalesce(proacl, acldefault('f', proowner))) AS acl
-            WHERE pronamespace = to_regnamespace('"{schema}"') AND acl.grantee <> proowner
-                AND proname IN ('fairlock_take', 'fairlock_fence')
-        LOOP
-            EXECUTE 'REVOKE ALL ON FUNCTION "{schema}".fairlock_take, "{schema}".fairlock_fence FROM '
-                || grantee || ' CASCADE';
-        END LOOP;
-    END IF;
+    -- Only of new functions: later grants stay when this is run again.
+    FOR revoke IN
+        SELECT DISTINCT 'REVOKE ALL ON FUNCTION ' || pg_proc.oid::regprocedure || ' FROM '
+            || CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END || ' CASCADE'
+        FROM pg_proc, aclexplode(coalesce(proacl, acldefault('f', proowner))) AS acl
+        WHERE pronamespace = to_regnamespace('"{schema}"') AND acl.grantee <> proowner
+            AND proname IN ('fairlock_take', 'fairlock_fence') AND pg_proc.oid <> ALL (existing)
+    LOOP
+        EXECUTE revoke;
+    END LOOP;
     PERFORM set_config('search_path', path, true);
 END
 $install$;
