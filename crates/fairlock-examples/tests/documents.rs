@@ -146,8 +146,7 @@ fn the_readmes_number_is_measured() {
     let (rate, times) = (&cells("fairlock")[5], &cells("redisson-fair")[6]);
     let readme = lines(&read("README.md")).join(" ");
     assert!(
-        readme
-            .contains(&format!("hands a lock over {rate} times a second: {times} times as often")),
+        readme.contains(&format!("makes {rate} hand-overs a second, {times} times as many")),
         "{rate} and {times} are measured"
     );
 }

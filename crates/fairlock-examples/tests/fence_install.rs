@@ -46,7 +46,8 @@ async fn the_search_path_is_not_used() {
             o record;
             fails text := $$LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''evil''; END'$$;
         BEGIN
-            FOR o IN SELECT oprname, 'evil.fails_' || oid AS fails, oprleft::regtype AS l, oprright::regtype AS r, oprresult::regtype AS gives
+            FOR o IN SELECT oprname, 'evil.fails_' || oid AS fails, oprleft::regtype AS l, oprright::regtype AS r,
+                    oprresult::regtype AS gives
                 FROM pg_operator
                 WHERE oprname IN ('=', '<>', '<', '>', '<=', '>=', '*', '||') AND oprkind = 'b' AND oprcode <> 0
                     AND 0 = ALL (SELECT count(*) FROM pg_type t WHERE t.oid IN (oprleft, oprright) AND typtype = 'p')
@@ -165,11 +166,83 @@ async fn the_script_trusts_nothing_of_another_role() {
     app.batch_execute("SELECT ours.fairlock_take('a', 1, 'b')").await.unwrap();
     denied("SELECT ours.fairlock_fence('a', 1)").await;
     denied("UPDATE ours.fairlock_fences SET token = 1").await;
+    // A backup that was restored without privileges.
+    owner
+        .batch_execute("UPDATE pg_proc SET proacl = NULL WHERE proname = 'fairlock_fence'")
+        .await
+        .unwrap();
+    owner.batch_execute(&install("ours").unwrap()).await.unwrap();
+    denied("SELECT ours.fairlock_fence('a', 1)").await;
     // Quoted, words of the language are names as others.
     owner.batch_execute(&install("user").unwrap()).await.unwrap();
 }
 
-/// A name with a collation of its own is compared byte by byte, and locks what the same name without one does.
+/// Whoever was allowed to do so for a moment could have left these, which would run with the installer's rights.
+#[tokio::test]
+async fn the_script_refuses_a_table_with_triggers_rules_or_row_security() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let owner = fixture.connect("postgres").await;
+    let function = "CREATE FUNCTION public.nothing() RETURNS trigger LANGUAGE plpgsql
+        AS 'BEGIN RETURN NULL; END'";
+    owner.batch_execute(function).await.unwrap();
+    let table = "fairlock.fairlock_fences";
+    let trigger =
+        "BEFORE INSERT ON fairlock.fairlock_fences FOR EACH ROW EXECUTE FUNCTION public.nothing()";
+    for (create, drop, what) in [
+        (
+            format!("CREATE TRIGGER evil {trigger}"),
+            format!("DROP TRIGGER evil ON {table}"),
+            "the trigger evil",
+        ),
+        (
+            format!("CREATE RULE evil AS ON DELETE TO {table} DO INSTEAD NOTHING"),
+            format!("DROP RULE evil ON {table}"),
+            "the rule evil",
+        ),
+        (
+            format!("ALTER TABLE {table} ENABLE ROW LEVEL SECURITY"),
+            format!("ALTER TABLE {table} DISABLE ROW LEVEL SECURITY"),
+            "row security",
+        ),
+    ] {
+        owner.batch_execute(&create).await.unwrap();
+        let error = owner.batch_execute(&install("fairlock").unwrap()).await.unwrap_err();
+        let expected = format!("the table {table} has {what}, which the fence does not allow");
+        assert_eq!(error.as_db_error().unwrap().message(), expected);
+        owner.batch_execute(&drop).await.unwrap();
+        owner.batch_execute(&install("fairlock").unwrap()).await.unwrap();
+    }
+}
+
+/// At a higher level, the checks would not see what was created since the snapshot.
+#[tokio::test]
+async fn the_script_is_refused_with_an_older_snapshot() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let owner = fixture.connect("postgres").await;
+    for level in ["repeatable read", "serializable"] {
+        owner.batch_execute(&format!("BEGIN ISOLATION LEVEL {level}")).await.unwrap();
+        let error = owner.batch_execute(&install("fairlock").unwrap()).await.unwrap_err();
+        let expected = format!("the fence cannot be installed at the isolation level {level}");
+        assert_eq!(error.as_db_error().unwrap().message(), expected);
+        owner.batch_execute("ROLLBACK").await.unwrap();
+    }
+}
+
+/// A take that changes no row fails, whatever the reason.
+#[tokio::test]
+async fn a_take_that_writes_nothing_fails() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let (app, owner) = (fixture.app().await, fixture.connect("postgres").await);
+    let swallow = "CREATE FUNCTION public.nothing() RETURNS trigger LANGUAGE plpgsql
+            AS 'BEGIN RETURN NULL; END';
+        CREATE TRIGGER swallow BEFORE INSERT ON fairlock.fairlock_fences
+            FOR EACH ROW EXECUTE FUNCTION public.nothing()";
+    owner.batch_execute(swallow).await.unwrap();
+    assert_eq!(sqlstate(take(&app, 1).await), "40001");
+}
+
+/// A name with a collation of its own is compared byte by byte, and locks what the same name without one does. So is a
+/// store.
 #[tokio::test]
 async fn the_collation_of_a_name_is_not_used() {
     let Some(fixture) = Fixture::new().await else { return };
@@ -186,6 +259,11 @@ async fn the_collation_of_a_name_is_not_used() {
         app.batch_execute(&call("fairlock_fence", "log", "")).await.unwrap();
         let other = app.batch_execute(&call("fairlock_fence", "LOG", "")).await;
         assert_eq!(refusal(other), Refusal::NotTaken);
+        let store = format!(
+            "SELECT fairlock.fairlock_take('log', {}, 'TEST' COLLATE {collation})",
+            token(2)
+        );
+        assert_eq!(refusal(app.batch_execute(&store).await), Refusal::OtherStore);
         app.batch_execute("BEGIN").await.unwrap();
         app.batch_execute(&call("fairlock_fence", "log", "")).await.unwrap();
         let locks = "SELECT DISTINCT classid, objid FROM pg_locks WHERE locktype = 'advisory'";

@@ -2,45 +2,27 @@
 DO $install$
 DECLARE
     stranger pg_catalog.text;
-    installed integer := 0;
+    installed integer;
     existing pg_catalog.oid[];
     revoke pg_catalog.text;
     path pg_catalog.text := pg_catalog.current_setting('search_path');
 BEGIN
     -- No function of another schema runs with our rights.
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    -- An older snapshot would hide from us what others have created.
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        RAISE EXCEPTION 'the fence cannot be installed at the isolation level %',
+            current_setting('transaction_isolation') USING HINT = 'Install it in a transaction at READ COMMITTED.';
+    END IF;
     -- Two runs at once would both create the schema.
     PERFORM pg_advisory_xact_lock(hashtextextended('fairlock_fence install', 0));
     IF to_regnamespace('"{schema}"') IS NULL THEN
         CREATE SCHEMA "{schema}";
     END IF;
 
-    -- Whoever owns the schema, the table or a function can change tokens, and run code with the rights of our role.
-    SELECT owned.what INTO stranger FROM (
-        SELECT 'the schema', nspowner FROM pg_namespace WHERE oid = to_regnamespace('"{schema}"')
-        UNION ALL
-        SELECT 'the table fairlock_fences', relowner FROM pg_class
-            WHERE oid = to_regclass('"{schema}".fairlock_fences')
-        UNION ALL
-        SELECT 'the function ' || proname, proowner FROM pg_proc
-            WHERE pronamespace = to_regnamespace('"{schema}"') AND starts_with(proname, 'fairlock_')
-    ) AS owned (what, owner) WHERE owned.owner <> quote_ident(current_user)::regrole LIMIT 1;
-    IF stranger IS NOT NULL THEN
-        RAISE EXCEPTION 'in the schema {schema}, % belongs to another role than %', stranger, current_user
-            USING HINT = 'Install the fence as their owner, or in another schema.';
-    END IF;
-    -- Whoever may create a function there can offer one that is called instead of ours.
-    SELECT CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END INTO stranger
-        FROM pg_namespace, aclexplode(nspacl) AS acl
-        WHERE oid = to_regnamespace('"{schema}"') AND acl.privilege_type = 'CREATE' AND acl.grantee <> nspowner LIMIT 1;
-    IF stranger IS NOT NULL THEN
-        RAISE EXCEPTION '% has the privilege CREATE on the schema {schema}', stranger
-            USING HINT = 'Create a schema in which no other role has it, and install the fence there.';
-    END IF;
-
-    IF to_regprocedure('"{schema}".fairlock_fence_version()') IS NOT NULL THEN
-        EXECUTE 'SELECT "{schema}".fairlock_fence_version()' INTO installed;
-    END IF;
+    -- Read, not called: it may be a function of another role.
+    SELECT substring(prosrc FROM '[0-9]+')::integer INTO installed FROM pg_proc
+        WHERE oid = to_regprocedure('"{schema}".fairlock_fence_version()');
     IF installed > 1 THEN
         RAISE EXCEPTION 'schema {schema} has version % of the fence, and this script would install version 1', installed
             USING HINT = 'Use the fairlock that installed it, or a newer one.';
@@ -94,8 +76,10 @@ BEGIN
                     USING ERRCODE = 'LK004',
                     HINT = 'Commit it before the transaction that calls fairlock_fence begins.';
             END IF;
-            SELECT f.token, f.store INTO newest FROM "{schema}".fairlock_fences f WHERE f.name = fairlock_take.name COLLATE "C";
-            IF NOT FOUND OR newest.token < fairlock_take.token AND newest.store = fairlock_take.store THEN
+            SELECT f.token, f.store INTO newest FROM "{schema}".fairlock_fences f
+                WHERE f.name = fairlock_take.name COLLATE "C";
+            IF NOT FOUND
+                OR newest.token < fairlock_take.token AND newest.store = fairlock_take.store COLLATE "C" THEN
                 -- A client that is stopped before its COMMIT would block the others without end.
                 IF idle_limit = interval '0' OR idle_limit > interval '10 s' THEN
                     PERFORM set_config('idle_in_transaction_session_timeout', '10s', true);
@@ -118,13 +102,16 @@ BEGIN
                 SELECT f.token, f.store INTO newest FROM "{schema}".fairlock_fences f
                     WHERE f.name = fairlock_take.name COLLATE "C";
             END IF;
-            IF newest.store <> fairlock_take.store THEN
+            IF newest.store <> fairlock_take.store COLLATE "C" THEN
                 RAISE EXCEPTION 'the fence % belongs to the lock store %, not to %', quote_literal(name),
                     quote_literal(newest.store), quote_literal(fairlock_take.store) USING ERRCODE = 'LK003',
                     HINT = 'Tokens of two stores are not ordered. An operator can move the name to another store.';
             ELSIF newest.token > fairlock_take.token THEN
                 RAISE EXCEPTION 'the lock % was lost: token % is older than %', quote_literal(name), token,
                     newest.token USING ERRCODE = 'LK001', HINT = 'Stop this work and acquire the lock again.';
+            ELSIF (newest.token = fairlock_take.token) IS NOT TRUE THEN
+                RAISE EXCEPTION 'token % of the lock % could not be taken', token, quote_literal(name)
+                    USING ERRCODE = '40001', HINT = 'The row was changed at the same moment. Call it again.';
             END IF;
         END
         $take$
@@ -183,16 +170,55 @@ BEGIN
         $fence$
     $sql$;
 
-    -- Only of new functions: later grants stay when this is run again.
+    -- Only of new functions, or those that were restored without privileges: later grants stay when this is run again.
     FOR revoke IN
         SELECT DISTINCT 'REVOKE ALL ON FUNCTION ' || pg_proc.oid::regprocedure || ' FROM '
             || CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END || ' CASCADE'
         FROM pg_proc, aclexplode(coalesce(proacl, acldefault('f', proowner))) AS acl
         WHERE pronamespace = to_regnamespace('"{schema}"') AND acl.grantee <> proowner
-            AND proname IN ('fairlock_take', 'fairlock_fence') AND pg_proc.oid <> ALL (existing)
+            AND proname IN ('fairlock_take', 'fairlock_fence') AND (pg_proc.oid <> ALL (existing) OR proacl IS NULL)
     LOOP
         EXECUTE revoke;
     END LOOP;
+
+    -- Last, so that nothing can change until we commit: a new trigger needs a stronger lock on the table, and others
+    -- cannot replace our functions. Whoever owns the schema, the table or a function can change tokens, and run code
+    -- with the rights of our role.
+    LOCK TABLE "{schema}".fairlock_fences IN ROW EXCLUSIVE MODE;
+    SELECT owned.what INTO stranger FROM (
+        SELECT 'the schema', nspowner FROM pg_namespace WHERE oid = to_regnamespace('"{schema}"')
+        UNION ALL
+        SELECT 'the table fairlock_fences', relowner FROM pg_class
+            WHERE oid = to_regclass('"{schema}".fairlock_fences')
+        UNION ALL
+        SELECT 'the function ' || proname, proowner FROM pg_proc
+            WHERE pronamespace = to_regnamespace('"{schema}"') AND starts_with(proname, 'fairlock_')
+    ) AS owned (what, owner) WHERE owned.owner <> quote_ident(current_user)::regrole LIMIT 1;
+    IF stranger IS NOT NULL THEN
+        RAISE EXCEPTION 'in the schema {schema}, % belongs to another role than %', stranger, current_user
+            USING HINT = 'Install the fence as their owner, or in another schema.';
+    END IF;
+    -- Whoever may create a function there can offer one that is called instead of ours.
+    SELECT CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END INTO stranger
+        FROM pg_namespace, aclexplode(nspacl) AS acl
+        WHERE oid = to_regnamespace('"{schema}"') AND acl.privilege_type = 'CREATE' AND acl.grantee <> nspowner LIMIT 1;
+    IF stranger IS NOT NULL THEN
+        RAISE EXCEPTION '% has the privilege CREATE on the schema {schema}', stranger
+            USING HINT = 'Create a schema in which no other role has it, and install the fence there.';
+    END IF;
+    -- They change what is written, or run with the rights of our role.
+    SELECT found.what INTO stranger FROM (
+        SELECT 'the trigger ' || tgname FROM pg_trigger WHERE tgrelid = to_regclass('"{schema}".fairlock_fences')
+        UNION ALL
+        SELECT 'the rule ' || rulename FROM pg_rewrite WHERE ev_class = to_regclass('"{schema}".fairlock_fences')
+        UNION ALL
+        SELECT 'row security' FROM pg_class
+            WHERE oid = to_regclass('"{schema}".fairlock_fences') AND (relrowsecurity OR relforcerowsecurity)
+    ) AS found (what) LIMIT 1;
+    IF stranger IS NOT NULL THEN
+        RAISE EXCEPTION 'the table {schema}.fairlock_fences has %, which the fence does not allow', stranger
+            USING HINT = 'Drop it, and find out who has created it.';
+    END IF;
     PERFORM set_config('search_path', path, true);
 END
 $install$;
