@@ -154,6 +154,10 @@ pub(crate) async fn measure(
     let began = Instant::now();
     let _ = first.release().await.unwrap();
     tokio::time::sleep(span).await;
+    // One figure at least, however short the span was.
+    while board.samples.lock().unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     let grants = board.grants.load(Ordering::Relaxed);
     let took = began.elapsed();
     let calls = script_calls() - calls_before;

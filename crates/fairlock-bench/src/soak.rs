@@ -137,7 +137,8 @@ fn lock(client: &Client, task: u64, cycle: u64) -> Lock {
 async fn turn(lock: &Lock, cycle: u64) {
     if cycle.is_multiple_of(64) {
         // Given up in the queue, if there is one.
-        drop(lock.try_lock_for(Duration::from_micros(200)).await.unwrap());
+        // The server may not answer in so short a time on a busy machine.
+        drop(lock.try_lock_for(Duration::from_micros(200)).await);
     }
     let guard = lock.lock().await.unwrap();
     if cycle.is_multiple_of(16) {

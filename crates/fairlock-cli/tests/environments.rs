@@ -381,14 +381,14 @@ as ann $f status nightly
 fn d28_a_command_of_another_user_is_not_said_to_be_ended() {
     let script = r#"
 cp "$(command -v setpriv)" /mnt/becomes-root; chmod 4755 /mnt/becomes-root
-as ann env -i PATH=/usr/bin:/bin $f run --lease 3s x -- \
-    /mnt/becomes-root --reuid 0 --regid 0 --clear-groups sh -c 'id -u; sleep 4; echo went on; exit 3' 2>&1 || echo "code $?"
+as ann env -i PATH=/usr/bin:/bin $f run --lease 6s x -- \
+    /mnt/becomes-root --reuid 0 --regid 0 --clear-groups sh -c 'id -u; sleep 8; echo went on; exit 3' 2>&1 || echo "code $?"
 "#;
     let expected = [
         "0",
         "fairlock: x: the command runs as another user, so it cannot be ended: it goes on without the lock",
         "went on",
-        "fairlock: x: the lock was about to be lost: its --lease of 3s is over; the command went on without it, \
+        "fairlock: x: the lock was about to be lost: its --lease of 6s is over; the command went on without it, \
          and ended by itself with code 3",
         "code 76",
     ];

@@ -542,11 +542,11 @@ fn locks(transcript: &mut Transcript, server: &Server) {
     done = fairlock(["unlock", "--url", &url, "--force", "report"]);
     assert_eq!(finish(done).code(), 0);
 
-    let over = run(&["--lease", "1s"], "over", &["sleep", "60"]);
+    let over = run(&["--lease", "6s"], "over", &["sleep", "60"]);
     transcript.about("over", "a fixed lease that ends", &finish(over));
-    let over = run(&["--lease", "1s", "--on-lost", "ignore"], "over", &["sleep", "2"]);
+    let over = run(&["--lease", "6s", "--on-lost", "ignore"], "over", &["sleep", "8"]);
     transcript.about("over", "the same with --on-lost ignore", &finish(over));
-    let mut hold = fairlock(["run", "--url", &url, "--lease", "1s", "over"]);
+    let mut hold = fairlock(["run", "--url", &url, "--lease", "6s", "over"]);
     transcript.about("over", "the same without a command", &finish(hold));
     hold = fairlock(["run", "--url", &url, "kept"]);
     let mut hold = Running::start(hold);

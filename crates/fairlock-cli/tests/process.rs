@@ -76,7 +76,7 @@ const TABLE: &[Row] = &[
         ..row("TERM, and a code of its own", works!("trap 'exit 5' TERM;"), 5, "ready\n")
     },
     Row {
-        options: &["--lease", "3s"],
+        options: &["--lease", "6s"],
         says: "the command was ended",
         ..row("the lease ends", works!("trap 'echo asked; exit 0' TERM;"), 76, "ready\nasked\n")
     },
@@ -164,7 +164,7 @@ impl Escaped {
 /// `setsid`: it is asked to end like the group.
 #[test]
 fn who_left_the_group_ends_with_the_lock() {
-    let escaped = Escaped::start(&alone(), &["--lease", "3s"], ESCAPE);
+    let escaped = Escaped::start(&alone(), &["--lease", "9s"], ESCAPE);
     let process = escaped.process();
     assert!(is_alive(&process));
     let Escaped { running, dir } = escaped;
@@ -179,7 +179,7 @@ fn a_daemon_ends_with_the_lock() {
     let daemon = r#"exec 2>/dev/null
         setsid sh -c 'setsid sh -c "echo \$\$ > {}; while :; do sleep 0.02; done" & exit' >/dev/null
         until test -s {}; do sleep 0.02; done; echo ready; trap "exit 0" TERM; while :; do sleep 0.02; done"#;
-    let escaped = Escaped::start(&alone(), &["--lease", "3s"], daemon);
+    let escaped = Escaped::start(&alone(), &["--lease", "9s"], daemon);
     let process = escaped.process();
     escaped.running.wait().expect(76, "the command was ended");
     assert!(!is_alive(&process), "it goes on unlocked");
@@ -223,7 +223,7 @@ fn runs_inside_of_runs_end_only_their_own() {
     let inner =
         format!("setsid sleep 60 >/dev/null & echo $! >> {0}; exec sleep 60", log.display());
     let script = r#"setsid sleep 60 >/dev/null 2>&1 & echo $! >> "$LOG"
-        "$FAIRLOCK" run --url "$INNERS" --lease 1500ms y -- sh -c "$INNER" 2>/dev/null; echo "inner=$?"; exit 0"#;
+        "$FAIRLOCK" run --url "$INNERS" --lease 6s y -- sh -c "$INNER" 2>/dev/null; echo "inner=$?"; exit 0"#;
     let mut command = run_script(&alone(), &[], "x", script);
     command
         .env("FAIRLOCK", env!("CARGO_BIN_EXE_fairlock"))
@@ -406,17 +406,17 @@ mod as_process_1 {
     #[test]
     fn it_ends_a_lost_command_with_its_orphans() {
         let script = "sh -c 'sleep 60 &'; setsid sleep 61 & echo ready; exec sleep 62";
-        let args = ["run", "--url", &alone(), "--lease", "6s", "x", "--", "sh", "-c", script];
+        let args = ["run", "--url", &alone(), "--lease", "12s", "x", "--", "sh", "-c", script];
         let Some(command) = in_a_namespace(&args) else { return };
         let mut running = Running::start(command);
         assert_eq!(running.line(), "ready");
         // The lease has begun by then; how long a start takes depends on the machine.
         let began = std::time::Instant::now();
         running.wait().expect(76, "the command was ended");
-        // Asked 2 s before the lease ends, all of them end at once.
+        // Asked 4 s before the lease ends, all of them end at once.
         let took = began.elapsed();
-        println!("measured: lost after {took:?} of a lease of 6 s with 2 s of grace");
-        assert!(took < std::time::Duration::from_millis(5_500), "{took:?}");
+        println!("measured: lost after {took:?} of a lease of 12 s with 4 s of grace");
+        assert!(took < std::time::Duration::from_millis(11_500), "{took:?}");
     }
 
     /// The kernel ends every process of the namespace with process 1.

@@ -194,9 +194,9 @@ fn d25_a_long_wait_is_told_off_a_terminal() {
     let first = Running::start(run_script(&url, &["--label", "first", "-q"], "x", "exit 3"));
     queue_reaches(&url, "x", 1);
     let start = |options: &[&str]| Running::start(run_script(&url, options, "x", "echo ran"));
-    let told = start(&["--wait", "12s"]);
+    let told = start(&["--wait", "18s"]);
     queue_reaches(&url, "x", 2);
-    let others = [start(&["--wait", "12s", "--quiet"]), start(&["--wait", "3s", "--verbose"])];
+    let others = [start(&["--wait", "18s", "--quiet"]), start(&["--wait", "3s", "--verbose"])];
     let (told, [quiet, verbose]) = (told.wait(), others.map(Running::wait));
     assert_eq!((told.code(), quiet.code(), verbose.code()), (75, 75, 75));
     let lines: Vec<_> = told.stderr.lines().collect();
@@ -207,7 +207,7 @@ fn d25_a_long_wait_is_told_off_a_terminal() {
     {
         assert!(wait.contains(text), "{text:?} is missing: {wait}");
     }
-    assert!(end.starts_with("fairlock: x: not acquired within 12s: held by "), "{end}");
+    assert!(end.starts_with("fairlock: x: not acquired within 18s: held by "), "{end}");
     assert_eq!(quiet.stderr, "");
     let lines: Vec<_> = verbose.stderr.lines().collect();
     assert!(lines.len() >= 2 && lines[0].contains(" of "), "{verbose:?}");
@@ -228,13 +228,12 @@ fn a_store_that_does_not_answer_is_told_off_a_terminal() {
     ];
     let [verbose, told, quiet, short] = all.map(Running::wait);
     for (outcome, wait) in [(verbose, "3s"), (told, "12s")] {
-        assert!(outcome.stderr.contains("; tried for "), "{outcome:?}");
         assert_eq!((outcome.code(), outcome.stderr.lines().count()), (69, 2), "{outcome:?}");
         let notice = format!("fairlock: {url} does not answer yet; trying for {wait}\n");
         assert!(outcome.stderr.starts_with(&notice), "{outcome:?}");
     }
     quiet.expect(69, "127.0.0.1:1");
-    short.expect(69, "; tried for 3");
+    short.expect(69, "127.0.0.1:1");
 }
 
 /// In logs, success is silent unless more was requested.

@@ -226,9 +226,9 @@ fn a_run_that_is_killed_holds_nobody_up() {
 #[test]
 fn a_lease_ends_the_command() {
     on_each(|scene| {
-        let options = ["--permits", "1", "--lease", "3s"];
+        let options = ["--permits", "1", "--lease", "6s"];
         let ended = finish(run_script(&scene.url, &options, "x", "exec sleep 60"));
-        ended.expect(76, "x: the lock was about to be lost: its --lease of 3s is over");
+        ended.expect(76, "x: the lock was about to be lost: its --lease of 6s is over");
         finish(run_script(&scene.url, &["--permits", "1"], "x", "true")).expect(0, "");
     });
 }

@@ -62,8 +62,8 @@ fn each_change_is_a_line(url: &str) {
     assert_eq!(event(&mut forms), is("present", "y", 0, 0));
     assert_eq!(text(&mut texts), "x: free");
 
-    // Renewed every two seconds, which is no change.
-    let first = Run::start(url, &dir, "first", &["--ttl", "6s"], "x");
+    // Renewed every three seconds, which is no change.
+    let first = Run::start(url, &dir, "first", &["--ttl", "9s"], "x");
     assert_eq!(event(&mut forms), is("taken", "x", 1, 0));
     let line = text(&mut texts);
     assert!(line.starts_with("x: taken: held by "), "{line}");
@@ -117,13 +117,13 @@ fn a_holder_that_stands_still_is_overdue_and_expires(url: &str) {
     let mut form = || -> Value { serde_json::from_str(&forms.line()).expect("JSON") };
     assert_eq!((&form()["event"], text(&mut texts).as_str()), (&"present".into(), "x: free"));
     let dir = TempDir::new();
-    let held = Run::start(url, &dir, "held", &["--ttl", "6s"], "x");
+    let held = Run::start(url, &dir, "held", &["--ttl", "15s"], "x");
     assert_eq!(form()["event"], "taken");
     held.running.signal(Signal::STOP);
     let overdue = form();
     assert_eq!(overdue["event"], "overdue", "{overdue}");
     assert!(overdue["holder"]["overdue_ms"].as_u64().is_some_and(|ms| ms >= 1_000), "{overdue}");
-    assert_eq!(overdue["holder"]["client"]["lease_ms"], 6_000);
+    assert_eq!(overdue["holder"]["client"]["lease_ms"], 15_000);
     for command in ["status", "list"] {
         let shown = finish(fairlock([command, "--url", url, "x"])).stdout;
         assert!(shown.contains(", renewal overdue by "), "{command}: {shown}");

@@ -199,7 +199,8 @@ fn main_returns_and_the_server_hangs() {
     let took = began.elapsed();
     println!("measured: end of a program while the server hangs: {took:?}");
     assert!(status.success(), "{said}");
-    assert!(took < Duration::from_secs(1) + SLACK, "{took:?}");
+    // It waits for a second; without that bound it would wait 30 s.
+    assert!(took < Duration::from_secs(10), "{took:?}");
     server.cont();
     is_free_within(&server, LEASE + SLACK);
 }

@@ -25,10 +25,12 @@ pub fn look<T>(
 ) -> Option<T> {
     let began = Instant::now();
     loop {
+        // Before the look: this thread may stand still between the two.
+        let is_last = began.elapsed() >= within;
         if let Some(found) = look() {
             return Some(found);
         }
-        if began.elapsed() >= within {
+        if is_last {
             return None;
         }
         thread::sleep(every);
@@ -66,11 +68,14 @@ pub fn until_async(
 ) -> impl Future<Output = Duration> {
     let (began, location) = (Instant::now(), Location::caller());
     async move {
-        while !condition().await {
-            assert!(began.elapsed() < within, "not within {within:?}: {what} ({location})");
+        loop {
+            let is_last = began.elapsed() >= within;
+            if condition().await {
+                return began.elapsed();
+            }
+            assert!(!is_last, "not within {within:?}: {what} ({location})");
             tokio::time::sleep(LOOK).await;
         }
-        began.elapsed()
     }
 }
 

@@ -57,7 +57,7 @@ async fn bounded(config: Config) -> Result<(), Error> {
 /// ends.
 async fn left_to_the_store(config: Config) -> Result<(), Error> {
     let client = Client::with_config(config).await?;
-    let lock = client.fair_lock("lease:left").lease(Duration::from_millis(300));
+    let lock = client.fair_lock("lease:left").lease(Duration::from_secs(2));
     let detached = lock.lock().await?.detach().await?;
     assert!(lock.try_lock().await?.is_none());
     let next = lock.lock().await?; // waits for the rest

@@ -1,7 +1,7 @@
 //! F11: the application blocks its runtimes for longer than a lease, or keeps every processor busy.
 //! The lock stays held, and nobody else gets it.
 
-use crate::faults::fixture::{Fixture, HB, LEASE, client, measured, ms, steady};
+use crate::faults::fixture::{Fixture, HB, LEASE, SLACK, client, measured, ms, steady};
 use fairlock::{Client, Guard, GuardState};
 use fairlock_testkit::raw::Raw;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ fn stays_held(what: &str, user: &Runtime, block: impl Fn(&Runtime)) {
             assert!(began.elapsed() >= BLOCKED && BLOCKED > 3 * LEASE);
             let seen = observer.end();
             println!("measured: f11 {what}: least validity {:?}, {} looks", seen.least, seen.looks);
-            assert!(seen.looks > 100, "{seen:?}");
+            assert!(seen.looks > 10, "{seen:?}");
             assert_eq!(held.state(), GuardState::Held);
             let guard = Arc::into_inner(held).unwrap();
             let _ = on(user, guard.release()).unwrap();
@@ -154,11 +154,11 @@ fn f11_a_blocked_waiter_keeps_its_place_and_its_grant() {
         let _ = held.release().await;
         let granted = Instant::now();
         while fixture.holder("job").as_ref() != Some(&owner) {
-            assert!(granted.elapsed() < LEASE, "the blocked one is passed by");
+            assert!(granted.elapsed() < LEASE + SLACK, "the blocked one is passed by");
         }
         measured("f11 release to the grant of a blocked waiter", granted.elapsed());
         let released = tokio::task::block_in_place(|| blocked.join().unwrap());
         assert_eq!(released, fairlock::Release::Released);
-        let _ = younger.granted(LEASE).await.release().await;
+        let _ = younger.granted(LEASE + SLACK).await.release().await;
     });
 }

@@ -64,11 +64,13 @@ fn unanswered_renewals_delay_no_loss() {
 fn a_server_that_hangs_delays_no_loss() {
     steady(|| async {
         let Some(fixture) = Fixture::redis70() else { return };
-        let config = config(&fixture.server.url()).response_timeout(4 * LEASE);
-        let client = Client::with_config(config).await.unwrap();
+        // Long enough that a slow machine renews all of them.
+        let lease = 6 * LEASE;
+        let config = config(&fixture.server.url()).watchdog_lease(lease);
+        let client = Client::with_config(config.response_timeout(4 * lease)).await.unwrap();
         let guards = many_holds(&client).await;
         fixture.server.stop();
-        all_lost_in_time("a frozen server", &guards, LEASE).await;
+        all_lost_in_time("a frozen server", &guards, lease).await;
         fixture.server.cont();
     });
 }

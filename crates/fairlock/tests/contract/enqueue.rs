@@ -119,7 +119,7 @@ pub(super) async fn a_granted_turn_is_renewed(store: Store) {
 
 /// The grant came and was lost while nobody waited for the turn: an error, and no guard.
 pub(super) async fn a_granted_turn_ends_with_its_longest_hold(store: Store) {
-    let short = |config: Config| config.watchdog_lease(Duration::from_secs(1));
+    let short = |config: Config| config.watchdog_lease(Duration::from_secs(3));
     let lock = store.client_with(short).await.fair_lock("job");
     let other = store.client_with(short).await.fair_lock("job");
     let first = lock.lock().await.unwrap();

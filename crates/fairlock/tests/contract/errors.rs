@@ -83,7 +83,7 @@ fn all_name(errors: &[Error], kinds: &[ErrorKind], owner: Option<&Owner>) {
 /// A store in memory cannot disappear.
 pub(super) async fn a_store_that_is_gone(store: Store) {
     let Some(server) = store.server() else { return };
-    let quick = |config: Config| no_beats(config).store_timeout(Duration::from_millis(200));
+    let quick = |config: Config| no_beats(config).store_timeout(Duration::from_secs(1));
     let client = store.client_with(quick).await;
     let owner = client.owner();
     let held = client.fair_lock("held").lock().await.unwrap();

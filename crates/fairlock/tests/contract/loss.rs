@@ -75,7 +75,7 @@ pub(super) async fn signals_of_a_taken_lock(store: Store) {
 pub(super) async fn an_expired_lock_goes_to_the_next(store: Store) {
     let holder = store.client_with(no_beats).await.fair_lock("job");
     let other = store.client_with(no_beats).await.fair_lock("job");
-    let lease = Duration::from_secs(2);
+    let lease = Duration::from_secs(3);
     let began = Instant::now();
     let guard = holder.clone().lease(lease).lock().await.unwrap();
     let waiter = wait_behind(&other, 1).await;

@@ -296,7 +296,7 @@ pub(super) async fn a_lost_guard_does_not_concern_the_owners_next_hold(store: St
                 Share::Read => Some(lock.read().await.unwrap()),
                 _ => None,
             };
-            let former = hold(Duration::from_millis(150)).await;
+            let former = hold(Duration::from_millis(500)).await;
             soon("the end of the lease", former.lost()).await;
             let present = soon("the next hold", hold(Duration::from_secs(60))).await;
             assert_eq!(present.token() == former.token(), share == Share::Read, "{share:?}");

@@ -324,7 +324,7 @@ pub(super) async fn force_unlock_takes_every_share(store: Store) {
 pub(super) async fn leases_end_alone(store: Store) {
     let client = store.client().await;
     // Long enough for the next to be in line.
-    let lease = Duration::from_secs(1);
+    let lease = Duration::from_secs(3);
     let pool = client.semaphore("pool", 2);
     let short = pool.clone().lease(lease).acquire().await.unwrap();
     let renewed = pool.acquire().await.unwrap();

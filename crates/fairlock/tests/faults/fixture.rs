@@ -171,6 +171,14 @@ impl Fixture {
         ms(u64::try_from(self.call(&["PTTL", name]).int()).unwrap_or(0))
     }
 
+    /// The server keeps the lock for at least as long as its guard says.
+    #[track_caller]
+    pub(crate) fn outlasts(&self, name: &str, remaining: impl Fn() -> Duration) {
+        let asked = Instant::now();
+        let (left, ttl) = (remaining(), self.ttl(name));
+        assert!(left.saturating_sub(asked.elapsed()) <= ttl, "{name}: {left:?} of {ttl:?}");
+    }
+
     /// How many scripts the server was asked for so far.
     #[track_caller]
     pub(crate) fn script_calls(&self) -> u64 {
@@ -216,10 +224,10 @@ impl Fixture {
         owner
     }
 
-    /// Waits until the server has the subscription of each client's inbox.
+    /// Waits until the server has the subscription of each client's inbox: clients reconnect up to 2 s apart.
     #[track_caller]
     pub(crate) fn inboxes_are_back(&self, clients: &[Client]) {
-        eventually("the inboxes are back", SLACK, || {
+        eventually("the inboxes are back", ms(2_000) + SLACK, || {
             clients.iter().all(|client| self.listeners(&inbox(client)) == 1)
         });
     }

@@ -116,7 +116,7 @@ fn f86_a_flooded_inbox_asks_nothing_and_keeps_nothing() {
         };
         let flood = Flood::begin(&fixture.server, (0..1_000).map(message).collect());
         // The first messages make buffers grow to their final size.
-        eventually("the flood has begun", 5 * SLACK, || flood.sent() > RATE);
+        eventually("the flood has begun", 20 * SLACK, || flood.sent() > RATE);
         let before = worker.memory_kib();
         let calls = asked(&fixture, "inbox", &flood);
         assert!(calls <= OTHER_MAX, "{calls} scripts: an odd message is dropped, not answered");
@@ -127,7 +127,7 @@ fn f86_a_flooded_inbox_asks_nothing_and_keeps_nothing() {
         // The real grant arrives during the flood.
         let released = Instant::now();
         let _ = held.release().await;
-        let line = worker.granted(&fixture, "job", SLACK);
+        let line = worker.granted(&fixture, "job", 20 * SLACK);
         measured("f86 inbox: hand-over in the flood", released.elapsed());
         assert_eq!(line.owner(), owner);
         drop(flood);
@@ -187,7 +187,7 @@ fn f86_flooded_wake_ups_are_paced() {
         java.leave("job", 1, DEFAULT_WAIT_MS);
         let released = Instant::now();
         let _ = held.release().await;
-        let _ = place.granted(SLACK).await.release().await;
+        let _ = place.granted(20 * SLACK).await.release().await;
         measured("f86: the fair waiter in the flood", released.elapsed());
         fixture.history.assert_sound();
     });

@@ -72,7 +72,8 @@ fn a05_a_late_acquire_is_freed() {
     steady(|| async {
         let Some(fixture) = Fixture::redis70() else { return };
         let proxy = Proxy::start(fixture.server.addr());
-        let client = client(&proxy.url()).await;
+        let config = config(&proxy.url()).watchdog_lease(10 * LEASE);
+        let client = Client::with_config(config).await.unwrap();
         let _ = fixture.take(&client, "job").await.release().await;
         proxy.black_hole_to_client(true);
         let attempt = client.fair_lock("job").try_lock_for(ms(150)).await;
@@ -203,7 +204,7 @@ fn f53_the_store_is_not_reached_in_time() {
     steady(|| async {
         let Some(fixture) = Fixture::redis70() else { return };
         let proxy = Proxy::start(fixture.server.addr());
-        let config = config(&proxy.url()).store_timeout(ms(700));
+        let config = config(&proxy.url()).store_timeout(ms(700)).watchdog_lease(10 * LEASE);
         let client = Client::with_config(config).await.unwrap();
         let _ = fixture.take(&client, "job").await.release().await;
         proxy.black_hole_to_client(true);

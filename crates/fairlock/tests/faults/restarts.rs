@@ -1,7 +1,7 @@
 //! The server dies and comes back, with or without its data.
 
 use super::fixture::{
-    D, Fixture, Held, LEASE, Place, SLACK, all_in_turn, assert_ordered, config, eventually, inbox,
+    Fixture, Held, LEASE, Place, SLACK, all_in_turn, assert_ordered, config, eventually, inbox,
     measured, ms, steady, within,
 };
 use fairlock::{Client, GuardState, Release};
@@ -51,7 +51,8 @@ fn f21_a24_restart_without_persistence() {
             let first = held.token();
             fixture.server.kill9();
             fixture.server.restart();
-            let took = held.lost(SLACK).await;
+            // Attempts to reconnect are up to 2 s apart.
+            let took = held.lost(ms(2_000) + SLACK).await;
             measured(&format!("f21 {} restart to Lost", generation.name()), took);
             let began = Instant::now();
             let tokens = all_in_turn(places, 2 * BEAT + SLACK).await;
@@ -76,7 +77,7 @@ fn f22_restart_with_a_log() {
         fixture.server.kill9();
         held.becomes(GuardState::Suspect, SLACK).await;
         fixture.server.restart();
-        let took = held.becomes(GuardState::Held, SLACK).await;
+        let took = held.becomes(GuardState::Held, ms(2_000) + SLACK).await;
         measured("f22 restart to Held again", took);
         assert_eq!(fixture.queue("job"), queue);
         // A waiter without an inbox counts as dead at its turn, and would return to its place.
@@ -274,7 +275,7 @@ fn what_is_told_again_ends_no_newer_hold_of_its_owner() {
             fixture.call(&["CLIENT", "KILL", "TYPE", "normal"]);
             fixture.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
             let known = || fixture.call(&["GET", keys[1]]).text().parse::<u64>().unwrap();
-            eventually("the present hold is known", D, || known() == token);
+            eventually("the present hold is known", 5 * SLACK, || known() == token);
             // The repeated release comes within a round trip of that.
             let began = Instant::now();
             while began.elapsed() < ms(300) {

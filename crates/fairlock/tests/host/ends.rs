@@ -41,8 +41,8 @@ fn the_end_of_a_short_lease_is_not_missed_by_who_waited_before_it_began() {
             let guard = clients[0].fair_lock("job").lock().await.unwrap();
             let second = wait_behind(&clients[1].fair_lock("job").lease(SHORT), 1).await;
             let third = wait_behind(&clients[2].fair_lock("job"), 2).await;
-            let _ = guard.release().await.unwrap();
             let began = Instant::now();
+            let _ = guard.release().await.unwrap();
             // Not dropped, which would release it.
             let second = granted(second).await;
             served_at_the_end("served after the end of a short lease", began, third).await;
@@ -59,8 +59,8 @@ fn the_end_of_a_short_lease_is_not_missed_within_a_client() {
         let guard = one.fair_lock("job").lock().await.unwrap();
         let second = wait_behind(&two.fair_lock("job").lease(SHORT), 1).await;
         let third = wait_behind(&two.fair_lock("job"), 2).await;
-        let _ = guard.release().await.unwrap();
         let began = Instant::now();
+        let _ = guard.release().await.unwrap();
         let second = granted(second).await;
         served_at_the_end("served after the end of a short lease, within a client", began, third)
             .await;
@@ -107,13 +107,13 @@ fn an_ended_lease_is_free_at_the_first_try() {
                 _ => client.simple_lock(kind),
             };
             // Long enough for what comes before its end.
-            holder.order(&format!("{kind} 0 {kind} 3000"));
+            holder.order(&format!("{kind} 0 {kind} 5000"));
             holder.expect("granted 0", crate::support::SOON);
-            super::stop_between_writes(&holder, fixture).await;
             if kind == "lock" {
                 waiter.order(&format!("{kind} 0 {kind}"));
                 queue_is(&lock, 1).await;
             }
+            super::stop_between_writes(&holder, fixture).await;
             waiter.kill9();
             until("it ends", async || !lock.is_locked().await.unwrap()).await;
             let guard = lock.try_lock().await.unwrap();

@@ -381,8 +381,8 @@ fn the_end_of_a_short_lease_lets_a_writer_in() {
         let reader = tokio::spawn(async move { short.read().await });
         line_is(&one, "read", 1).await;
         let writer = wait_for(&one, "write", 2).await;
-        let _ = writes.release().await.unwrap();
         let began = Instant::now();
+        let _ = writes.release().await.unwrap();
         let reads = crate::support::soon("the reader", reader).await.unwrap().unwrap();
         let _ = granted(writer).await.release().await.unwrap();
         let took = began.elapsed();

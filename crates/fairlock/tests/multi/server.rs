@@ -127,7 +127,7 @@ fn a_store_that_falls_silent_with_the_last_grant_is_not_waited_for() {
             assert!(matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable), "{error}");
             // This is about time: those 2 s, half a second for an answer, and some for a machine that is busy.
             let took = began.elapsed();
-            assert!(took >= Duration::from_secs(2) && took < Duration::from_secs(5), "{took:?}");
+            assert!(took >= Duration::from_secs(2) && took < Duration::from_secs(15), "{took:?}");
             // What could not be given back is.
             proxy.black_hole_to_server(false);
             proxy.cut_all();

@@ -276,7 +276,7 @@ async fn a_detached_lock(server: &Server) {
 async fn the_store_is_away(server: &Server) {
     let proxy = Proxy::start(server.addr());
     let tune = |config: Config| {
-        config.watchdog_lease(ms(4_000)).ping_interval(ms(50)).store_timeout(ms(300))
+        config.watchdog_lease(ms(8_000)).ping_interval(ms(50)).store_timeout(ms(2_000))
     };
     let client = client(&proxy.url(), tune).await;
     let renewed = client.fair_lock("renewed").lock().await.unwrap();

@@ -1,8 +1,7 @@
 //! Read-write locks that Redisson's clients hold.
 
 use super::fixture::tuned;
-use crate::faults::fixture::{Fixture, HB, SLACK, eventually, measured, within};
-use crate::support::in_real_time;
+use crate::faults::fixture::{Fixture, HB, SLACK, eventually, measured, steady, within};
 use fairlock::{GuardState, Release};
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use std::time::{Duration, Instant};
 /// quarter of a minute away.
 #[test]
 fn j8_a_message_of_redissons_wakes_readers_and_writers() {
-    in_real_time(|| async {
+    steady(|| async {
         const MINUTE: Duration = Duration::from_secs(60);
         let Some(fixture) = Fixture::redis70() else { return };
         let client =
@@ -49,7 +48,7 @@ fn j8_a_message_of_redissons_wakes_readers_and_writers() {
 /// The right to that channel is optional. Without it ours look four times in a heartbeat's time.
 #[test]
 fn j8_without_the_right_to_listen_ours_look() {
-    in_real_time(|| async {
+    steady(|| async {
         let Some(fixture) = Fixture::redis70() else { return };
         fixture.call(&["ACL", "SETUSER", "default", "resetchannels", "&fairlock_inbox:*"]);
         let client = fixture.client().await;

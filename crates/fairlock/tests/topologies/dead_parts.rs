@@ -4,7 +4,7 @@
 use super::cluster::name_at;
 use super::{AGREED, connect, patient};
 use crate::faults::fixture::{measured, ms, within};
-use crate::support::in_real_time;
+use crate::support::{in_real_time, real_time};
 use fairlock::{Client, Config, ErrorKind, LockEntry, Release, ShardedPubSub};
 use fairlock_testkit::network::Network;
 use fairlock_testkit::server::{Generation, Server};
@@ -98,7 +98,7 @@ fn d36_a_dead_or_frozen_shard_concerns_its_own_locks_alone() {
 /// The same where the clients get no sign of it and the other nodes do.
 #[test]
 fn d36_a_shard_that_is_cut_off_concerns_its_own_locks_alone() {
-    in_a_network(a_shard_goes);
+    real_time(|_| in_a_network(a_shard_goes));
 }
 
 async fn a_shard_goes(how: How<'_>) {
@@ -243,7 +243,8 @@ fn d38_a_client_that_ends_in_a_failover_tells_the_new_master() {
                 let began = Instant::now();
                 client.shutdown().await;
                 measured("the end of a client without one", began.elapsed());
-                assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+                // With one it would be five seconds.
+                assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
                 return;
             }
         }
@@ -265,7 +266,7 @@ fn any_one_part_of_a_sentinel_set_may_go() {
 /// The same with parts that are cut off: nobody is told that a connection has ended.
 #[test]
 fn any_one_part_of_a_sentinel_set_may_be_cut_off() {
-    in_a_network(each_part_goes);
+    real_time(|_| in_a_network(each_part_goes));
 }
 
 async fn each_part_goes(how: How<'_>) {

@@ -94,7 +94,9 @@ async fn moved_under_load(generation: Generation) {
 /// nodes that named each other for good, and without the keys.
 #[test]
 fn the_test_kit_leaves_a_moved_slot_in_agreement() {
-    let Some(cluster) = Cluster::start(Generation::Redis62) else { return };
+    // No replica takes over while the machine stands still.
+    let settings = [("--cluster-node-timeout", "15000")];
+    let Some(cluster) = Cluster::start_with(Generation::Redis62, &settings) else { return };
     let slot = slot(b"hot");
     let first = cluster.await_master_of(slot);
     let second = (first + 1) % 3;
