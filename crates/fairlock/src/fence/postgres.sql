@@ -217,7 +217,7 @@ BEGIN
     ) AS found (what) LIMIT 1;
     IF stranger IS NOT NULL THEN
         RAISE EXCEPTION 'the table {schema}.fairlock_fences has %, which the fence does not allow', stranger
-            USING HINT = 'Drop it, and find out who has created it.';
+            USING HINT = 'Remove it, and find out who has created it.';
     END IF;
     PERFORM set_config('search_path', path, true);
 END
