@@ -177,19 +177,20 @@ fn replies_are_delayed() {
 #[test]
 fn published_messages_are_swallowed_doubled_and_delayed_but_nothing_else_is() {
     let Some(fixture) = Fixture::new() else { return };
-    for hello in ["2", "3"] {
+    // A channel of its own: the server may still have the first subscriber when the second comes.
+    for (hello, news) in [("2", "news in RESP2"), ("3", "news in RESP3")] {
         let before = fixture.proxy.counts();
         fixture.proxy.swallow_pushes(true);
         let mut subscriber = fixture.client();
         subscriber.call(&["HELLO", hello]);
-        subscriber.subscribe("news");
+        subscriber.subscribe(news);
         let mut server = fixture.server.client();
-        server.call(&["PUBLISH", "news", "lost"]);
+        server.call(&["PUBLISH", news, "lost"]);
         fixture.proxy.wait_until(|counts| counts.pushes_swallowed == before.pushes_swallowed + 1);
 
         fixture.proxy.swallow_pushes(false);
         fixture.proxy.duplicate_pushes(2);
-        server.call(&["PUBLISH", "news", "thrice"]);
+        server.call(&["PUBLISH", news, "thrice"]);
         let mut message = || subscriber.message_within(WAIT_WITHIN).unwrap().1;
         for _ in 0..3 {
             assert_eq!(message(), b"thrice");
@@ -199,7 +200,7 @@ fn published_messages_are_swallowed_doubled_and_delayed_but_nothing_else_is() {
         fixture.proxy.duplicate_pushes(0);
         fixture.proxy.delay_pushes(SHORT);
         let start = Instant::now();
-        server.call(&["PUBLISH", "news", "late"]);
+        server.call(&["PUBLISH", news, "late"]);
         // A reply overtakes the message.
         subscriber.send(&["PING"]);
         let pong = subscriber.read().unwrap();
