@@ -31,14 +31,12 @@ mod world;
 
 pub(super) use world::{is_simulated, stream_to};
 
+use fairlock_testkit::tier;
 use run::Report;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-/// Seeds played in every test run, which takes some seconds.
-const SEEDS: u64 = 80;
 
 /// The least number of faults in a run, whatever its seed.
 const FAULTS_MIN: u64 = 3;
@@ -94,7 +92,7 @@ fn play_all(first: u64, threads: usize, enough: impl Fn(u64) -> bool + Sync) -> 
 #[test]
 fn clients_keep_their_promises_in_every_simulated_run() {
     let first = number("FAIRLOCK_SEED").unwrap_or(1);
-    let seeds = number("FAIRLOCK_SIMULATE_SEEDS").unwrap_or(SEEDS);
+    let seeds = number("FAIRLOCK_SIMULATE_SEEDS").unwrap_or_else(|| tier::size(80, 400));
     let (failures, _) = play_all(first, 1, |played| played >= seeds);
     let stories: Vec<_> = failures.iter().map(tell).collect();
     assert!(stories.is_empty(), "{}", stories.concat());
