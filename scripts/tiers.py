@@ -29,6 +29,16 @@ COMPUTE = ["fairlock lib", "fairlock-core main", "documentation", "fairlock-core
 # The tests of topologies are a program of their own here.
 TOPOLOGIES = "fairlock main, topologies"
 BESIDE = [*COMPUTE, TOPOLOGIES]
+# All others. One that the build does not produce is an error: its tests would be gone.
+OTHERS = [
+    "fairlock errors", "fairlock observe", "fairlock sandbox", "fairlock-bench fairlock-bench", "fairlock-bench main",
+    "fairlock-cli fairlock", "fairlock-examples main", "fairlock-examples several", "fairlock-exits fairlock-exits",
+    "fairlock-exits main", "fairlock-hot-paths fairlock-hot-paths", "fairlock-interop fairlock-interop",
+    "fairlock-interop lib", "fairlock-testkit lib", "fairlock-torture fairlock-torture",
+]
+# With these, another set of tests would run than the tier's.
+CHANGES_TESTS = re.compile(
+    "FAIRLOCK_(CASES|DIFF_.*|EXPLORE_DEEPER|FUZZ_.*|GUARD_RECORD|PICTURES_RECORD|SEED|SIMULATE_SEEDS|UPDATE_.*)|PROPTEST_.*")
 # Most tests elsewhere wait for leases to end and for servers.
 WAITING_TESTS_EACH_CPU = 4
 CARGO = ["--workspace", "--all-features", "--locked"]
@@ -44,7 +54,8 @@ class Program:
         self.name, self.command, self.folder, self.package = name, command, folder, package
 
     def run(self, threads, niceness):
-        """Runs it and prints what it printed, when it is over. Returns whether all passed, and what it skipped."""
+        """Runs it and prints what it printed, when it is over. Returns whether all passed, and what was skipped or
+        repeated."""
         began = time.monotonic()
         env = dict(os.environ)
         if self.package:
@@ -72,12 +83,24 @@ class Program:
         with self.changing:
             self.running.discard(process)
         said = log.read_text(errors="replace")
+        code = code or self.incomplete(said)
         with self.printing:
             print(f"     Running {self.name} ({time.monotonic() - began:.0f} s, "
                   f"{used.ru_utime + used.ru_stime:.0f} s of a processor)\n{said}", flush=True)
             if code:
                 print(f"error: {self.name} failed: {code}", flush=True)
-        return code == 0, [line for line in said.splitlines() if line.startswith("SKIPPED")]
+        return not code, re.findall(r"(?:SKIPPED|REPEATED): .*", said)
+
+    def incomplete(self, said):
+        """What is wrong if a program ended without an error before all its tests had run, or had none to run."""
+        begun = [int(number) for number in re.findall(r"^running (\d+) tests?$", said, re.M)]
+        ended = re.findall(r"^test result: ok\. (\d+) passed; 0 failed; (\d+) ignored", said, re.M)
+        ended = [int(passed) + int(ignored) for passed, ignored in ended]
+        if begun != ended:
+            return f"of {begun} tests {ended} have ended"
+        if self.name in LONGEST + BESIDE and not sum(begun):
+            return "it has no tests"
+        return 0
 
     @classmethod
     def end_all(cls):
@@ -110,6 +133,9 @@ def programs(tier):
             found.append(Program(TOPOLOGIES, [*command, "topologies::"], folder, folder.name))
             command += ["--skip", "topologies::"]
         found.append(Program(name, command, folder, folder.name))
+    expected = {*LONGEST, *BESIDE, *OTHERS} - {"documentation"}
+    if {program.name for program in found} != expected:
+        sys.exit(f"not the programs in scripts/tiers.py: {expected ^ {program.name for program in found}}")
     check_seeded_defects(named)
     doc = ["cargo", "test", *CARGO, "--doc", "--no-fail-fast", "--", *tier]
     return [*found, Program("documentation", doc, pathlib.Path.cwd(), "")]
@@ -125,10 +151,22 @@ def check_seeded_defects(executables):
                 sys.exit(f"testing/mutants.txt names a test that does not exist: {program} {name}")
 
 
+def stop(*_):
+    raise KeyboardInterrupt
+
+
 def main():
     commit = sys.argv[1:] != ["--all"]
     for name in COMMIT_ENVIRONMENT:
         os.environ.pop(name, None)
+    changes = [name for name in os.environ if CHANGES_TESTS.fullmatch(name)]
+    if changes:
+        sys.exit(f"error: with {', '.join(changes)} these would not be the tests of the tier; scripts/test NAME takes them")
+    if "FAIRLOCK_TEST_ONLY" in os.environ:
+        print(f"note: only {os.environ['FAIRLOCK_TEST_ONLY']}, because of FAIRLOCK_TEST_ONLY", flush=True)
+    # The programs have sessions of their own, which would live on.
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGHUP, stop)
     chosen = programs(SKIP if commit else [])
     LOGS.mkdir(parents=True, exist_ok=True)
     if commit:
@@ -153,10 +191,12 @@ def main():
         except BaseException:
             Program.end_all()
             raise
-    skipped = sorted({line for _, lines in results for line in lines})
-    print(*skipped, sep="\n")
+    told = sorted(line for _, lines in results for line in lines)
+    print(*told, sep="\n")
+    skipped = sum(line.startswith("SKIPPED") for line in told)
     passed = sum(ok for ok, _ in results)
-    print(f"{passed} of {len(chosen)} test programs passed, {len(skipped)} tests skipped, "
+    print(f"{'commit' if commit else 'full'} tier: {passed} of {len(chosen)} test programs passed, {skipped} tests skipped, "
+          f"{len(told) - skipped} repeated because the machine stood still, "
           f"in {time.monotonic() - began:.0f} s after the build")
     sys.exit(passed < len(chosen))
 

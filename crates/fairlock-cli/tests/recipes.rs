@@ -229,8 +229,7 @@ fn units_are_right() {
     let units = units();
     let known = Command::new("systemd-analyze").arg("--version").stdout(Stdio::null()).status();
     if !known.is_ok_and(|status| status.success()) {
-        eprintln!("NOT VERIFIED: units of docs/recipes.md, for want of systemd-analyze");
-        return;
+        return fairlock_testkit::skip("systemd-analyze");
     }
     let mut script = "mkdir /mnt/units\n".to_owned();
     for unit in &units {

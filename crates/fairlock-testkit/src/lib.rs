@@ -55,10 +55,9 @@ pub mod vectors;
 pub mod wait;
 
 use std::io::Write;
+use std::time::Duration;
 
 /// Prints on stderr that the running test is skipped for lack of `needs`; panics where `CI` is set.
-///
-/// Does not use the print macros, whose output the test harness hides when a test passes.
 ///
 /// # Panics
 ///
@@ -67,6 +66,18 @@ pub fn skip(needs: &str) {
     let thread = std::thread::current();
     let line = format!("SKIPPED: {} needs {needs}\n", thread.name().unwrap_or("a test"));
     assert!(std::env::var_os("CI").is_none_or(|value| value.is_empty()), "CI is set, but {line}");
+    tell(&line);
+}
+
+/// Says that the current test failed, and runs again because this machine stood still for so long.
+pub fn repeated(stood_still: Duration) {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("a test").to_owned();
+    tell(&format!("REPEATED: {name}: this machine stood still for {stood_still:?}\n"));
+}
+
+/// Does not use the print macros, whose output the test harness hides when a test passes.
+fn tell(line: &str) {
     // Nothing can be done about a stderr that is closed.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

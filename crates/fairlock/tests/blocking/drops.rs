@@ -115,6 +115,8 @@ fn at_the_end_of_the_process() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(!errors.contains("panicked"), "{errors}");
         if !exits {
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(said.contains("1 passed"), "{said}");
             let client = Client::connect(&server.url()).unwrap();
             for name in ["job", "other"] {
                 // Guards dropped no later than the last handle of the client have been released.

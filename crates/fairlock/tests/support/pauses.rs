@@ -113,7 +113,7 @@ pub(crate) fn unless_it_stands_still(
         if stood_still < for_longer_than || attempt == RUNS {
             resume_unwind(failure);
         }
-        println!("measured: this machine stood still for {stood_still:?}: once more");
+        fairlock_testkit::repeated(stood_still);
     }
 }
 
@@ -133,6 +133,7 @@ pub(crate) async fn unless_it_pauses<T, E: Debug>(
         let longest = pauses.longest();
         assert!(longest > for_longer_than, "{error:?} without a pause ({longest:?})");
         assert!(number < ATTEMPTS, "this machine pauses all the time: {error:?}");
+        fairlock_testkit::repeated(longest);
         number += 1;
     }
 }
