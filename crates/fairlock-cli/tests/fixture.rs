@@ -5,13 +5,14 @@ use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{self, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::Once;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use fairlock_testkit::processes::Owned;
 use fairlock_testkit::schema::Schema;
+use fairlock_testkit::tempdir;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -63,24 +64,25 @@ pub(crate) fn with_default_signals(program: &str) -> Command {
 /// The URL of a host store that nobody else uses: for tests of one process, since `run` refuses
 /// `memory:`, where a lock excludes nobody.
 pub(crate) fn alone() -> String {
-    static MADE: Once = Once::new();
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let all = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let folder = all.join(format!("alone-{}", process::id()));
-    MADE.call_once(|| {
-        fs::create_dir_all(&folder).expect("a folder of cargo's");
+    const NAME: &str = "fairlock-alone-";
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+        let all = tempdir::place();
+        let folder = all.join(format!("{NAME}{}", process::id()));
+        fs::create_dir_all(&folder).expect("a folder for tests");
         fs::set_permissions(&folder, Permissions::from_mode(0o700)).expect("it is ours");
         // A test program removes nothing when it ends; the next one does.
         for entry in fs::read_dir(all).expect("it is there").flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            let of_the_dead = name.strip_prefix("alone-").is_some_and(|pid| !is_alive(pid));
+            let of_the_dead = name.strip_prefix(NAME).is_some_and(|pid| !is_alive(pid));
             if of_the_dead {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
+        folder
     });
+    static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("sqlite:{}", folder.join(format!("{number}.db")).display())
+    format!("sqlite:{}", FOLDER.join(format!("{number}.db")).display())
 }
 
 /// `fairlock run --url URL OPTIONS NAME -- sh -c SCRIPT`.

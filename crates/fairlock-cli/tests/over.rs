@@ -129,7 +129,7 @@ fn a_grant_that_is_over_before_it_is_heard_is_waited_for_again() {
 fn grants_that_are_over_each_time_end_the_run() {
     let Some(server) = Server::start(Generation::Redis70) else { return };
     let proxy = Proxy::start(server.addr());
-    let delay = |proxy: &Proxy| proxy.delay_to_client(Duration::from_millis(1_200));
+    let delay = |proxy: &Proxy| proxy.delay_to_client(Duration::from_millis(900));
     let outcome = granted_too_late(&server, &proxy, delay).wait();
     outcome.expect(
         64,

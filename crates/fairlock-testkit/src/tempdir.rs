@@ -32,8 +32,7 @@ impl TempDir {
     ///
     /// If it cannot be created.
     pub fn new() -> Self {
-        let in_memory = Path::new(IN_MEMORY);
-        if has_room(in_memory) { Self::below(in_memory) } else { Self::on_disk() }
+        Self::below(&place())
     }
 
     /// Creates the folder below the system's temporary one: for measurements, which are about what users have.
@@ -69,6 +68,12 @@ impl TempDir {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Where the folders of tests are: in memory, if there is room.
+pub fn place() -> PathBuf {
+    let in_memory = Path::new(IN_MEMORY);
+    if has_room(in_memory) { in_memory.to_owned() } else { std::env::temp_dir() }
 }
 
 /// Whether it has the space, and lets programs of tests run.
