@@ -196,7 +196,7 @@ def main():
     skipped = sum(line.startswith("SKIPPED") for line in told)
     passed = sum(ok for ok, _ in results)
     print(f"{'commit' if commit else 'full'} tier: {passed} of {len(chosen)} test programs passed, {skipped} tests skipped, "
-          f"{len(told) - skipped} repeated because the machine stood still, "
+          f"{len(told) - skipped} repeated for want of a processor, "
           f"in {time.monotonic() - began:.0f} s after the build")
     sys.exit(passed < len(chosen))
 

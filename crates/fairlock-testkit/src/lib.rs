@@ -69,11 +69,12 @@ pub fn skip(needs: &str) {
     tell(&line);
 }
 
-/// Says that the current test failed, and runs again because this machine stood still for so long.
-pub fn repeated(stood_still: Duration) {
+/// Prints on stderr that the running test failed, and is repeated because it did not get a processor for `waited`.
+pub fn repeat(failure: &str, waited: Duration) {
     let thread = std::thread::current();
-    let name = thread.name().unwrap_or("a test").to_owned();
-    tell(&format!("REPEATED: {name}: this machine stood still for {stood_still:?}\n"));
+    let name = thread.name().unwrap_or("a test");
+    let failure = failure.lines().next().unwrap_or_default();
+    tell(&format!("REPEATED: {name}, which waited {waited:.1?} for a processor: {failure}\n"));
 }
 
 /// Does not use the print macros, whose output the test harness hides when a test passes.

@@ -113,7 +113,9 @@ pub(crate) fn unless_it_stands_still(
         if stood_still < for_longer_than || attempt == RUNS {
             resume_unwind(failure);
         }
-        fairlock_testkit::repeated(stood_still);
+        let text = failure.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| failure.downcast_ref::<&str>().copied());
+        fairlock_testkit::repeat(text.unwrap_or("a panic without text"), stood_still);
     }
 }
 
@@ -133,7 +135,7 @@ pub(crate) async fn unless_it_pauses<T, E: Debug>(
         let longest = pauses.longest();
         assert!(longest > for_longer_than, "{error:?} without a pause ({longest:?})");
         assert!(number < ATTEMPTS, "this machine pauses all the time: {error:?}");
-        fairlock_testkit::repeated(longest);
+        fairlock_testkit::repeat(&format!("{error:?}"), longest);
         number += 1;
     }
 }
