@@ -38,7 +38,8 @@ OTHERS = [
 ]
 # With these, another set of tests would run than the tier's.
 CHANGES_TESTS = re.compile(
-    "FAIRLOCK_(CASES|DIFF_.*|EXPLORE_DEEPER|FUZZ_.*|GUARD_RECORD|PICTURES_RECORD|SEED|SIMULATE_SEEDS|UPDATE_.*)|PROPTEST_.*")
+    "FAIRLOCK_(CASES|DIFF_.*|EXPLORE_DEEPER|FUZZ_.*|GUARD_RECORD|PAUSES|PICTURES_RECORD|SEED|SILENCE|SIMULATE_SEEDS|UPDATE_.*)"
+    "|PROPTEST_.*")
 # Most tests elsewhere wait for leases to end and for servers.
 WAITING_TESTS_EACH_CPU = 4
 CARGO = ["--workspace", "--all-features", "--locked"]
@@ -165,8 +166,10 @@ def main():
     if "FAIRLOCK_TEST_ONLY" in os.environ:
         print(f"note: only {os.environ['FAIRLOCK_TEST_ONLY']}, because of FAIRLOCK_TEST_ONLY", flush=True)
     # The programs have sessions of their own, which would live on.
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGHUP, stop)
+    for number in signal.SIGTERM, signal.SIGHUP:
+        # nohup ignores one.
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, stop)
     chosen = programs(SKIP if commit else [])
     LOGS.mkdir(parents=True, exist_ok=True)
     if commit:

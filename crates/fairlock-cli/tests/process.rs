@@ -416,7 +416,7 @@ mod as_process_1 {
         // Asked 4 s before the lease ends, all of them end at once.
         let took = began.elapsed();
         println!("measured: lost after {took:?} of a lease of 12 s with 4 s of grace");
-        assert!(took < std::time::Duration::from_millis(11_500), "{took:?}");
+        assert!(took < std::time::Duration::from_secs(10), "{took:?}");
     }
 
     /// The kernel ends every process of the namespace with process 1.

@@ -228,6 +228,9 @@ fn a_store_that_does_not_answer_is_told_off_a_terminal() {
     ];
     let [verbose, told, quiet, short] = all.map(Running::wait);
     for (outcome, wait) in [(verbose, "3s"), (told, "12s")] {
+        // Whichever of the program's two limits ends first.
+        let limits = ["; tried for ", " did not answer within "];
+        assert!(limits.iter().any(|text| outcome.stderr.contains(text)), "{outcome:?}");
         assert_eq!((outcome.code(), outcome.stderr.lines().count()), (69, 2), "{outcome:?}");
         let notice = format!("fairlock: {url} does not answer yet; trying for {wait}\n");
         assert!(outcome.stderr.starts_with(&notice), "{outcome:?}");

@@ -133,9 +133,15 @@ fn d33_a_stalled_server_is_waited_for() {
     server.stop();
     let waits = Running::start(run_script(&server.url(), &["--wait", "60s"], "x", "echo served"));
     let began = Instant::now();
-    let outcome = finish(run_script(&server.url(), &["--wait", "2s"], "y", "echo must not run"));
-    assert_eq!(outcome.code(), 69, "{outcome:?}");
-    assert!((2..30).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    // On a busy machine one of them may be late.
+    let is_in_time = || {
+        let began = Instant::now();
+        let outcome =
+            finish(run_script(&server.url(), &["--wait", "2s"], "y", "echo must not run"));
+        assert_eq!(outcome.code(), 69, "{outcome:?}");
+        (2..5).contains(&began.elapsed().as_secs())
+    };
+    assert!((0..3).any(|_| is_in_time()), "three waits of 2 s ended late");
     // This sleep is the subject of the test: longer than a connection may take.
     thread::sleep(Duration::from_secs(7).saturating_sub(began.elapsed()));
     server.cont();

@@ -31,7 +31,7 @@ async fn only_the_owner_can_change_tokens() {
 }
 
 /// Functions, operators and types of others are not used with the owner's rights: all that share a name with one in the
-/// script fail.
+/// functions fail.
 #[tokio::test]
 async fn the_search_path_is_not_used() {
     let Some(fixture) = Fixture::new().await else { return };
@@ -214,6 +214,24 @@ async fn the_script_refuses_a_table_with_triggers_rules_or_row_security() {
     }
 }
 
+#[tokio::test]
+async fn the_installer_needs_no_more_than_a_schema() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let owner = fixture.connect("postgres").await;
+    let role = "CREATE ROLE installer LOGIN; GRANT CREATE ON DATABASE postgres TO installer";
+    owner.batch_execute(role).await.unwrap();
+    let installer = fixture.connect("installer").await;
+    for _ in 0..2 {
+        installer.batch_execute(&install("theirs").unwrap()).await.unwrap();
+    }
+    let app = fixture.app().await;
+    let grant = "GRANT USAGE ON SCHEMA theirs TO app;
+        GRANT EXECUTE ON FUNCTION theirs.fairlock_take, theirs.fairlock_fence TO app";
+    installer.batch_execute(grant).await.unwrap();
+    app.batch_execute("SELECT theirs.fairlock_take('a', 1, 'b')").await.unwrap();
+    app.batch_execute("SELECT theirs.fairlock_fence('a', 1)").await.unwrap();
+}
+
 /// At a higher level, the checks would not see what was created since the snapshot.
 #[tokio::test]
 async fn the_script_is_refused_with_an_older_snapshot() {
@@ -272,6 +290,11 @@ async fn the_collation_of_a_name_is_not_used() {
         fence(&other, 1).await.unwrap();
         assert_eq!(owner.query(locks, &[]).await.unwrap().len(), 1);
         app.batch_execute("ROLLBACK").await.unwrap();
+        let later = format!(
+            "SELECT fairlock.fairlock_take('log' COLLATE {collation}, {}, 'test', 300)",
+            token(2)
+        );
+        assert_eq!(refusal(app.batch_execute(&later).await), Refusal::Blocked);
     }
 }
 

@@ -113,7 +113,7 @@ mod tests {
             (looks == 3).then_some(looks)
         });
         assert_eq!(found, Some(3));
-        // The first look comes before the bound is asked about.
+        // There is one look at least.
         assert!(holds(Duration::ZERO, || true));
         assert!(!holds(Duration::ZERO, || false));
         let mut naps = 0;

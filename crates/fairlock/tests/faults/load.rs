@@ -172,7 +172,8 @@ fn a16_all_inboxes_are_killed_at_the_release() {
             assert_eq!(outcome.unwrap(), fairlock::Release::Released);
         }
         measured("a16 nine turns, inboxes killed at the release", began.elapsed());
-        assert!(began.elapsed() < 4 * HB + 5 * SLACK);
+        // Nine turns that each waited for a silence to be noticed would take longer.
+        assert!(began.elapsed() < 4 * HB + 3 * SLACK);
         let records = fixture.history.records();
         for check in [check_exclusion, check_tokens_rise, check_no_lost_waiter] {
             let violations = check(&records);
