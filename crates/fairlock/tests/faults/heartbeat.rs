@@ -73,11 +73,12 @@ fn recorded(client: &Client) -> Arc<Mutex<Vec<ConnectionState>>> {
 
 /// Sends so many requests that the unread ones fill every buffer on the way, until a write blocks.
 fn fill_the_buffers(client: &Client, proxy: SocketAddr) {
-    // The name is in seven keys: 28 KiB a call, and buffers on this machine take a few MiB. No more
-    // calls than needed, because each of them is repeated after the reconnect.
+    // The name is in seven keys: 28 KiB a call, and buffers on this machine take a few MiB. Not many
+    // more calls than needed, because each of them is repeated after the reconnect; but so many at
+    // once that the buffers are full before an unanswered ping ends the connection.
     let lock = client.fair_lock("x".repeat(4_096));
     eventually("a write waits for the other side to read", 5 * SLACK, || {
-        for _ in 0..10 {
+        for _ in 0..50 {
             let lock = lock.clone();
             tokio::spawn(async move { drop(lock.inspect().await) });
         }
