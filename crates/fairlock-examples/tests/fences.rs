@@ -14,6 +14,9 @@ use std::time::Duration;
 /// Tokens of the present: microseconds since 1970.
 const NOW: u64 = 1_800_000_000_000_000;
 
+/// For an answer of the server, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Rounds of a race.
 const ROUNDS: u64 = 100;
 
@@ -151,7 +154,10 @@ fn sql_writers_race() {
 
 async fn connect(server: &Server) -> redis::aio::MultiplexedConnection {
     let client = redis::Client::open(server.url()).unwrap();
-    client.get_multiplexed_async_connection().await.unwrap()
+    // By default it waits for half a second only.
+    let config = redis::AsyncConnectionConfig::new();
+    let config = config.set_response_timeout(Some(PATIENCE)).set_connection_timeout(Some(PATIENCE));
+    client.get_multiplexed_async_connection_with_config(&config).await.unwrap()
 }
 
 #[tokio::test]
