@@ -129,7 +129,7 @@ fn signal(clerk: &Owned, signal: Signal) {
     kill_process(Pid::from_child(clerk), signal).unwrap();
 }
 
-/// One misfortune after the other, until the time is over.
+/// Injects one fault after another, until `until`.
 fn trouble(clerks: &[Owned], locks: &SentinelSet, until: Instant) {
     let mut rng = Rng::new(7);
     let mut counts = [0; 4];
@@ -213,7 +213,7 @@ async fn day(fenced: bool, lasts: Duration) -> Option<(i64, i64, u64)> {
 mod full {
     use super::*;
 
-    /// A process of the next test. Without orders it is none, and does nothing.
+    /// Runs in a process of the next test. Started by the test harness itself, it has no orders and does nothing.
     #[tokio::test]
     async fn a_clerk() {
         let Ok(database) = env::var(ORDERS[0]) else { return };

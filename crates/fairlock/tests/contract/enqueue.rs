@@ -123,7 +123,7 @@ pub(super) async fn a_granted_turn_ends_with_its_longest_hold(store: Store) {
     let lock = store.client_with(short).await.fair_lock("job");
     let other = store.client_with(short).await.fair_lock("job");
     let first = lock.lock().await.unwrap();
-    let mut turn = lock.clone().max_hold(Duration::from_secs(2)).enqueue().await.unwrap();
+    let mut turn = lock.clone().max_hold(Duration::from_secs(4)).enqueue().await.unwrap();
     let behind = wait_behind(&other, 2).await;
     let _ = first.release().await.unwrap();
     let next = granted(behind).await;
