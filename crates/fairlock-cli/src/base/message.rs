@@ -18,9 +18,24 @@ const WAITING_MAX: usize = 64;
 /// How long a program that ends waits for a reader of stderr.
 const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 
-/// What the writer thread has not written yet; `None` without such a thread.
-static WAITING: Mutex<Option<VecDeque<Vec<u8>>>> = Mutex::new(None);
+/// The messages that are not written yet, and who writes them.
+static WAITING: Mutex<Waiting> =
+    Mutex::new(Waiting { writer: Writer::Caller, messages: VecDeque::new() });
 static CHANGED: Condvar = Condvar::new();
+
+struct Waiting {
+    writer: Writer,
+    messages: VecDeque<Vec<u8>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    /// Each message is written by the thread that reports it.
+    Caller,
+    /// The first message starts a thread that writes: most runs have none.
+    NewThread,
+    Thread,
+}
 
 /// Writes one line. A closed stderr is not an error.
 pub(crate) fn report(text: &str) {
@@ -30,21 +45,23 @@ pub(crate) fn report(text: &str) {
 
 /// Writes to stderr, which may block unless a thread [writes](write_in_background).
 pub(super) fn write(bytes: Vec<u8>) {
-    match &mut *waiting() {
-        None => _ = io::stderr().write_all(&bytes),
-        Some(waiting) if waiting.len() < WAITING_MAX => {
-            waiting.push_back(bytes);
-            CHANGED.notify_all();
-        }
-        Some(_) => {}
+    let mut waiting = waiting();
+    if waiting.writer == Writer::NewThread {
+        let started = thread::Builder::new().name("stderr".to_owned()).spawn(write_waiting);
+        waiting.writer = if started.is_ok() { Writer::Thread } else { Writer::Caller };
+    }
+    if waiting.writer == Writer::Caller {
+        let _ = io::stderr().write_all(&bytes);
+    } else if waiting.messages.len() < WAITING_MAX {
+        waiting.messages.push_back(bytes);
+        CHANGED.notify_all();
     }
 }
 
 /// From now on a thread writes, so a stderr that nobody reads (a full pipe, Ctrl-S) blocks nobody who reports. Without
 /// the thread, because the system allows no more, messages are written as before.
 pub(crate) fn write_in_background() {
-    let started = thread::Builder::new().name("stderr".to_owned()).spawn(write_waiting);
-    *waiting() = started.is_ok().then(VecDeque::new);
+    waiting().writer = Writer::NewThread;
 }
 
 /// Waits until the thread has written everything, but not for a stderr that nobody reads.
@@ -54,26 +71,24 @@ pub(crate) fn flush() {
 
 /// The same, for no longer than this.
 pub(crate) fn flush_within(longest: Duration) {
-    let is_busy = |waiting: &mut Option<VecDeque<_>>| waiting.iter().flatten().next().is_some();
+    let is_busy = |waiting: &mut Waiting| !waiting.messages.is_empty();
     drop(CHANGED.wait_timeout_while(waiting(), longest.min(FLUSH_WITHIN), is_busy));
 }
 
 fn write_waiting() {
     loop {
-        let is_idle = |waiting: &mut Option<VecDeque<_>>| waiting.iter().flatten().next().is_none();
+        let is_idle = |waiting: &mut Waiting| waiting.messages.is_empty();
         let next = CHANGED.wait_while(waiting(), is_idle).unwrap_or_else(PoisonError::into_inner);
-        let bytes = next.iter().flatten().next().cloned().unwrap_or_default();
+        let bytes = next.messages.front().cloned().unwrap_or_default();
         drop(next);
         let _ = io::stderr().write_all(&bytes);
         // Only now it is written, for those who flush.
-        if let Some(waiting) = &mut *waiting() {
-            waiting.pop_front();
-        }
+        waiting().messages.pop_front();
         CHANGED.notify_all();
     }
 }
 
-fn waiting() -> MutexGuard<'static, Option<VecDeque<Vec<u8>>>> {
+fn waiting() -> MutexGuard<'static, Waiting> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
