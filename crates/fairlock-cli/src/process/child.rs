@@ -225,7 +225,7 @@ impl Child {
 
     /// After the command itself has ended normally: what it left running may continue.
     pub(crate) fn leave_rest_alone(&mut self) {
-        if let Some(guardian) = self.guardian.take() {
+        if let Some(guardian) = &mut self.guardian {
             guardian.dismiss();
         }
     }

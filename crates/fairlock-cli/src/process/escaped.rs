@@ -314,7 +314,7 @@ mod tests {
         // That look found something.
         assert_eq!(search.signal(None), 1);
         assert_eq!((reads(&search, our_pid), reads(&search, guardian_pid)), (2, 2));
-        guardian.dismiss();
+        drop(guardian);
         for (process, _) in strangers.iter_mut().chain([&mut (ours, our_pid)]) {
             process.kill().unwrap();
             process.wait().unwrap();

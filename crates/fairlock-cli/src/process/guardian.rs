@@ -99,13 +99,8 @@ impl Guardian {
             .env("FAIRLOCK_GUARDIAN", "1")
             .envs(CERTIFICATES.into_iter().filter_map(|name| Some((name, env::var_os(name)?))));
         let guardian = Self { process: program.spawn()?, line, told: Duration::ZERO };
-        match guardian.hand_over(holds) {
-            Ok(()) => Ok(guardian),
-            Err(error) => {
-                guardian.dismiss();
-                Err(error)
-            }
-        }
+        guardian.hand_over(holds)?;
+        Ok(guardian)
     }
 
     /// Hands over what it needs if this process dies. Waits only for a guardian whose socket is too small for it.
@@ -143,10 +138,16 @@ impl Guardian {
         (&self.line).read(&mut read).is_ok_and(|length| length > 0)
     }
 
-    /// Ends the guardian, before the number of the group can belong to another one.
-    pub(super) fn dismiss(mut self) {
-        // KILL leaves it no time to act, even if it was stopped.
+    /// Ends the guardian. KILL leaves it no time to act, even if it was stopped. The kernel takes a moment to remove the
+    /// process: only `drop` waits for that.
+    pub(super) fn dismiss(&mut self) {
         let _ = self.process.kill();
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        self.dismiss();
         let _ = self.process.wait();
     }
 }
