@@ -508,13 +508,13 @@ fn locks(transcript: &mut Transcript, server: &Server) {
     let long = run(&["--max-run", "300ms"], "long", &["sleep", "60"]);
     transcript.about("long", "--max-run 300ms", &finish(long));
     let gone =
-        run(&["--ttl", "3s", "--grace", "0"], "gone", &["sh", "-c", "echo held; exec sleep 60"]);
+        run(&["--ttl", "6s", "--grace", "0"], "gone", &["sh", "-c", "echo held; exec sleep 60"]);
     let mut gone = Running::start(gone);
     assert_eq!(gone.line(), "held");
     raw.call(&["DEL", "gone"]);
     transcript.about("gone", "the lock's key was deleted", &gone.wait());
     let taken =
-        run(&["--ttl", "3s", "--grace", "0"], "taken", &["sh", "-c", "echo held; exec sleep 60"]);
+        run(&["--ttl", "6s", "--grace", "0"], "taken", &["sh", "-c", "echo held; exec sleep 60"]);
     let mut taken = Running::start(taken);
     assert_eq!(taken.line(), "held");
     raw.call(&["DEL", "taken"]);

@@ -42,9 +42,12 @@ impl Scene {
 
     async fn deaf(&self, fixture: &Fixture) -> Deaf {
         let owner = self.deaf.clone();
+        let before = self.proxy.counts().scripts;
         let call = owner.fair("a").lock();
         fixture.queued("a", &[&owner.id]).await;
         listens(fixture, "a", &owner.id).await;
+        // It asks once more after it has subscribed. Later, that request would find the lock free.
+        self.proxy.wait_until(|counts| counts.scripts >= before + 2);
         settled(fixture).await;
         Deaf { owner, call }
     }
