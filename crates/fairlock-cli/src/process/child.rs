@@ -73,6 +73,8 @@ pub(crate) struct Child {
     owner: OsString,
     changes: unix::Signal,
     guardian: Option<Guardian>,
+    /// The same after it was killed, until the kernel has removed it.
+    dismissed: Option<Guardian>,
 }
 
 impl Child {
@@ -104,9 +106,10 @@ impl Child {
         let process = shim.envs(vars.iter().copied()).env(OWNER_VAR, owner).spawn()?;
         let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the process has no number"))?;
-        let mut child = Self { process, pid, owner: owner.to_owned(), changes, guardian: None };
+        let (owner, guardian, dismissed) = (owner.to_owned(), None, None);
+        let mut child = Self { process, pid, owner, changes, guardian, dismissed };
         // Both start at the same time: the shim stops itself before anything of the command runs.
-        match Guardian::spawn(this_program(), pid, owner, holds) {
+        match Guardian::spawn(this_program(), pid, &child.owner, holds) {
             Ok(guardian) => child.guardian = Some(guardian),
             Err(error) => {
                 // Without a guardian the command must not run.
@@ -225,13 +228,16 @@ impl Child {
 
     /// After the command itself has ended normally: what it left running may continue.
     pub(crate) fn leave_rest_alone(&mut self) {
-        if let Some(guardian) = &mut self.guardian {
+        if let Some(mut guardian) = self.guardian.take() {
             guardian.dismiss();
+            self.dismissed = Some(guardian);
         }
     }
 
-    /// Reaps the ended command. From then on the number of its group may belong to another one.
+    /// Reaps the ended command. From then on the number of its group may belong to another one, so a guardian that was
+    /// dismissed must be gone before.
     pub(crate) fn reap(&mut self) {
+        drop(self.dismissed.take());
         // It has ended, so this does not block, and the code is already known.
         let _ = self.process.wait();
     }
@@ -250,7 +256,7 @@ impl Child {
     }
 
     fn reap_orphans(&self) {
-        let guardian = self.guardian.as_ref().and_then(Guardian::pid);
+        let guardian = self.guardian.as_ref().or(self.dismissed.as_ref()).and_then(Guardian::pid);
         orphans::reap(&[Some(self.pid), guardian].into_iter().flatten().collect::<Vec<_>>());
     }
 
