@@ -47,7 +47,7 @@ impl Scene {
         fixture.queued("a", &[&owner.id]).await;
         listens(fixture, "a", &owner.id).await;
         // It asks once more after it has subscribed. Later, that request would find the lock free.
-        self.proxy.wait_until(|counts| counts.scripts >= before + 2);
+        until("it asks again", || self.proxy.counts().scripts >= before + 2).await;
         settled(fixture).await;
         Deaf { owner, call }
     }
