@@ -200,8 +200,8 @@ impl Acquisition {
     /// The lock was granted to `request`. No other request of the acquisition may be granted now.
     pub fn granted(&mut self, request: RequestId) {
         debug_assert!(self.may_have(request), "K2: a grant to {request:?} in {self:?}");
+        // If it is one of these, a copy of it may still be unanswered, so the end of the hold buries it like the others.
         self.doubtful.append(&mut self.former);
-        self.doubtful.retain(|doubtful| *doubtful != request);
         // A store that took over granted a former request: the present one must not come back either.
         if self.is_in_doubt() || request != self.present {
             self.doubtful.push(self.present);
@@ -385,6 +385,18 @@ mod tests {
         assert_eq!(taken_back(acquisition.clone().give_up()), [(request(1), true)]);
         acquisition.set_in_doubt(true);
         assert_eq!(taken_back(acquisition.give_up()), [(request(1), true)]);
+    }
+
+    /// The first copy of the first request was unanswered, its grant was over, and its confirmation had renewed it. The
+    /// hold forgot that copy, which could take the lock for nobody after the release.
+    #[test]
+    fn a_former_request_that_is_granted_after_all_is_buried_in_the_end() {
+        let mut acquisition = acquisition(Mode::Wait);
+        acquisition.set_in_doubt(true);
+        acquisition.again(request(2));
+        acquisition.granted(request(1));
+        let all = [(request(1), true), (request(2), true)];
+        assert_eq!(taken_back(acquisition.doubtful()), all);
     }
 
     #[test]
