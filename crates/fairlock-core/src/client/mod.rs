@@ -35,11 +35,14 @@
 
 pub mod acquiring;
 mod acquisition;
+mod at_once;
 mod copies;
 mod debts;
 mod heartbeat;
 mod hold;
 mod lease;
+mod lines;
+mod machine;
 mod patience;
 mod recent;
 mod release;
@@ -49,11 +52,13 @@ mod together;
 mod waiters;
 
 pub use acquisition::Acquisition;
+pub use at_once::{AtOnce, Tried};
 pub use copies::Copies;
 pub use debts::Debts;
 pub use heartbeat::{Due, Failed, Outlook, Pace, Returned, Step};
 pub use hold::{Change, GuardEnd, Hold, Look, Loss, Silence, Standing};
 pub use lease::{Lease, valid_until_ns};
+pub use machine::{AttemptId, Client, Effect, Surroundings, Way};
 pub use recent::RecentReleases;
 pub use release::{Outcome, Released};
 pub use renewals::{RENEWALS_MAX, Renewals, SLEEP_MAX, Slot};

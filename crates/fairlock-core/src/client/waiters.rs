@@ -41,10 +41,6 @@ pub(super) struct Waiter<T> {
 pub struct Granted<T> {
     /// Which of its requests was granted, and for how long.
     pub grant: Grant,
-    /// The kind of the lock.
-    pub kind: Kind,
-    /// The share of the lock.
-    pub share: Share,
     /// The caller to notify.
     pub caller: T,
     /// The lock whose next heartbeat is due now.
@@ -87,10 +83,10 @@ pub enum Lasts {
 pub enum Message<T> {
     /// The waiter has the lock.
     Granted(Granted<T>),
-    /// It cannot be used as it is: the next heartbeat of this lock is due now.
-    Look(LockName),
+    /// It cannot be used as it is: the next heartbeat of the lock of this waiter is due now.
+    Look(T),
     /// The same, and the message counts as dropped.
-    TooLate(LockName),
+    TooLate(T),
     /// The message is forged, or for a request that was given up or already granted.
     Dropped,
 }
@@ -160,9 +156,13 @@ impl<T> Waiters<T> {
     }
 
     /// A grant arrived in a message.
-    pub fn message(&mut self, grant: &Grant, lasts: Lasts) -> Message<T> {
+    pub fn message(&mut self, grant: &Grant, lasts: Lasts) -> Message<T>
+    where
+        T: Clone,
+    {
         let Some(waiter) = self.find(grant.request) else { return Message::Dropped };
         let Some(entry) = self.waiters.get_mut(&waiter) else { return Message::Dropped };
+        let Some(caller) = entry.caller.clone() else { return Message::Dropped };
         match lasts {
             Lasts::Still if entry.acquisition.request() == grant.request => {
                 self.grant(waiter, grant.clone()).map_or(Message::Dropped, Message::Granted)
@@ -170,7 +170,7 @@ impl<T> Waiters<T> {
             // The lock may be idle because of that. A heartbeat brings the waiter back.
             Lasts::NoMore => {
                 entry.look_soon = true;
-                Message::TooLate(entry.name.clone())
+                Message::TooLate(caller)
             }
             // Before the very first reply, the store's time is unknown and the queue may not exist.
             // A grant to a former request comes from a server that took over, or from a message
@@ -178,7 +178,7 @@ impl<T> Waiters<T> {
             // heartbeat tells what holds now.
             Lasts::Still | Lasts::Unknown => {
                 entry.look_soon = true;
-                Message::Look(entry.name.clone())
+                Message::Look(caller)
             }
         }
     }
@@ -199,9 +199,7 @@ impl<T> Waiters<T> {
     }
 
     fn grant(&mut self, waiter: RequestId, grant: Grant) -> Option<Granted<T>> {
-        let acquisition = &self.waiters.get(&waiter)?.acquisition;
-        let (kind, share) = (acquisition.kind(), acquisition.share());
-        self.end(waiter).map(|(caller, look)| Granted { grant, kind, share, caller, look })
+        self.end(waiter).map(|(caller, look)| Granted { grant, caller, look })
     }
 
     /// Gives a waiter that was dropped from the queue a new request, with which it returns to its
@@ -366,7 +364,7 @@ mod tests {
     #[test]
     fn a_grant_that_cannot_be_used_is_looked_for_at_once() {
         for (lasts, message) in
-            [(Lasts::Unknown, Message::Look(job())), (Lasts::NoMore, Message::TooLate(job()))]
+            [(Lasts::Unknown, Message::Look("told")), (Lasts::NoMore, Message::TooLate("told"))]
         {
             let mut waiters = one();
             assert_eq!(waiters.message(&grant(0), lasts), message);
@@ -405,7 +403,7 @@ mod tests {
         for forgotten in 0..=1 {
             assert_eq!(waiters.granted(&job(), grant(forgotten)), None);
         }
-        assert_eq!(waiters.message(&grant(2), Lasts::Still), Message::Look(job()));
+        assert_eq!(waiters.message(&grant(2), Lasts::Still), Message::Look("told"));
         let granted = waiters.granted(&job(), grant(2)).expect("a former request");
         assert_eq!(granted.caller, "told");
         waiters.leave(request(0));

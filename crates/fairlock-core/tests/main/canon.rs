@@ -163,8 +163,7 @@ pub(crate) fn fingerprint(sim: &Sim, budget: &impl Hash, java: bool) -> u64 {
     for client in &sim.clients {
         canon.client(client, h);
         let held = client.held.iter().map(|held| held.rests_on);
-        let handed = client.handed.iter().filter_map(|handed| handed.eras());
-        for eras in held.chain(client.attempts.iter().map(|a| a.rests_on())).chain(handed) {
+        for eras in held.chain(client.attempts.iter().map(|a| a.rests_on())) {
             canon.trust(sim, eras, h);
         }
         canon.trust(sim, Eras(client.heard_in, client.heard_in), h);
@@ -346,8 +345,8 @@ impl Canon {
             return;
         }
         client.heard.map(|(server, sent)| self.ahead(server, sent)).hash(h);
-        (&client.attempts, &client.held, &client.debts, &client.handed).hash(h);
-        (&client.waiters, &client.renewals, &client.recent).hash(h);
+        (&client.attempts, &client.held, &client.debts, &client.undone).hash(h);
+        (&client.machine, &client.renewals, &client.recent).hash(h);
         self.heap(client.waits.iter(), |about, h| about.hash(h)).hash(h);
         (client.beating, client.kicked, &client.listening).hash(h);
     }

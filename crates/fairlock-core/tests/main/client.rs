@@ -1,6 +1,5 @@
-//! A client of ours: the values of `fairlock_core::client`, put together by a thin shell as the
-//! engine does it. Each input returns the calls that follow from it. Times are milliseconds of a
-//! clock that runs at the server's rate.
+//! A client of ours: the machine of `fairlock_core::client`, in a thin shell that does what the engine does. Each input
+//! returns the calls that follow from it. Times are milliseconds of a clock that runs at the server's rate.
 
 mod attempt;
 mod beats;
@@ -10,11 +9,12 @@ use crate::support::{client, request};
 use attempt::Attempt;
 use ends::Debt;
 pub(crate) use ends::Holding;
-use fairlock_core::client::acquiring::At;
-use fairlock_core::client::{Granted, Lasts, Message, RecentReleases, Renewals, Slot, Waiters};
+use fairlock_core::client::{self, Effect, RecentReleases, Renewals, Slot, Surroundings};
 use fairlock_core::{
-    Answer, Body, ClientId, Grant, Kind, LockName, Op, OwnerId, Payload, RequestId, Share, Token,
+    Acquire, Answer, Body, ClientId, Grant, Kind, LockName, Op, OwnerId, Payload, RequestId, Share,
+    Token,
 };
+use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
@@ -118,18 +118,59 @@ impl Hash for Eras {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// What the waiters have handed out for an attempt, and by which request it waited.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Handed {
-    attempt: u64,
-    waiter: RequestId,
-    /// The grant, and the nanosecond from which its TTL counts. `None`: the store is silent.
-    how: Option<(Grant, u64, Eras)>,
+/// The machine's surroundings during one input.
+pub(crate) struct Around {
+    now: u64,
+    connected: bool,
+    not_after: u64,
+    beat_ms: u64,
+    /// The number of the last request, and what a flaw puts in the place of the next.
+    requests: u64,
+    instead: Option<RequestId>,
 }
 
-impl Handed {
-    pub(crate) fn eras(&self) -> Option<Eras> {
-        self.how.as_ref().map(|(_, _, eras)| *eras)
+impl Surroundings<()> for Around {
+    fn now_ns(&self) -> u64 {
+        ns(self.now)
+    }
+
+    fn is_connected(&self, _: &LockName) -> bool {
+        self.connected
+    }
+
+    fn is_deaf(&self) -> bool {
+        false
+    }
+
+    fn not_after_ms(&self, _: &LockName) -> u64 {
+        self.not_after
+    }
+
+    fn late_ms(&self, _: &LockName) -> u64 {
+        self.now
+    }
+
+    fn beat_every(&self, _: &LockName) -> Duration {
+        Duration::from_millis(self.beat_ms)
+    }
+
+    fn draw(&mut self) -> Result<RequestId, ()> {
+        if let Some(instead) = self.instead {
+            return Ok(instead);
+        }
+        self.requests += 1;
+        Ok(request(self.requests))
+    }
+}
+
+pub(crate) type Machine = client::Client<u64, ()>;
+
+/// What an operation asks for.
+pub(crate) fn acquire_of(op: &mut Op) -> &mut Acquire {
+    match op {
+        Op::Acquire(acquire) => acquire,
+        Op::AcquireShare(ask) => &mut ask.acquire,
+        op => panic!("{op:?} asks for nothing"),
     }
 }
 
@@ -145,9 +186,9 @@ pub(crate) struct Client {
     pub(crate) debts: Vec<Debt>,
     /// The calls whose replies are awaited.
     pub(crate) waits: Vec<About>,
-    /// Whom nobody has told yet, in a slow client.
-    pub(crate) handed: Vec<Handed>,
-    pub(crate) waiters: Waiters<(u64, RequestId)>,
+    /// What an input has led to and is not done yet, in a slow client.
+    pub(crate) undone: VecDeque<(u64, Effect)>,
+    pub(crate) machine: Machine,
     pub(crate) renewals: Renewals<Token>,
     pub(crate) recent: RecentReleases,
     /// Server time in the last reply, and when the call of that reply was sent.
@@ -215,8 +256,8 @@ impl Client {
             held: Vec::new(),
             debts: Vec::new(),
             waits: Vec::new(),
-            handed: Vec::new(),
-            waiters: Waiters::default(),
+            undone: VecDeque::new(),
+            machine: Machine::default(),
             renewals: Renewals::default(),
             recent: RecentReleases::default(),
             // The reply to the connection's first command.
@@ -239,8 +280,34 @@ impl Client {
         self.requests = first;
     }
 
-    fn at(&self, now: u64) -> At {
-        At { ns: ns(now), connected: self.connected }
+    /// Gives an input to the machine, and carries out what follows, which rests on what happened in these eras. `instead`
+    /// takes the place of a new request.
+    fn give<R>(
+        &mut self,
+        now: u64,
+        (eras, instead): (Eras, Option<RequestId>),
+        input: impl FnOnce(&mut Machine, &mut Around) -> R,
+    ) -> R {
+        let first = (self.place as u64 + 1) * 1_000;
+        let mut around = Around {
+            now,
+            connected: self.connected,
+            not_after: self.not_after(now),
+            beat_ms: self.habits.beat_ms,
+            requests: first + self.requests,
+            instead,
+        };
+        let result = input(&mut self.machine, &mut around);
+        self.requests = around.requests - first;
+        for (attempt, effect) in self.machine.outputs() {
+            self.follow(now, attempt, effect, eras);
+        }
+        result
+    }
+
+    /// The era of what the client is hearing.
+    fn heard_now(&self) -> (Eras, Option<RequestId>) {
+        (Eras(self.hearing, self.hearing), None)
     }
 
     /// The calls that follow from an input.
@@ -285,7 +352,7 @@ impl Client {
             }
             About::Beat => self.beat_failed(now),
             About::Return(waiter) => {
-                self.waiters.set_in_doubt(waiter, doubt);
+                self.machine.set_in_doubt(waiter, doubt);
                 self.beat_failed(now);
             }
             About::Renew(id, _, slot) => self.renewal_over(now, id, slot, None),
@@ -312,8 +379,11 @@ impl Client {
                 self.confirmed(now, attempt, number, body, call.sent);
             }
             About::Beat => {
-                let granted = self.waiters.beaten(&name(), body).expect("a reply to a heartbeat");
-                granted.into_iter().for_each(|granted| self.hand(now, Some(granted), call.sent));
+                let heard = self.heard_now();
+                let beaten = self.give(now, heard, |machine, around| {
+                    machine.beaten(around, &name(), body, ns(call.sent))
+                });
+                beaten.expect("a reply to a heartbeat");
                 self.beat_on(now);
             }
             About::Return(waiter) => self.returned(now, waiter, body, call.sent),
@@ -358,52 +428,8 @@ impl Client {
             }
             (_, None) => None,
         };
-        let valid_until = |base| fairlock_core::client::valid_until_ns(base, grant.ttl_ms);
-        let lasts = match base {
-            None => Lasts::Unknown,
-            Some(base) if valid_until(base) <= ns(now) => Lasts::NoMore,
-            Some(_) => Lasts::Still,
-        };
-        match (self.waiters.message(grant, lasts), base) {
-            (Message::Granted(granted), Some(base)) => {
-                let eras = Eras(self.hearing, self.heard_in);
-                self.hand_out(now, granted, base, eras);
-            }
-            (Message::Look(_) | Message::TooLate(_), _) => self.kicked |= self.beating,
-            (Message::Dropped | Message::Granted(_), _) => {}
-        }
-    }
-
-    /// A reply contains a grant.
-    fn hand(&mut self, now: u64, granted: Option<Granted<(u64, RequestId)>>, sent: u64) {
-        if let Some(granted) = granted {
-            self.hand_out(now, granted, ns(sent), Eras(self.hearing, self.hearing));
-        }
-    }
-
-    fn hand_out(&mut self, now: u64, granted: Granted<(u64, RequestId)>, base_ns: u64, eras: Eras) {
-        let (attempt, waiter) = granted.caller;
-        self.kicked |= granted.look.is_some();
-        self.handed.push(Handed { attempt, waiter, how: Some((granted.grant, base_ns, eras)) });
-        if !self.habits.slow {
-            self.tell(now);
-        }
-    }
-
-    /// Tells an attempt what the waiters have handed out for it.
-    pub(crate) fn hand_over(&mut self, now: u64) -> Vec<Call> {
-        self.tell(now);
-        self.calls()
-    }
-
-    fn tell(&mut self, now: u64) {
-        let Handed { attempt, waiter, how } = self.handed.remove(0);
-        match how {
-            Some((grant, base_ns, eras)) => {
-                self.granted(now, attempt, waiter, grant, base_ns, eras);
-            }
-            None => self.input(now, attempt, |it, at| it.wait_failed(at, waiter, ())),
-        }
+        let heard = (Eras(self.hearing, self.heard_in), None);
+        self.give(now, heard, |machine, around| machine.granted(around, grant, base));
     }
 
     /// The token of the guard, as long as it reads valid.
@@ -435,12 +461,12 @@ impl Client {
 
     /// Whether a slow client has something to do at once.
     pub(crate) fn has_todo(&self, now: u64) -> bool {
-        self.attempts.iter().any(|attempt| attempt.has_todo(now))
+        !self.undone.is_empty() || self.attempts.iter().any(|attempt| attempt.has_todo(now))
     }
 
     /// No call is under way, and nothing is owed.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.waits.is_empty() && self.debts.is_empty() && self.handed.is_empty()
+        self.waits.is_empty() && self.debts.is_empty() && self.undone.is_empty()
     }
 
     /// The connection is lost: no call on it will be answered.
@@ -467,7 +493,7 @@ impl Client {
                 held.plan(&mut self.renewals, ns(now), ns(now));
             }
         }
-        self.waiters.doubt_all(&name());
+        self.machine.doubt_all(&name());
         self.kicked |= self.beating;
         let again = self.recent.connected(|_| true);
         if self.habits.flaw != Flaw::GivenBackOnce {
@@ -480,7 +506,7 @@ impl Client {
 
     /// What remains of a client for which nobody waits or holds.
     pub(crate) fn leftovers(&self) -> Result<(), String> {
-        let free = self.waiters == Waiters::default()
+        let free = self.machine.is_idle()
             && self.listening.is_none()
             && !self.beating
             && self.attempts.is_empty()

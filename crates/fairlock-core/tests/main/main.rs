@@ -3,7 +3,6 @@
 
 #![cfg(test)]
 
-mod acquiring;
 mod attacks;
 mod canon;
 mod client;
@@ -14,6 +13,7 @@ mod java;
 mod lab;
 mod latch;
 mod leaders;
+mod machine;
 mod oracle;
 mod places;
 mod property;

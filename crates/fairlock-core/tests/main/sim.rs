@@ -568,12 +568,6 @@ impl Sim {
         while self.clients[place].has_todo(self.now) {
             self.input(place, Client::carry_out);
         }
-        while !self.clients[place].handed.is_empty() {
-            self.input(place, Client::hand_over);
-        }
-        if self.clients[place].has_todo(self.now) {
-            self.catch_up(place);
-        }
     }
 
     /// No live client waits, holds or owes anything.

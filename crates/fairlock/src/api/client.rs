@@ -297,7 +297,7 @@ impl Client {
     /// Returns how many messages to this client were dropped since it was created because they were
     /// forged, late, or for requests that are over. No I/O.
     pub fn dropped_messages(&self) -> u64 {
-        self.context().waiters.dropped_messages()
+        self.context().machine.dropped_messages()
     }
 
     /// The former name of [`dropped_messages`](Self::dropped_messages).

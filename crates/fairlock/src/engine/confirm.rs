@@ -79,7 +79,7 @@ pub(crate) async fn until_confirmed(
 
 /// Sends one copy of a renewal. Returns the answer, and when the copy was sent.
 pub(crate) async fn renewal(
-    context: &Context,
+    context: &Arc<Context>,
     name: &LockName,
     op: &Op,
 ) -> Result<(Renewed, Moment), Error> {

@@ -4,6 +4,7 @@ use crate::base::clock::{Jump, Moment, ServerClock, lock};
 use crate::base::error::Error;
 use crate::base::process::Origin;
 use crate::base::random::Requests;
+use crate::engine::machine::Machine;
 use crate::observe;
 use crate::settings::config::Config;
 use crate::settings::connection_state::ConnectionState;
@@ -14,7 +15,6 @@ use crate::state::latches::Latches;
 use crate::state::observers::Observers;
 use crate::state::renewals::Watchdog;
 use crate::state::seat::Owners;
-use crate::state::waiters::Waiters;
 use crate::store::{Reply, Scope, Store};
 use fairlock_core::client::{Debts, Lease, RecentReleases};
 use fairlock_core::{ClientId, Kind, LockName, Op, OwnerId, RequestId, Rules};
@@ -34,7 +34,7 @@ pub(crate) struct Context {
     /// The store is inside this process and answers at once.
     pub(crate) is_in_process: bool,
     pub(crate) clock: ServerClock,
-    pub(crate) waiters: Waiters,
+    pub(crate) machine: Machine,
     pub(crate) kinds: Kinds,
     pub(crate) latches: Latches,
     pub(crate) observers: Observers,
@@ -77,7 +77,7 @@ impl Context {
             store,
             is_in_process,
             clock: ServerClock::default(),
-            waiters: Waiters::default(),
+            machine: Machine::default(),
             kinds: Kinds::default(),
             latches: Latches::default(),
             observers: Observers::default(),
@@ -232,7 +232,7 @@ impl Context {
     #[cfg(feature = "_testkit")]
     #[cfg(test)]
     pub(crate) fn leftovers(&self) -> Vec<String> {
-        let ((waiters, queues), holds) = (self.waiters.waiting(), self.watchdog.holds());
+        let ((waiters, queues), holds) = (self.machine.waiting(), self.watchdog.holds());
         let counts = [
             (waiters, "waiters"),
             (queues, "queues"),
@@ -273,7 +273,7 @@ impl Context {
     }
 
     /// Notes the time in a reply of a server.
-    pub(crate) fn note_time(&self, reply: &Reply) {
+    pub(crate) fn note_time(self: &Arc<Self>, reply: &Reply) {
         let clock = reply.clock.as_deref().unwrap_or(&self.clock);
         if let Some(jump) = clock.note(reply.sent, reply.answer.now_ms) {
             self.note_jump(jump, reply.clock.as_ref());
@@ -282,7 +282,7 @@ impl Context {
 
     /// A server's clock jumped. `clock` is given where there are several servers.
     #[cold]
-    fn note_jump(&self, jump: Jump, clock: Option<&Arc<ServerClock>>) {
+    fn note_jump(self: &Arc<Self>, jump: Jump, clock: Option<&Arc<ServerClock>>) {
         let reaction = self.config.on.to(Check::Clock);
         // A store on this host uses this machine's clock.
         if reaction == Reaction::Ignore || !self.store.may_fail_over() {
@@ -292,7 +292,7 @@ impl Context {
             let scope = self.scope_of(clock);
             self.watchdog.suspect(&scope);
             self.watchdog.check(&scope);
-            self.waiters.check_everyone(&scope);
+            self.check_everyone(&scope);
         }
         let warning = Warning::new(Check::Clock, jump.to_string());
         {

@@ -23,21 +23,21 @@ impl Context {
         match event {
             Event::Granted { grant, at_ms, arrived, clock } => {
                 let base = clock.as_deref().unwrap_or(&self.clock).earliest(at_ms, arrived);
-                self.waiters.granted_by_message(&grant, base);
+                self.granted_by_message(&grant, base);
             }
             Event::Forced { owner, token } => {
                 if !self.watchdog.check_hold(&owner, token) {
                     // That hold is over, never existed, or is not watched yet.
-                    self.waiters.note_dropped();
+                    self.machine.note_dropped();
                 }
             }
             #[cfg(feature = "redis")]
             Event::LeftToGuests { request } => self.look_after_guests(request),
             Event::Wake(Topic::Latch(name)) => self.latches.wake(&name, false),
             Event::Wake(Topic::Leader(name)) => self.observers.wake(&name),
-            Event::Wake(topic) => self.waiters.wake(&topic),
+            Event::Wake(topic) => self.wake(&topic),
             Event::CountedDown(name) => self.latches.wake(&name, true),
-            Event::Invalid => self.waiters.note_dropped(),
+            Event::Invalid => self.machine.note_dropped(),
             Event::Down(scope) => {
                 self.set_connection(ConnectionState::Reconnecting);
                 self.watchdog.suspect(&scope);
@@ -51,13 +51,13 @@ impl Context {
                 }
                 // Guards first: a waiter must not get what a guard still believes it has.
                 self.watchdog.check(&scope);
-                self.waiters.check_everyone(&scope);
+                self.check_everyone(&scope);
                 self.latches.check(&scope);
                 self.observers.check(&scope);
                 replay::again(self, &scope);
             }
             Event::InboxUp(scope) => {
-                self.waiters.check(&scope);
+                self.check(&scope);
                 self.latches.check(&scope);
                 self.observers.check(&scope);
             }
@@ -71,13 +71,13 @@ impl Context {
     /// it.
     #[cfg(feature = "redis")]
     fn look_after_guests(self: &Arc<Self>, request: RequestId) {
-        let Some(name) = self.waiters.fair(|fair| fair.name_of(request).cloned()) else {
-            return self.waiters.note_dropped();
+        let Some(name) = self.machine.read(|it| it.name_of(request).cloned()) else {
+            return self.machine.note_dropped();
         };
         let context = Arc::clone(self);
         self.spawn(async move {
             tokio::time::sleep(Duration::from_millis(GUEST_MS)).await;
-            context.waiters.wake(&Topic::ReadWrite(name));
+            context.wake(&Topic::ReadWrite(name));
         });
     }
 

@@ -1,16 +1,15 @@
-//! Sends the heartbeats of one lock's waiters, as [`Waiters`](fairlock_core::client::Waiters) plans
-//! them.
+//! Sends the heartbeats of one lock's waiters, as the client's machine plans them.
 
 use crate::base::backoff::chance;
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::context::Context;
+use crate::engine::machine::Heartbeat;
 use crate::engine::release;
 use crate::engine::send::{self, Copies};
 use crate::observe;
-use crate::state::waiters::Heartbeat;
 use crate::store::{StoreError, Topic};
-use fairlock_core::client::{Due, Mismatch, Returned, Step};
+use fairlock_core::client::{Due, Mismatch, Step};
 use fairlock_core::{Body, Kind, LockName, Op, RequestId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +60,7 @@ async fn run(context: Arc<Context>, heartbeat: Arc<Heartbeat>) {
             () = context.store.sleep(wait) => false,
             () = heartbeat.kick.notified() => true,
         };
-        match context.waiters.due(name, Moment::now(), woken) {
+        match context.due(name, woken) {
             // A sleep of zero takes a millisecond and wakes the thread twice.
             Due::After(ahead) if ahead.is_zero() => {}
             Due::After(ahead) => tokio::time::sleep(ahead.min(delay(&context))).await,
@@ -77,16 +76,15 @@ async fn run(context: Arc<Context>, heartbeat: Arc<Heartbeat>) {
         wait = match &result {
             Ok(()) => {
                 let (least, chance) = (least(&context), chance());
-                context.waiters.fair(|fair| fair.rest(name, period, least, chance))
+                context.give(|it, _| it.rest(name, period, least, chance))
             }
             Err(failure) => {
-                let times = (began.since_boot(), Moment::now().since_boot());
                 let waits = failure.passing.then_some(context.config.store_timeout);
+                let (error, began) = (reason(name, failure), (name, began.nanos()));
                 loop {
-                    let failed =
-                        context.waiters.fair(|fair| fair.failed(name, times, waits, period));
-                    let more = failed.more;
-                    let wait = context.waiters.failed(failed, || reason(name, failure));
+                    let (wait, more) = context.give(|it, here| {
+                        it.beat_failed(here, began, waits, period, |owner| error.clone().by(owner))
+                    });
                     if !more {
                         break wait;
                     }
@@ -137,22 +135,21 @@ async fn beat(
 ) -> Result<(), StoreError> {
     let name = &heartbeat.name;
     loop {
-        match context.waiters.fair(|fair| fair.step(name)) {
+        match context.give(|it, _| it.beat(name)) {
             Step::Ask(waiters) => {
-                let kind = context.waiters.fair(|fair| fair.kind(name)).unwrap_or(Kind::Fair);
+                let kind = context.machine.read(|it| it.kind(name)).unwrap_or(Kind::Fair);
                 let op = Op::Beat { client: context.client_id, waiters }.on(kind);
                 let reply = send::once(context, name, &op, &mut Copies::default()).await?;
                 if let Body::Fates { foreign: true, .. } = &reply.answer.body {
                     heard.foreign = Moment::now().since_boot();
                 }
-                let granted = context.waiters.fair(|fair| fair.beaten(name, reply.answer.body));
-                for granted in granted.map_err(unexpected)? {
-                    context.waiters.granted_by_reply(Some(granted), reply.sent);
-                }
+                let (body, sent_ns) = (reply.answer.body, reply.sent.nanos());
+                let beaten = context.give(|it, here| it.beaten(here, name, body, sent_ns));
+                beaten.map_err(unexpected)?;
             }
             Step::Return(waiter) => return_to_place(context, name, waiter).await?,
             Step::Listen { owner, .. } => {
-                let topic = match context.waiters.fair(|fair| fair.kind(name)) {
+                let topic = match context.machine.read(|it| it.kind(name)) {
                     Some(Kind::ReadWrite) => Topic::ReadWrite(name.clone()),
                     _ => Topic::Waiter(name.clone(), owner),
                 };
@@ -170,7 +167,7 @@ async fn beat(
             Step::Rest => {
                 let silent = Moment::now().since_boot().saturating_sub(heard.foreign) >= LISTENED;
                 if silent && matches!(heard.topic, Some(Topic::ReadWrite(_))) {
-                    context.waiters.fair(|fair| fair.listens_no_more(name));
+                    context.give(|it, _| it.listens_no_more(name));
                     heard.topic.take().into_iter().for_each(|it| context.store.unlisten(it));
                 }
                 return Ok(());
@@ -188,22 +185,23 @@ async fn return_to_place(
     name: &LockName,
     waiter: RequestId,
 ) -> Result<(), StoreError> {
-    let fresh = context.new_request().map_err(StoreError::refused)?;
-    let not_after_ms =
-        context.ms_at(name, Moment::now()) + context.config.store_timeout.as_millis() as u64;
-    let sent = context.waiters.fair(|fair| fair.return_to_place(waiter, fresh, not_after_ms));
-    let Some(sent) = sent else { return Ok(()) };
-    let (owner, mut copies) = (sent.owner.clone(), Copies::default());
-    let share = context.waiters.fair(|fair| fair.share(waiter));
-    let result = send::once(context, name, &Op::asks(sent, share), &mut copies).await;
-    context.waiters.fair(|fair| fair.set_in_doubt(waiter, copies.in_doubt()));
+    let op = context.give(|it, here| it.return_to_place(here, name, waiter));
+    let Some(op) = op.map_err(StoreError::refused)? else { return Ok(()) };
+    let mut copies = Copies::default();
+    let result = send::once(context, name, &op, &mut copies).await;
+    context.give(|it, _| it.set_in_doubt(waiter, copies.in_doubt()));
     let reply = result?;
-    let returned = context.waiters.fair(|fair| fair.returned(name, waiter, reply.answer.body));
-    if let Returned::InPlace(granted) = returned.map_err(unexpected)? {
-        observe::returned_to_place(name, &owner);
-        context.waiters.granted_by_reply(granted, reply.sent);
+    let (body, sent_ns) = (reply.answer.body, reply.sent.nanos());
+    let returned = context.give(|it, here| it.returned(here, name, waiter, body, sent_ns));
+    let owner = match &op {
+        Op::Acquire(sent) => Some(&sent.owner),
+        Op::AcquireShare(sent) => Some(&sent.acquire.owner),
+        _ => None,
+    };
+    if let Some(owner) = owner.filter(|_| returned.is_ok_and(|it| it)) {
+        observe::returned_to_place(name, owner);
     }
-    Ok(())
+    returned.map(drop).map_err(unexpected)
 }
 
 #[cfg(all(feature = "_testkit", feature = "sqlite"))]

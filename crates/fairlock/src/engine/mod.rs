@@ -10,6 +10,7 @@ pub(crate) mod election;
 pub(crate) mod heartbeat;
 mod last_kind;
 pub(crate) mod latch;
+pub(crate) mod machine;
 pub(crate) mod panics;
 pub(crate) mod reenter;
 pub(crate) mod release;

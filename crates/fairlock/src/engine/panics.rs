@@ -110,7 +110,7 @@ mod tests {
         let (lock, other) = (client.fair_lock("job"), client.fair_lock("job"));
         let guard = lock.lock().await.expect("free");
         let waiter = tokio::spawn(async move { other.lock().await.map(drop) });
-        while client.context().waiters.waiting() == (0, 0) {
+        while client.context().machine.waiting() == (0, 0) {
             tokio::task::yield_now().await;
         }
         let panics = client.context().spawn(async { panic!("on purpose") });
@@ -144,7 +144,7 @@ mod tests {
                 let owned = client.fair_lock("job").owned_by(&client.owner());
                 let asks = timeout(SOON, owned.lock()).await.expect("told");
                 assert_eq!(asks.expect_err("a grant is counted").kind(), ErrorKind::Closed);
-                assert_eq!(client.context().waiters.waiting(), (0, 0));
+                assert_eq!(client.context().machine.waiting(), (0, 0));
                 timeout(SOON, client.context().closed()).await.expect("closed");
             });
         });

@@ -104,7 +104,7 @@ pub(crate) async fn release(context: &Arc<Context>, hold: &Arc<Hold>, end: Guard
     if let Err(error) = &result {
         note_denial(context, error);
     }
-    if has_queue(hold.kind()) && context.waiters.is_wanted(&hold.name) {
+    if has_queue(hold.kind()) && context.machine.is_wanted(&hold.name) {
         // The grant to the next waiter, possibly one of this client, arrived with the reply, on the
         // other connection. One pass of the runtime reads it first: that waiter's release must not
         // queue behind this caller's next request, which often is for the same lock.

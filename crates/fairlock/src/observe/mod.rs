@@ -20,6 +20,7 @@ use crate::base::lost_reason::LostReason;
 use crate::settings::config::Address;
 use crate::settings::connection_state::ConnectionState;
 use crate::settings::server_checks::Warning;
+use fairlock_core::client::Way;
 use fairlock_core::{Answer, ClientId, Kind, LockName, OwnerId, Share, Token, kind_label};
 use std::future::Future;
 use std::time::Duration;
@@ -82,17 +83,6 @@ macro_rules! warn_of {
             );
         }
     }};
-}
-
-/// How a grant arrived.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Way {
-    /// The reply to the request itself.
-    Request,
-    /// A message in the inbox: the lock was handed over when it became free.
-    Message,
-    /// The reply to a heartbeat, because no message arrived.
-    Heartbeat,
 }
 
 /// The thing that is requested or held: a kind of lock, and which share of it.

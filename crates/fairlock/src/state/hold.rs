@@ -9,7 +9,6 @@ use crate::observe;
 use crate::state::outcome::Release;
 use crate::state::seat::Seat;
 use crate::state::standing::{GuardState, Standing};
-use fairlock_core::client::valid_until_ns;
 use fairlock_core::client::{Acquisition, Counted, Hold as Known, Look, Outcome, Released};
 pub(crate) use fairlock_core::client::{Change, GuardEnd, Lease};
 use fairlock_core::{Kind, LockName, Op, OwnerId, RequestId, Share, Token, is_shared, is_string};
@@ -62,11 +61,6 @@ impl Part {
     pub(crate) fn leave(&self) -> GuardEnd {
         self.hold.leave(self.reading)
     }
-}
-
-/// When a guard whose TTL is counted from `base` stops being valid.
-pub(crate) fn valid_until(base: Moment, ttl_ms: u64) -> Moment {
-    Moment::at_nanos(valid_until_ns(base.nanos(), ttl_ms))
 }
 
 impl Hold {

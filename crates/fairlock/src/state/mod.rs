@@ -11,4 +11,3 @@ pub(crate) mod renewals;
 pub(crate) mod seat;
 pub(crate) mod signals;
 pub(crate) mod standing;
-pub(crate) mod waiters;

@@ -1,8 +1,9 @@
 //! Asks the store until it answers, and again for as long as the lock is taken.
 
-use super::{Acquiring, At, End, Failure, FailureKind, Outcome, Phase, Reason, Step, Work};
-use crate::client::{Acquired, Copies, Outlook, Refused};
-use crate::op::Body;
+use super::{Acquiring, End, Failure, FailureKind, Phase, Reason, Step, Work, after};
+use crate::client::machine::{Cx, Effect};
+use crate::client::{Acquired, Copies, Outlook, Refused, Way};
+use crate::op::{Body, Op};
 use std::time::Duration;
 
 /// How often a request is sent while the server calls it too late, because its clock was misjudged.
@@ -93,7 +94,6 @@ pub(super) struct Polling {
     /// It asks once, because its time is up.
     pub(super) once: bool,
     pub(super) subscribed: bool,
-    woken: bool,
     /// How often in a row it was woken and found the lock taken.
     in_vain: u32,
     /// The next pause, if nobody notifies it.
@@ -107,7 +107,6 @@ impl Default for Polling {
             replied: false,
             once: false,
             subscribed: false,
-            woken: false,
             in_vain: 0,
             step: POLL_FIRST,
         }
@@ -115,6 +114,17 @@ impl Default for Polling {
 }
 
 impl Ask {
+    fn until(until_ns: u64) -> Self {
+        Self {
+            until_ns,
+            late: 0,
+            behind_dead: 0,
+            retry: Retry::FIRST,
+            former_pause: GIVEN_UP_PAUSE.0,
+            now: Now::Call,
+        }
+    }
+
     /// Whether the store has not answered the last copy.
     pub(super) fn is_unanswered(&self) -> bool {
         self.now != Now::Pacing
@@ -122,84 +132,79 @@ impl Ask {
 }
 
 impl<E> Acquiring<E> {
-    /// Enters the waiters, or stands in line for its turn to ask.
-    pub(super) fn enter(&mut self, at: At) -> Step<E> {
+    /// Enters the waiters and asks, or stands in line for its turn to ask.
+    pub(in crate::client) fn enter(&mut self, cx: &mut Cx<'_, E>) -> Step<E> {
         self.copies = Copies::default();
-        if !self.has_queue() && self.is_try() {
-            return self.ask(at);
-        }
-        self.phase = Phase::Entering;
+        (self.in_queue, self.early) = (false, None);
         if self.has_queue() {
-            self.waiter = Some(self.acquisition.request());
-            return Step::Enter;
+            // Before the request is sent, so that no grant can arrive too early.
+            cx.waiters.enter(cx.name.clone(), self.acquisition.clone(), cx.id);
+            return self.ask(cx);
+        }
+        if self.is_try() {
+            return self.ask(cx);
         }
         self.stop = self.ended_before();
-        if self.is_stopped() { self.silent(at, false) } else { Step::Turn }
+        if self.is_stopped() {
+            return self.silent(cx, false);
+        }
+        self.phase = Phase::InLine;
+        if cx.lines.enter(cx.name, cx.id) { self.turn(cx) } else { Step::Wait }
+    }
+
+    /// It is its turn to ask: no other waiter of this client for the lock does. If the last one whose turn it was has
+    /// handed its subscription down, the lock is held until a known time, or a message comes.
+    pub(in crate::client) fn turn(&mut self, cx: &mut Cx<'_, E>) -> Step<E> {
+        if !matches!(self.phase, Phase::InLine) {
+            return Step::Wait;
+        }
+        match cx.lines.inherit(cx.name) {
+            Some(held_until_ns) => self.rest_as_next(cx, held_until_ns),
+            None => self.ask(cx),
+        }
     }
 
     /// Asks, with all the time that an unreachable store gets.
-    pub(super) fn ask(&mut self, at: At) -> Step<E> {
-        self.polling.asked_ns = at.ns;
+    pub(super) fn ask(&mut self, cx: &mut Cx<'_, E>) -> Step<E> {
+        self.polling.asked_ns = cx.now_ns();
         self.stop = self.stop.or_else(|| self.ended_before());
         if let Some(why) = self.stop {
             // A grant was over before it could be used, and meanwhile the wait was to end.
-            let until_ns = at.after(self.grace(why));
+            let until_ns = cx.after(self.grace(why));
             self.grace_ns.get_or_insert(until_ns);
         }
-        self.send(Ask {
-            until_ns: at.after_ms(self.wanted.store_timeout_ms),
-            late: 0,
-            behind_dead: 0,
-            retry: Retry::FIRST,
-            former_pause: GIVEN_UP_PAUSE.0,
-            now: Now::Call,
-        })
+        let until_ns = cx.after(Duration::from_millis(self.wanted.store_timeout_ms));
+        self.send(cx, Ask::until(until_ns))
     }
 
-    fn send(&mut self, ask: Ask) -> Step<E> {
+    fn send(&mut self, cx: &mut Cx<'_, E>, ask: Ask) -> Step<E> {
         self.copies.send();
         self.phase = Phase::Asking(Ask { now: Now::Call, ..ask });
-        self.begin(Work::Send { at_once: false })
+        let (sure, not_after_ms) = (cx.here.is_deaf(), cx.here.not_after_ms(cx.name));
+        let op = Op::asks(self.acquisition.acquire(sure, not_after_ms), self.wanted.share);
+        self.begin(Work::Send(op))
     }
 
     /// The store has answered the copy of this number, which was sent at `sent_ns`; `more` says
     /// whether dead waiters remain.
-    pub fn answered(
+    pub(in crate::client) fn answered(
         &mut self,
-        at: At,
+        cx: &mut Cx<'_, E>,
         number: u32,
-        (body, more): (Body, bool),
+        answer: (Body, bool),
         sent_ns: u64,
     ) -> Step<E> {
-        self.input(|it| match it.phase {
-            _ if number != it.number => Step::Wait,
-            Phase::AtOnce => match it.acquisition.acquired(body) {
-                Ok(Acquired::Granted(grant)) => {
-                    it.copies.answered();
-                    it.take_at_once(&grant, sent_ns)
-                }
-                // A try stands in no queue.
-                Ok(Acquired::Queued { .. }) | Err(Refused::Mismatch) => {
-                    it.acquisition.set_in_doubt(true);
-                    it.give_up(Some(Reason::Refused(Refused::Mismatch)), false)
-                }
-                // A try that was answered has left nothing behind.
-                _ => {
-                    it.copies.answered();
-                    it.phase = Phase::DrawingFirst;
-                    Step::Draw
-                }
-            },
-            Phase::Asking(ask) if ask.now == Now::Call => {
-                it.understand(at, ask, (body, more), sent_ns)
+        match self.phase {
+            Phase::Asking(ask) if ask.now == Now::Call && number == self.number => {
+                self.understand(cx, ask, answer, sent_ns)
             }
             _ => Step::Wait,
-        })
+        }
     }
 
     fn understand(
         &mut self,
-        at: At,
+        cx: &mut Cx<'_, E>,
         mut ask: Ask,
         (body, more): (Body, bool),
         sent_ns: u64,
@@ -218,29 +223,27 @@ impl<E> Acquiring<E> {
             Err(Refused::TooLate) => {
                 ask.late += 1;
                 return if ask.late < LATE_MAX {
-                    self.send(ask)
+                    self.send(cx, ask)
                 } else {
                     self.unreached = true;
-                    self.leave(at, End::Error(Reason::TooLate))
+                    self.leave(cx, End::Error(Reason::TooLate))
                 };
             }
             Err(refused) => {
                 self.unreached = false;
-                return self.leave(at, End::Error(Reason::Refused(refused)));
+                return self.leave(cx, End::Error(Reason::Refused(refused)));
             }
         };
         let waits = !self.is_try() && !self.polling.once;
         match answer {
-            _ if self.early.is_some() => self.silent(at, false),
-            Acquired::Granted(grant) => self.leave(at, End::Granted(grant, sent_ns)),
+            _ if self.early.is_some() => self.silent(cx, false),
+            Acquired::Granted(grant) => {
+                cx.effects.push(Effect::Granted(Way::Request));
+                self.leave(cx, End::Granted(grant, sent_ns))
+            }
             Acquired::Queued { order, retry_ms, foreign, length } => {
-                let returning = self.acquisition.order().is_some();
                 let outlook = Outlook { retry: retry_ms.map(Duration::from_millis), foreign };
-                self.phase = Phase::Queueing;
-                self.grace_ns = None;
-                self.in_queue = true;
-                let in_doubt = self.copies.in_doubt();
-                Step::Queued { order, outlook, length, returning, in_doubt }
+                self.queued(cx, order, outlook, length)
             }
             // It is not taken over: it is about to be released, or ends with its lease.
             Acquired::FormerHold if self.has_queue() && waits && !self.is_stopped() => {
@@ -253,15 +256,38 @@ impl<E> Acquiring<E> {
                 if more && self.is_try() && ask.behind_dead < TRIES_BEHIND_DEAD_MAX =>
             {
                 ask.behind_dead += 1;
-                self.send(ask)
+                self.send(cx, ask)
             }
-            _ if self.has_queue() || !waits => self.leave(at, End::Nothing),
+            _ if self.has_queue() || !waits => self.leave(cx, End::Nothing),
             Acquired::Taken { ttl_ms, foreign } => {
                 let period = Duration::from_millis(self.wanted.period_ms);
-                self.look_again(at, ttl_ms, if foreign { None } else { Some(period) })
+                self.look_again(cx, ttl_ms, if foreign { None } else { Some(period) })
             }
-            Acquired::FormerHold => self.look_again(at, None, Some(GIVEN_UP_PAUSE.1)),
+            Acquired::FormerHold => self.look_again(cx, None, Some(GIVEN_UP_PAUSE.1)),
         }
+    }
+
+    /// According to the store it is in the queue. From now on the heartbeats keep it there.
+    fn queued(&mut self, cx: &mut Cx<'_, E>, order: u64, outlook: Outlook, length: u64) -> Step<E> {
+        let (waiter, returning) = (self.acquisition.request(), self.acquisition.order().is_some());
+        let owner = self.acquisition.owner().clone();
+        cx.effects.push(Effect::Queued { owner, order, returning, length });
+        self.grace_ns = None;
+        self.in_queue = true;
+        cx.waiters.set_in_doubt(waiter, self.copies.in_doubt());
+        let period = cx.here.beat_every(cx.name);
+        let queued = cx.waiters.queued(waiter, order, outlook, period);
+        if queued.begins {
+            cx.effects.push(Effect::BeginHeartbeats);
+        }
+        if queued.look {
+            cx.effects.push(Effect::Beat);
+        }
+        if self.is_stopped() {
+            return self.leave(cx, End::Nothing);
+        }
+        self.phase = Phase::Queued;
+        Step::Wait
     }
 
     /// Asks anew after this time.
@@ -272,7 +298,12 @@ impl<E> Acquiring<E> {
 
     /// A lock without a queue is taken: it may be free after `ttl_ms`, or at a message, and the
     /// waiter looks after `longest` in any case. Without `longest`, its holder notifies nobody.
-    fn look_again(&mut self, at: At, ttl_ms: Option<u64>, longest: Option<Duration>) -> Step<E> {
+    fn look_again(
+        &mut self,
+        cx: &mut Cx<'_, E>,
+        ttl_ms: Option<u64>,
+        longest: Option<Duration>,
+    ) -> Step<E> {
         self.polling.replied = true;
         let longest = longest.map_or_else(
             || {
@@ -283,7 +314,7 @@ impl<E> Acquiring<E> {
             |longest| (longest, longest),
         );
         if self.is_stopped() {
-            return self.silent(at, false);
+            return self.silent(cx, false);
         }
         if !self.polling.subscribed {
             // Before it asks again, so that no release falls in between.
@@ -291,144 +322,120 @@ impl<E> Acquiring<E> {
             self.phase = Phase::Listening;
             return self.begin(Work::Subscribe);
         }
-        if std::mem::take(&mut self.polling.woken) {
-            return self.look_now(at);
-        }
         let ttl = ttl_ms.map_or(Duration::MAX, |ms| Duration::from_millis(ms.saturating_add(1)));
-        self.rest(ttl.min(longest.0), ttl.min(longest.1))
+        self.rest(cx, ttl.min(longest.0), ttl.min(longest.1))
     }
 
     /// Rests without having asked: another waiter of this client has just been granted the lock,
     /// and the subscription has lasted since before that.
-    pub(super) fn rest_as_next(&mut self, at: At, held_until_ns: u64) -> Step<E> {
+    fn rest_as_next(&mut self, cx: &mut Cx<'_, E>, held_until_ns: u64) -> Step<E> {
         self.polling.subscribed = true;
-        let rest = at.left(held_until_ns).min(Duration::from_millis(self.wanted.period_ms));
-        self.rest(rest, rest)
+        let rest = cx.left(held_until_ns).min(Duration::from_millis(self.wanted.period_ms));
+        self.rest(cx, rest, rest)
     }
 
-    fn rest(&mut self, least: Duration, most: Duration) -> Step<E> {
+    fn rest(&mut self, cx: &mut Cx<'_, E>, least: Duration, most: Duration) -> Step<E> {
+        if cx.lines.was_woken(cx.name) {
+            return self.look_now(cx);
+        }
         self.phase = Phase::Resting;
         self.begin(Work::Rest { least, most: most + SPREAD })
     }
 
     /// A message says that the lock may be free.
-    fn look_now(&mut self, at: At) -> Step<E> {
+    fn look_now(&mut self, cx: &mut Cx<'_, E>) -> Step<E> {
         self.polling.in_vain += 1;
-        let paced = At { ns: self.polling.asked_ns, ..at }.after(PACE);
-        if self.polling.in_vain <= RACES || paced <= at.ns {
-            return self.ask(at);
+        let paced_ns = after(self.polling.asked_ns, PACE);
+        if self.polling.in_vain <= RACES || paced_ns <= cx.now_ns() {
+            return self.ask(cx);
         }
-        let ask = Ask {
-            until_ns: 0,
-            late: 0,
-            behind_dead: 0,
-            retry: Retry::FIRST,
-            former_pause: GIVEN_UP_PAUSE.0,
-            now: Now::Pacing,
-        };
-        self.pause(ask, at.left(paced))
+        self.pause(Ask::until(0), cx.left(paced_ns))
     }
 
     /// The subscription is there.
-    pub fn listened(&mut self, at: At, number: u32) -> Step<E> {
-        self.input(|it| match it.phase {
-            Phase::Listening if number == it.number => it.ask(at),
+    pub(in crate::client) fn listened(&mut self, cx: &mut Cx<'_, E>, number: u32) -> Step<E> {
+        match self.phase {
+            Phase::Listening if number == self.number => self.ask(cx),
             _ => Step::Wait,
-        })
+        }
     }
 
     /// A message says that a lock without a queue may be free, or the connection is new.
-    pub fn woken(&mut self, at: At) -> Step<E> {
-        self.input(|it| match it.phase {
-            Phase::Resting => it.look_now(at),
+    pub(in crate::client) fn woken(&mut self, cx: &mut Cx<'_, E>) -> Step<E> {
+        match self.phase {
+            Phase::Resting => self.look_now(cx),
             _ => {
-                it.polling.woken = true;
+                cx.lines.note_woken(cx.name);
                 Step::Wait
             }
-        })
+        }
     }
 
     /// The pause or rest of this number is over, or the store is connected.
-    pub fn rested(&mut self, at: At, number: u32) -> Step<E> {
-        self.input(|it| match it.phase {
-            _ if number != it.number => Step::Wait,
+    pub(in crate::client) fn rested(&mut self, cx: &mut Cx<'_, E>, number: u32) -> Step<E> {
+        match self.phase {
+            _ if number != self.number => Step::Wait,
             Phase::Asking(ask) => match ask.now {
                 Now::Call => Step::Wait,
                 // A server that answers "not now" is asked less and less often; one that is not
                 // connected is asked as soon as it is connected.
                 Now::Pausing => {
-                    it.phase = Phase::Asking(Ask { now: Now::Connecting, ..ask });
-                    it.begin(Work::Connection { until_ns: ask.until_ns })
+                    self.phase = Phase::Asking(Ask { now: Now::Connecting, ..ask });
+                    self.begin(Work::Connection { until_ns: ask.until_ns })
                 }
-                Now::Connecting => it.send(ask),
+                Now::Connecting => self.send(cx, ask),
                 Now::Pacing => {
-                    let step = it.ask(at);
-                    if let Phase::Asking(new) = &mut it.phase {
+                    let step = self.ask(cx);
+                    if let Phase::Asking(new) = &mut self.phase {
                         new.former_pause = ask.former_pause;
                     }
                     step
                 }
             },
             Phase::Resting => {
-                it.polling.in_vain = 0;
-                it.ask(at)
+                self.polling.in_vain = 0;
+                self.ask(cx)
             }
-            Phase::Confirming(_) => it.confirm_again(),
+            Phase::Confirming(_) => self.confirm_again(cx),
             _ => Step::Wait,
-        })
-    }
-
-    /// The store cannot be asked at once now.
-    pub fn not_at_once(&mut self, at: At, number: u32) -> Step<E> {
-        self.input(|it| match it.phase {
-            Phase::AtOnce if number == it.number => {
-                it.copies.refused();
-                it.enter(at)
-            }
-            _ => Step::Wait,
-        })
+        }
     }
 
     /// The call of this number failed.
-    pub fn failed(&mut self, at: At, number: u32, failure: Failure<E>) -> Step<E> {
-        self.input(|it| match it.phase {
-            _ if number != it.number => Step::Wait,
-            Phase::AtOnce => {
-                if !failure.doubt {
-                    it.copies.refused();
-                    return it.done(Outcome::Failed(Reason::Store(failure.error)));
-                }
-                it.acquisition.set_in_doubt(true);
-                it.give_up(Some(Reason::Store(failure.error)), false)
-            }
-            Phase::Asking(ask) if ask.now == Now::Call => it.call_failed(at, ask, failure),
-            Phase::Listening => it.leave(at, End::Error(Reason::Store(failure.error))),
-            Phase::Confirming(_) => it.confirm_failed(at, failure),
+    pub(in crate::client) fn failed(
+        &mut self,
+        cx: &mut Cx<'_, E>,
+        number: u32,
+        failure: Failure<E>,
+    ) -> Step<E> {
+        match self.phase {
+            _ if number != self.number => Step::Wait,
+            Phase::Asking(ask) if ask.now == Now::Call => self.call_failed(cx, ask, failure),
+            Phase::Listening => self.leave(cx, End::Error(Reason::Store(failure.error))),
+            Phase::Confirming(_) => self.confirm_failed(cx, failure),
             _ => Step::Wait,
-        })
+        }
     }
 
-    fn call_failed(&mut self, at: At, mut ask: Ask, failure: Failure<E>) -> Step<E> {
+    fn call_failed(&mut self, cx: &mut Cx<'_, E>, mut ask: Ask, failure: Failure<E>) -> Step<E> {
         if !failure.doubt {
             self.copies.refused();
         }
         self.unreached = failure.kind == FailureKind::Unavailable;
         if !failure.passing {
-            return self.leave(at, End::Error(Reason::Store(failure.error)));
+            return self.leave(cx, End::Error(Reason::Store(failure.error)));
         }
-        let left = at.left(ask.until_ns);
+        let left = cx.left(ask.until_ns);
         if left.is_zero() {
             let in_doubt = self.copies.in_doubt();
             let denied = failure.kind == FailureKind::Denied && !in_doubt;
             self.unreached = !denied;
             let last = failure.error;
-            return self.leave(
-                at,
-                End::Error(match denied {
-                    true => Reason::Store(last),
-                    false => Reason::Unreachable { last, in_doubt },
-                }),
-            );
+            let reason = match denied {
+                true => Reason::Store(last),
+                false => Reason::Unreachable { last, in_doubt },
+            };
+            return self.leave(cx, End::Error(reason));
         }
         let pause = ask.retry.next(left);
         self.phase = Phase::Asking(Ask { now: Now::Pausing, ..ask });
@@ -439,18 +446,18 @@ impl<E> Acquiring<E> {
     /// The wait is over. If the store never answered, or refused each copy, it is not certain that
     /// the lock is taken, so that is an error; so is a store that has answered before, and is
     /// `unheard` now.
-    pub(super) fn silent(&mut self, at: At, unheard: bool) -> Step<E> {
+    pub(super) fn silent(&mut self, cx: &mut Cx<'_, E>, unheard: bool) -> Step<E> {
         let in_doubt = self.copies.in_doubt();
         let refusal = self.refusal.take();
         self.unreached = true;
         let answered = self.copies.answered_once() && !unheard;
         let end = if answered || self.closed || self.early.is_some() {
             End::Nothing
-        } else if in_doubt || !at.connected {
+        } else if in_doubt || !cx.is_connected() {
             End::Error(Reason::Silent { last: refusal, in_doubt })
         } else {
             refusal.map_or(End::Nothing, |last| End::Error(Reason::Unreachable { last, in_doubt }))
         };
-        self.leave(at, end)
+        self.leave(cx, end)
     }
 }

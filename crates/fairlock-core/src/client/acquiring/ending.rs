@@ -2,13 +2,11 @@
 //! taken back.
 
 use super::asking::Retry;
-use super::{ANSWER_GRACE, Acquiring, At, End, Failure, Held, Next, Outcome, Phase, Reason};
+use super::{ANSWER_GRACE, Acquiring, End, Failure, Held, Outcome, Phase, Reason};
 use super::{SILENCE_GRACE, Step, Stop, Wanted, Work};
-use crate::client::{
-    Acquisition, Hold, Lease, Mismatch, Refused, Renewed, lease::ns, valid_until_ns,
-};
-use crate::id::RequestId;
-use crate::op::Grant;
+use crate::client::machine::{Cx, Effect};
+use crate::client::{Mismatch, Refused, Renewed, lease::ns, valid_until_ns};
+use crate::op::{Grant, Op};
 use std::time::Duration;
 
 /// After this many grants that were over before they could be used, an explicit or bounded lease
@@ -34,126 +32,106 @@ pub(super) struct Confirming<E> {
 
 impl<E> Acquiring<E> {
     /// Ends the wait of this round.
-    pub(super) fn leave(&mut self, at: At, end: End<E>) -> Step<E> {
+    pub(super) fn leave(&mut self, cx: &mut Cx<'_, E>, end: End<E>) -> Step<E> {
         self.grace_ns = None;
         let end = match self.early.take() {
             Some((grant, base_ns)) => End::Granted(grant, base_ns),
             None => end,
         };
-        if !self.has_queue() && self.is_try() {
-            return self.out_of_line(at, end);
+        if self.has_queue() {
+            return self.leave_queue(cx, end);
         }
-        let unsubscribe = std::mem::take(&mut self.polling.subscribed);
         let held_until_ns = match &end {
-            End::Granted(grant, base_ns) if unsubscribe => {
-                Some(valid_until_ns(*base_ns, grant.ttl_ms))
-            }
+            End::Granted(grant, base_ns) => Some(valid_until_ns(*base_ns, grant.ttl_ms)),
             _ => None,
         };
-        self.phase = Phase::Leaving(end);
-        Step::Leave { unsubscribe, held_until_ns }
-    }
-
-    /// It has left the waiters of a fair lock, which return the state of its requests. With `over`,
-    /// they have handed out how the wait ends, which is, or will be, passed in.
-    pub fn left_queue(&mut self, at: At, acquisition: Acquisition, over: bool) -> Step<E> {
-        self.input(|it| {
-            if !it.has_queue() {
-                return Step::Wait;
-            }
-            let end = match std::mem::replace(&mut it.phase, Phase::Done) {
-                Phase::Leaving(end) => end,
-                phase => {
-                    it.phase = phase;
-                    return Step::Wait;
-                }
-            };
-            it.acquisition = acquisition;
-            if !it.in_queue {
-                it.acquisition.set_in_doubt(it.copies.in_doubt());
-            }
-            if over && it.is_try() {
-                // A store that has said "no" granted it all the same. If nobody uses that, something
-                // was left behind.
-                it.acquisition.set_in_doubt(true);
-            }
-            let early = it.early.take();
-            match (end, early) {
-                (End::Granted(grant, base_ns), _) => it.take(at, grant, base_ns),
-                // A grant that arrives at the moment of giving up counts, unless the caller has
-                // gone.
-                (End::Nothing, _) if it.gone => it.give_up(None, false),
-                (End::Nothing, Some((grant, base_ns))) => it.take(at, grant, base_ns),
-                (End::Nothing, None) if over && !it.told => {
-                    it.phase = Phase::Handed;
-                    Step::Wait
-                }
-                (End::Nothing, None) => it.give_up_and_wait(at),
-                (End::Error(reason), _) => {
-                    // A request that never reached the store need not be taken back, and a shutdown
-                    // need not wait for that.
-                    let nothing = it.unreached && !over && !it.acquisition.is_in_doubt();
-                    if nothing && !it.acquisition.has_other_requests() {
-                        return it.done(Outcome::Failed(reason));
-                    }
-                    it.give_up(Some(reason), false)
-                }
-            }
-        })
-    }
-
-    /// It has left the line of the waiters for a lock without a queue.
-    pub fn left_line(&mut self, at: At) -> Step<E> {
-        self.input(|it| match std::mem::replace(&mut it.phase, Phase::Done) {
-            Phase::Leaving(end) if !it.has_queue() => it.out_of_line(at, end),
-            phase => {
-                it.phase = phase;
-                Step::Wait
-            }
-        })
-    }
-
-    fn out_of_line(&mut self, at: At, end: End<E>) -> Step<E> {
+        self.leave_line(cx, held_until_ns);
         self.acquisition.set_in_doubt(self.copies.in_doubt());
         match end {
-            End::Granted(grant, base_ns) => self.take(at, grant, base_ns),
-            End::Nothing => self.give_up(None, false),
-            End::Error(reason) => self.give_up(Some(reason), false),
+            End::Granted(grant, base_ns) => self.take(cx, grant, base_ns),
+            End::Nothing => self.give_up(cx, None, false),
+            End::Error(reason) => self.give_up(cx, Some(reason), false),
         }
+    }
+
+    /// Leaves the waiters of a fair lock, which return the state of its requests.
+    fn leave_queue(&mut self, cx: &mut Cx<'_, E>, end: End<E>) -> Step<E> {
+        let left = cx.waiters.leave(self.acquisition.request());
+        let left = left.expect("K6: it is among the waiters until it leaves");
+        if left.look.is_some() {
+            cx.effects.push(Effect::Beat);
+        }
+        self.acquisition = left.acquisition;
+        if !self.in_queue {
+            self.acquisition.set_in_doubt(self.copies.in_doubt());
+        }
+        // The waiters have handed out how its wait ends.
+        let over = left.caller.is_none();
+        if over && self.is_try() {
+            // A store that has said "no" granted it all the same. If nobody uses that, something
+            // was left behind.
+            self.acquisition.set_in_doubt(true);
+        }
+        match end {
+            End::Granted(grant, base_ns) => self.take(cx, grant, base_ns),
+            End::Nothing if self.gone => self.give_up(cx, None, false),
+            End::Nothing => self.give_up_and_wait(cx),
+            End::Error(reason) => {
+                // A request that never reached the store need not be taken back, and a shutdown
+                // need not wait for that.
+                let nothing = self.unreached && !over && !self.acquisition.is_in_doubt();
+                if nothing && !self.acquisition.has_other_requests() {
+                    return self.done(Outcome::Failed(reason));
+                }
+                self.give_up(cx, Some(reason), false)
+            }
+        }
+    }
+
+    /// Leaves the line for a lock without a queue, which passes its turn on. Until `held_until_ns` the lease lasts of a
+    /// request that was granted: the next in line need not ask before, and gets the subscription.
+    pub(super) fn leave_line(&mut self, cx: &mut Cx<'_, E>, held_until_ns: Option<u64>) {
+        let subscribed = std::mem::take(&mut self.polling.subscribed);
+        let left = cx.lines.leave(cx.name, cx.id, subscribed, held_until_ns);
+        if left.unsubscribe {
+            cx.effects.push(Effect::Unsubscribe);
+        }
+        cx.turn = cx.turn.or(left.next);
     }
 
     /// Makes a hold out of a grant. Renews it first if little of its time is left, and always if
     /// replicas must have it: the renewal goes to the server that is the primary by then.
-    pub(super) fn take(&mut self, at: At, grant: Grant, base_ns: u64) -> Step<E> {
+    fn take(&mut self, cx: &mut Cx<'_, E>, grant: Grant, base_ns: u64) -> Step<E> {
         // Also one of its doubtful requests: the store says that it has the hold now.
         if !self.acquisition.may_have(grant.request) {
-            return self.give_up(None, false);
+            return self.give_up(cx, None, false);
         }
         self.acquisition.granted(grant.request);
-        let mut hold = self.hold(&grant, base_ns);
-        let left_ms = hold.valid_until_ns().saturating_sub(at.ns) / ns(1);
+        let mut hold = self.wanted.hold(&grant, base_ns);
+        let left_ms = hold.valid_until_ns().saturating_sub(cx.now_ns()) / ns(1);
         if left_ms == 0 {
-            return self.too_late();
+            return self.too_late(cx);
         }
         hold.granted_whole(grant.ttl_ms >= self.wanted.lease_ms);
         let held = Held { acquisition: self.acquisition.clone(), token: grant.token, hold };
         let Wanted { replicas_ms, store_timeout_ms, .. } = self.wanted;
         if replicas_ms.is_none() && left_ms >= self.enough_ms(&grant) {
-            return self.held(at, held);
+            return self.held(cx, held);
         }
         if let (Some(_), Some(stop)) = (replicas_ms, self.ended_before()) {
             let reason = if stop == Stop::Closed { Reason::Closed } else { Reason::NotAsked(None) };
-            return self.give_back(at, held, reason);
+            return self.give_back(cx, held, reason);
         }
-        let ttl_ms = held.hold.lease().wanted_ms(at.ns);
+        let ttl_ms = held.hold.lease().wanted_ms(cx.now_ns());
         // A caller with a limit waits for no longer than one call takes whose server answers.
         let call = Duration::from_millis(replicas_ms.unwrap_or_default()) + SILENCE_GRACE;
-        let late_ns = self.wanted.until_ns.map(|until_ns| at.after(at.left(until_ns) + call));
-        let until_ns = late_ns.unwrap_or(u64::MAX).min(at.after_ms(store_timeout_ms));
+        let late_ns = self.wanted.until_ns.map(|until_ns| cx.after(cx.left(until_ns) + call));
+        let timeout_ns = cx.after(Duration::from_millis(store_timeout_ms));
+        let until_ns = late_ns.unwrap_or(u64::MAX).min(timeout_ns);
         let retry = Retry::FIRST;
         let confirming = Confirming { held, ttl_ms, until_ns, retry, pausing: true, last: None };
         self.phase = Phase::Confirming(Box::new(confirming));
-        self.confirm_again()
+        self.confirm_again(cx)
     }
 
     /// How much time a grant must have left to be handed out as it is. A grant in the reply to a
@@ -163,32 +141,8 @@ impl<E> Acquiring<E> {
         grant.ttl_ms.max(period_ms.min(lease_ms)) / 3
     }
 
-    /// As `take`, for a store that answers at once: no time has passed.
-    pub(super) fn take_at_once(&mut self, grant: &Grant, base_ns: u64) -> Step<E> {
-        self.acquisition.granted(grant.request);
-        let (acquisition, token) = (self.acquisition.take(), grant.token);
-        let mut hold = self.hold(grant, base_ns);
-        hold.granted_whole(true);
-        self.done(Outcome::Held(Held { acquisition, token, hold }))
-    }
-
-    fn hold(&self, grant: &Grant, base_ns: u64) -> Hold {
-        let Wanted { lease_ms: ms, renewed, max_hold, may_be_cut, java_fleet, .. } = self.wanted;
-        let end = if renewed { max_hold } else { Some(Duration::from_millis(ms)) };
-        let base = At { ns: base_ns, connected: true };
-        let lease = Lease {
-            ms,
-            renewed,
-            end_ns: end.map(|end| base.after(end)),
-            ends_by_max_hold: end.is_some() && end == max_hold,
-            may_be_cut,
-            java_fleet,
-        };
-        Hold::new(lease, valid_until_ns(base_ns, lease.uncut_ms(grant.ttl_ms)))
-    }
-
-    fn held(&mut self, at: At, mut held: Held) -> Step<E> {
-        if !at.connected {
+    fn held(&mut self, cx: &mut Cx<'_, E>, mut held: Held) -> Step<E> {
+        if !cx.is_connected() {
             // The grant arrived over a connection that is gone, so the hold is suspect like any
             // other.
             held.hold.suspect();
@@ -198,66 +152,68 @@ impl<E> Acquiring<E> {
     }
 
     /// Sends the renewal, after a pause or for the first time.
-    pub(super) fn confirm_again(&mut self) -> Step<E> {
+    pub(super) fn confirm_again(&mut self, cx: &mut Cx<'_, E>) -> Step<E> {
         let Phase::Confirming(confirming) = &mut self.phase else { return Step::Wait };
         if !std::mem::take(&mut confirming.pausing) {
             return Step::Wait;
         }
         let (token, ttl_ms) = (confirming.held.token, confirming.ttl_ms);
-        self.begin(Work::Confirm { token, ttl_ms })
+        let (kind, owner) = (self.wanted.kind, self.acquisition.owner().clone());
+        let renew = Op::Renew { kind, owner, token, ttl_ms };
+        let late_ms = cx.here.late_ms(cx.name);
+        let op = renew.of_hold(kind, self.acquisition.request(), late_ms);
+        self.begin(Work::Confirm(op))
     }
 
     /// The store has answered the renewal of this number, which was sent at `sent_ns`; `missing`:
     /// too few replicas have it. Their acknowledgement proves more than the grant, because another
     /// server may have become the primary since.
-    pub fn confirmed(
+    pub(in crate::client) fn confirmed(
         &mut self,
-        at: At,
+        cx: &mut Cx<'_, E>,
         number: u32,
         answer: Result<Renewed, Mismatch>,
         missing: Option<E>,
         sent_ns: u64,
     ) -> Step<E> {
-        self.input(|it| {
-            let replicated = it.is_replicated();
-            let Some(mut present) = it.confirming(number) else { return Step::Wait };
-            match (answer, missing) {
-                (Ok(Renewed::Whole), Some(missing)) if replicated => {
-                    it.give_back(at, present.held, Reason::Store(missing))
-                }
-                (Ok(Renewed::Whole), _) => {
-                    present.held.hold.renewed(at.ns, sent_ns, present.ttl_ms);
-                    if replicated && present.held.hold.valid_until_ns() <= at.ns {
-                        return it.too_late();
-                    }
-                    present.held.hold.granted_whole(true);
-                    it.held(at, present.held)
-                }
-                // The waiter of a fair lock returns to its place.
-                (Ok(Renewed::Gone { .. }), _) if !replicated || it.has_queue() => it.too_late(),
-                (Ok(Renewed::Gone { .. }), _) => {
-                    it.give_back(at, present.held, Reason::GoneBeforeReplicas)
-                }
-                (Err(Mismatch), _) if replicated => {
-                    it.give_back(at, present.held, Reason::Refused(Refused::Mismatch))
-                }
-                (Err(Mismatch), _) => it.too_late(),
+        let replicated = self.is_replicated();
+        let Some(mut present) = self.confirming(number) else { return Step::Wait };
+        match (answer, missing) {
+            (Ok(Renewed::Whole), Some(missing)) if replicated => {
+                self.give_back(cx, present.held, Reason::Store(missing))
             }
-        })
+            (Ok(Renewed::Whole), _) => {
+                present.held.hold.renewed(cx.now_ns(), sent_ns, present.ttl_ms);
+                if replicated && present.held.hold.valid_until_ns() <= cx.now_ns() {
+                    return self.too_late(cx);
+                }
+                present.held.hold.granted_whole(true);
+                self.held(cx, present.held)
+            }
+            // The waiter of a fair lock returns to its place.
+            (Ok(Renewed::Gone { .. }), _) if !replicated || self.has_queue() => self.too_late(cx),
+            (Ok(Renewed::Gone { .. }), _) => {
+                self.give_back(cx, present.held, Reason::GoneBeforeReplicas)
+            }
+            (Err(Mismatch), _) if replicated => {
+                self.give_back(cx, present.held, Reason::Refused(Refused::Mismatch))
+            }
+            (Err(Mismatch), _) => self.too_late(cx),
+        }
     }
 
-    pub(super) fn confirm_failed(&mut self, at: At, failure: Failure<E>) -> Step<E> {
+    pub(super) fn confirm_failed(&mut self, cx: &mut Cx<'_, E>, failure: Failure<E>) -> Step<E> {
         let replicated = self.is_replicated();
         let Some(mut it) = self.confirming(self.number) else { return Step::Wait };
         if !replicated {
-            return self.too_late();
+            return self.too_late(cx);
         }
         if !failure.passing {
-            return self.give_back(at, it.held, Reason::Store(failure.error));
+            return self.give_back(cx, it.held, Reason::Store(failure.error));
         }
-        let left = at.left(it.until_ns);
+        let left = cx.left(it.until_ns);
         if left.is_zero() {
-            return self.give_back(at, it.held, Reason::NotAsked(Some(failure.error)));
+            return self.give_back(cx, it.held, Reason::NotAsked(Some(failure.error)));
         }
         it.last = Some(failure.error);
         it.pausing = true;
@@ -275,7 +231,11 @@ impl<E> Acquiring<E> {
     }
 
     /// Gives the grant back before it is confirmed: nobody waits for it any more, or for longer.
-    pub(super) fn stop_confirming(&mut self, at: At, reason: Option<Reason<E>>) -> Step<E> {
+    pub(super) fn stop_confirming(
+        &mut self,
+        cx: &mut Cx<'_, E>,
+        reason: Option<Reason<E>>,
+    ) -> Step<E> {
         match std::mem::replace(&mut self.phase, Phase::Done) {
             Phase::Confirming(it) => {
                 let last = it.last;
@@ -284,7 +244,7 @@ impl<E> Acquiring<E> {
                     true => Reason::NotAsked(last),
                     false => Reason::Silent { last, in_doubt: true },
                 });
-                self.give_back(at, it.held, reason)
+                self.give_back(cx, it.held, reason)
             }
             phase => {
                 self.phase = phase;
@@ -305,86 +265,64 @@ impl<E> Acquiring<E> {
     }
 
     /// The next request should find the lock free, so its giver waits for that.
-    fn give_back(&mut self, at: At, held: Held, reason: Reason<E>) -> Step<E> {
-        self.grace_ns = Some(at.after(GIVE_BACK_GRACE));
+    fn give_back(&mut self, cx: &mut Cx<'_, E>, held: Held, reason: Reason<E>) -> Step<E> {
+        self.grace_ns = Some(cx.after(GIVE_BACK_GRACE));
         self.phase = Phase::GivingBack(reason);
-        Step::GiveBack(Box::new(held))
+        cx.effects.push(Effect::GiveBack { id: cx.id, held: Box::new(held) });
+        self.begin(Work::Nothing)
     }
 
     /// The hold was given back.
-    pub fn given_back(&mut self, _at: At) -> Step<E> {
-        self.input(|it| match std::mem::replace(&mut it.phase, Phase::Done) {
-            Phase::GivingBack(reason) => it.done(Outcome::Failed(reason)),
+    pub(in crate::client) fn given_back(&mut self) -> Step<E> {
+        match std::mem::replace(&mut self.phase, Phase::Done) {
+            Phase::GivingBack(reason) => self.done(Outcome::Failed(reason)),
             phase => {
-                it.phase = phase;
+                self.phase = phase;
                 Step::Wait
             }
-        })
+        }
     }
 
     /// The grant was over before it could be used.
-    fn too_late(&mut self) -> Step<E> {
+    fn too_late(&mut self, cx: &mut Cx<'_, E>) -> Step<E> {
         self.over += 1;
         // An unanswered confirmation may still have given the hold its whole lease.
         self.acquisition.set_in_doubt(true);
         if !self.has_queue() || (!self.wanted.renewed && self.over >= OVER_MAX) {
             let reason = Reason::LeaseTooShort(self.over);
-            return self.give_up(Some(reason), false);
+            return self.give_up(cx, Some(reason), false);
         }
         if self.wanted.shared_owner {
             // The next request of an explicit owner does not take this hold over, but waits for its
             // end.
-            let ops = vec![self.acquisition.leave(true)];
-            self.phase = Phase::TakingBack(Next::Round);
-            return Step::TakeBack { ops, wait: false };
+            let op = Box::new(self.acquisition.leave(true));
+            cx.effects.push(Effect::TakeBack { op, owed: true, then: None });
         }
-        self.phase = Phase::Drawing;
-        Step::Draw
-    }
-
-    /// A request id was drawn.
-    pub fn drawn(&mut self, at: At, fresh: RequestId) -> Step<E> {
-        self.input(|it| match it.phase {
-            Phase::DrawingFirst => {
-                let owner = it.acquisition.owner().clone();
-                let fresh = Self::new(it.wanted, owner, fresh);
-                it.acquisition = fresh.acquisition;
-                it.enter(at)
+        match cx.here.draw() {
+            Ok(fresh) => {
+                self.acquisition.again(fresh);
+                self.enter(cx)
             }
-            Phase::Drawing => {
-                it.acquisition.again(fresh);
-                (it.in_queue, it.told, it.early) = (false, false, None);
-                it.enter(at)
-            }
-            _ => Step::Wait,
-        })
-    }
-
-    /// No request id could be drawn.
-    pub fn not_drawn(&mut self, _at: At, error: E) -> Step<E> {
-        self.input(|it| match it.phase {
-            Phase::DrawingFirst => it.done(Outcome::Failed(Reason::NotDrawn(error))),
-            Phase::Drawing => it.give_up(Some(Reason::NotDrawn(error)), false),
-            _ => Step::Wait,
-        })
+            Err(error) => self.give_up(cx, Some(Reason::NotDrawn(error)), false),
+        }
     }
 
     /// The next attempt, here or elsewhere, must not find a waiter in the queue whose caller was
     /// told "no". Whoever was in the queue until its time was up learns by the same answer that the
     /// store is there: nobody knows whether a lock is taken whose store is silent.
-    pub(super) fn give_up_and_wait(&mut self, at: At) -> Step<E> {
+    fn give_up_and_wait(&mut self, cx: &mut Cx<'_, E>) -> Step<E> {
         if self.must_hear() {
-            if !at.connected {
+            if !cx.is_connected() {
                 let unheard = self.unheard();
-                return self.give_up(Some(unheard), false);
+                return self.give_up(cx, Some(unheard), false);
             }
-            self.grace_ns = Some(at.after(SILENCE_GRACE));
-            return self.give_up(None, true);
+            self.grace_ns = Some(cx.after(SILENCE_GRACE));
+            return self.give_up(cx, None, true);
         }
         // There is no wait for a server that does not answer.
         let wait = !self.acquisition.is_in_doubt();
-        self.grace_ns = wait.then(|| at.after(ANSWER_GRACE));
-        self.give_up(None, wait)
+        self.grace_ns = wait.then(|| cx.after(ANSWER_GRACE));
+        self.give_up(cx, None, wait)
     }
 
     /// Whether "no" takes an answer of the store at the end: its last one was about the queue.
@@ -405,29 +343,46 @@ impl<E> Acquiring<E> {
         self.without(failure)
     }
 
-    /// Takes all requests back, and ends. A try that was answered has left nothing behind.
-    pub(super) fn give_up(&mut self, failure: Option<Reason<E>>, wait: bool) -> Step<E> {
+    /// Takes all requests back, and ends: at once, or with `wait` when the last one is answered. A try that was
+    /// answered has left nothing behind.
+    fn give_up(&mut self, cx: &mut Cx<'_, E>, failure: Option<Reason<E>>, wait: bool) -> Step<E> {
         let ops = self.acquisition.give_up();
-        if ops.is_empty() {
-            return self.without(failure);
+        let Some(last) = ops.len().checked_sub(1) else { return self.without(failure) };
+        let owed = self.acquisition.may_be_known();
+        for (place, op) in ops.into_iter().enumerate() {
+            let then = (wait && place == last).then_some(cx.id);
+            cx.effects.push(Effect::TakeBack { op: Box::new(op), owed, then });
         }
-        self.phase = Phase::TakingBack(Next::End(failure));
-        Step::TakeBack { ops, wait }
+        if !wait {
+            return self.gave_up(failure, false);
+        }
+        self.phase = Phase::TakingBack(failure);
+        self.begin(Work::Nothing)
     }
 
-    /// The operations of [`Step::TakeBack`] are on their way, or over. `answered`: the store has
-    /// answered the last of them.
-    pub fn taken_back(&mut self, _at: At, answered: bool) -> Step<E> {
-        self.input(|it| match std::mem::replace(&mut it.phase, Phase::Done) {
-            Phase::TakingBack(Next::End(failure)) => it.gave_up(failure, answered),
-            Phase::TakingBack(Next::Round) => {
-                it.phase = Phase::Drawing;
-                Step::Draw
-            }
+    /// The last operation of [`give_up`](Self::give_up) is over. `answered`: the store has answered it.
+    pub(in crate::client) fn taken_back(&mut self, answered: bool) -> Step<E> {
+        match std::mem::replace(&mut self.phase, Phase::Done) {
+            Phase::TakingBack(failure) => self.gave_up(failure, answered),
             phase => {
-                it.phase = phase;
+                self.phase = phase;
                 Step::Wait
             }
-        })
+        }
+    }
+
+    /// Nobody drives it any more: it has not ended, and leaves whatever it is in. Returns what takes its requests back.
+    pub(in crate::client) fn abandon(&mut self, cx: &mut Cx<'_, E>) -> Vec<Op> {
+        match std::mem::replace(&mut self.phase, Phase::Done) {
+            // Its requests are taken back already.
+            Phase::TakingBack(_) | Phase::GivingBack(_) | Phase::Done => return Vec::new(),
+            _ => {}
+        }
+        if let Some(left) = cx.waiters.leave(self.acquisition.request()) {
+            self.acquisition = left.acquisition;
+        }
+        self.leave_line(cx, None);
+        self.acquisition.set_in_doubt(true);
+        self.acquisition.give_up()
     }
 }

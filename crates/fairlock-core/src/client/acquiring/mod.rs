@@ -1,34 +1,9 @@
-//! One acquisition, of any kind and on any store, from the first copy of its request to a hold, a
-//! "no" or an error.
+//! One acquisition, of any kind, from the first copy of its request to a hold, a "no" or an error.
 //!
-//! # How a shell drives it
-//!
-//! [`Acquiring::start`] and every input return one [`Step`], which the giver of that input carries
-//! out, after releasing the mutex if the value stands behind one.
-//!
-//! - [`Step::Begin`] begins work that takes time: a call of the store, a pause, a subscription. The
-//!   work has a number, which the input that ends it passes back. After `Begin`, [`Step::Leave`]
-//!   and [`Step::Done`] the earlier work no longer matters: its future may be dropped, and its
-//!   later results are ignored. After [`Step::Wait`] it still matters.
-//! - All other steps are done at once, by the same thread, which then gives the input that the step
-//!   names. So the common sequence is `start`, one call, `answered`, [`Step::Done`].
-//! - No task is needed for a store that answers at once: [`Work::Send`] with `at_once` is carried
-//!   out by `call_now` in the caller's thread, and `answered` says `Done` if the lock was free. The
-//!   caller passes these inputs in itself. Only if another `Begin` follows does the shell need
-//!   somewhere to wait: the caller's own future, or the client's thread.
-//! - After each input, [`Acquiring::deadline_ns`] is when [`Acquiring::time`] is due. It is a
-//!   state, not an output: the latest value counts.
-//! - [`Acquiring::gone`] and [`Acquiring::closed`] come at any time and any number of times. A
-//!   caller that goes away after `Done` has the hold of [`Outcome::Held`] released like a dropped
-//!   guard's.
-//! - Between [`Step::Enter`] and [`Step::Leave`] the requests of a fair lock are known to
-//!   [`Waiters`](super::Waiters), which gives them requests to return with; `left_queue` hands them
-//!   back. The result that `Waiters` hands to this waiter's caller is passed in with `granted`, or
-//!   `wait_failed`, by the thread that got it, even while another thread carries out the `Leave`.
-//! - The shell renews the time limit of each copy: [`Acquiring::op`] takes it.
-//! - Metrics are up to the shell: it finds the grant of a reply in the body that it passes in, and
-//!   gets any other grant from [`Waiters`](super::Waiters).
-//! - Jitter is up to the shell: a pause is a range of times, from which it chooses one.
+//! An `Acquiring` is a part of a [`Client`](super::Client), which gives it inputs. Each input may lead to one [`Step`]:
+//! work that takes time, or the end. The work has a number, which the input that ends it passes back; results of earlier
+//! work are ignored. Everything else happens within the input: the acquisition enters and leaves the
+//! [`Waiters`](super::Waiters) and the lines, and what others have to do is an [`Effect`](super::Effect).
 //!
 //! Times are nanoseconds of any monotonic clock of the caller's choice.
 
@@ -40,12 +15,13 @@ mod steps;
 mod tests;
 
 pub use owned::{Entry, Owned, OwnedEnd, OwnedStep, Progress};
+pub(super) use steps::after;
 pub use steps::{At, Failure, FailureKind, Held, Outcome, Reason, Step, Wanted, Work};
 
-use super::lease::ns;
+use super::machine::Cx;
 use super::{Acquisition, Copies};
 use crate::id::{OwnerId, RequestId};
-use crate::op::{Acquire, Grant, Mode, Op, has_queue};
+use crate::op::{Grant, Mode, has_queue};
 use asking::{Ask, Polling};
 use ending::Confirming;
 use std::time::Duration;
@@ -78,45 +54,29 @@ enum End<E> {
     Error(Reason<E>),
 }
 
-/// The step after requests were taken back.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Next<E> {
-    Round,
-    End(Option<Reason<E>>),
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase<E> {
-    New,
-    /// A copy that asks whether the lock is free.
-    AtOnce,
-    /// It was not; the next step needs a request of its own.
-    DrawingFirst,
-    /// Entering the waiters of a fair lock, or waiting for the turn to ask for one without a queue.
-    Entering,
+    /// Behind other waiters of this client for a lock without a queue.
+    InLine,
     /// A copy is under way, or a pause before the next one.
     Asking(Ask),
     Listening,
     /// Until a lock without a queue may be free.
     Resting,
-    /// According to the store it is in the queue, which the waiters are about to record.
-    Queueing,
+    /// According to the store it is in the queue.
     Queued,
-    Leaving(End<E>),
-    /// The wait is over, and another thread is about to report how.
-    Handed,
     Confirming(Box<Confirming<E>>),
     GivingBack(Reason<E>),
     /// The requests are being taken back.
-    TakingBack(Next<E>),
-    Drawing,
+    TakingBack(Option<Reason<E>>),
     Done,
 }
 
 /// One acquisition on its way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Acquiring<E> {
+pub(super) struct Acquiring<E> {
     wanted: Wanted,
+    /// The state of its requests. While it is among the waiters of a fair lock, these have a copy that changes.
     acquisition: Acquisition,
     copies: Copies,
     phase: Phase<E>,
@@ -130,14 +90,10 @@ pub struct Acquiring<E> {
     grace_ns: Option<u64>,
     gone: bool,
     closed: bool,
-    /// The request with which it entered the waiters of a fair lock last.
-    waiter: Option<RequestId>,
-    /// A grant that came before the reply, or from another thread while the waiter was leaving.
+    /// A grant that came before the reply.
     early: Option<(Grant, u64)>,
     /// The waiters know its place, and whether its request is in doubt.
     in_queue: bool,
-    /// Another thread has reported that the wait failed.
-    told: bool,
     /// According to the last error, the store was not reached, or did nothing.
     unreached: bool,
     /// The last error after which the same request was sent again.
@@ -149,26 +105,20 @@ pub struct Acquiring<E> {
 
 impl<E> Acquiring<E> {
     /// `request` is the first one by which `owner` asks.
-    pub fn new(wanted: Wanted, owner: OwnerId, request: RequestId) -> Self {
-        let (kind, mode, lease_ms) = (wanted.kind, wanted.mode, wanted.lease_ms);
-        let acquisition =
-            Acquisition::new(kind, owner, mode, lease_ms, wanted.shared_owner, request)
-                .sharing(wanted.share);
+    pub(super) fn new(wanted: Wanted, owner: OwnerId, request: RequestId) -> Self {
         Self {
             wanted,
-            acquisition,
+            acquisition: wanted.acquisition(owner, request),
             copies: Copies::default(),
-            phase: Phase::New,
+            phase: Phase::InLine,
             number: 0,
             answered: false,
             stop: None,
             grace_ns: None,
             gone: false,
             closed: false,
-            waiter: None,
             early: None,
             in_queue: false,
-            told: false,
             unreached: false,
             refusal: None,
             over: 0,
@@ -176,164 +126,88 @@ impl<E> Acquiring<E> {
         }
     }
 
-    /// The state of its requests, for [`Step::Enter`].
-    pub fn acquisition(&self) -> &Acquisition {
-        &self.acquisition
-    }
-
-    /// The copy of [`Work::Send`].
-    pub fn op(&self, sure: bool, not_after_ms: u64) -> Acquire {
-        let mut op = self.acquisition.acquire(sure, not_after_ms);
-        if matches!(self.phase, Phase::AtOnce) {
-            op.mode = Mode::Try;
-        }
-        op
-    }
-
-    /// The operation that carries that copy.
-    pub fn asks(&self, sure: bool, not_after_ms: u64) -> Op {
-        Op::asks(self.op(sure, not_after_ms), self.wanted.share)
-    }
-
     /// Whether the store has answered any request of it. Requests of the same owner that wait for
     /// its outcome rely on this.
-    pub fn was_answered(&self) -> bool {
+    pub(super) fn was_answered(&self) -> bool {
         self.answered
     }
 
     /// When [`time`](Self::time) is due.
-    pub fn deadline_ns(&self) -> Option<u64> {
+    pub(super) fn deadline_ns(&self) -> Option<u64> {
         self.grace_ns.or_else(|| self.confirms_until_ns()).or_else(|| {
             self.wanted.until_ns.filter(|_| self.waits() && !self.is_stopped() && !self.is_try())
         })
     }
 
-    /// Begins it.
-    pub fn start(&mut self, at: At) -> Step<E> {
-        self.input(|it| match it.phase {
-            Phase::New if it.wanted.at_once && !it.wanted.shared_owner => {
-                it.phase = Phase::AtOnce;
-                it.copies.send();
-                it.begin(Work::Send { at_once: true })
-            }
-            Phase::New => it.enter(at),
-            _ => Step::Wait,
-        })
-    }
-
-    /// It is among the waiters, after [`Step::Enter`].
-    pub fn entered(&mut self, at: At) -> Step<E> {
-        self.input(|it| match it.phase {
-            Phase::Entering if it.has_queue() => it.ask(at),
-            _ => Step::Wait,
-        })
-    }
-
-    /// It is its turn to ask, after [`Step::Turn`]: no other waiter of this client on the lock
-    /// does. If the last one whose turn it was has handed something down ([`Step::Leave`]), it is
-    /// subscribed, and the lock is held until `held_until_ns`, or a message comes.
-    pub fn turn(&mut self, at: At, held_until_ns: Option<u64>) -> Step<E> {
-        self.input(|it| match (&it.phase, held_until_ns) {
-            (Phase::Entering, None) if !it.has_queue() => it.ask(at),
-            (Phase::Entering, Some(until_ns)) if !it.has_queue() => it.rest_as_next(at, until_ns),
-            _ => Step::Wait,
-        })
-    }
-
-    /// A grant arrived in a message, or with a heartbeat; its TTL counts from `base_ns`. The wait of
-    /// `waiter` among the [`Waiters`](super::Waiters) is over, which is the request that it entered
-    /// with: it may have entered anew since.
-    pub fn granted(&mut self, at: At, waiter: RequestId, grant: Grant, base_ns: u64) -> Step<E> {
-        self.input(|it| match it.phase {
-            _ if it.waiter != Some(waiter) => Step::Wait,
-            Phase::Queued => it.leave(at, End::Granted(grant, base_ns)),
-            Phase::Handed => it.take(at, grant, base_ns),
+    /// A grant arrived in a message, or with a heartbeat; its TTL counts from `base_ns`. Its wait among the waiters is
+    /// over.
+    pub(super) fn granted(&mut self, cx: &mut Cx<'_, E>, grant: Grant, base_ns: u64) -> Step<E> {
+        match self.phase {
+            Phase::Queued => self.leave(cx, End::Granted(grant, base_ns)),
             // It may come before the reply, which adds nothing to it but that it is answered.
-            Phase::Asking(_) if it.has_queue() && it.early.is_none() => {
-                it.early = Some((grant, base_ns));
-                it.grace_ns = Some(at.after(ANSWER_GRACE));
-                Step::Wait
-            }
-            Phase::Queueing | Phase::Leaving(_) if it.has_queue() => {
-                it.early.get_or_insert((grant, base_ns));
+            Phase::Asking(_) if self.has_queue() && self.early.is_none() => {
+                self.early = Some((grant, base_ns));
+                self.grace_ns = Some(cx.after(ANSWER_GRACE));
                 Step::Wait
             }
             _ => Step::Wait,
-        })
+        }
     }
 
-    /// The wait of `waiter` is over, because the store cannot serve it.
-    pub fn wait_failed(&mut self, at: At, waiter: RequestId, error: E) -> Step<E> {
-        self.input(|it| match it.phase {
-            _ if it.waiter != Some(waiter) => Step::Wait,
-            Phase::Queued | Phase::Queueing | Phase::Asking(_) if it.has_queue() => {
-                it.unreached = false;
-                it.leave(at, End::Error(Reason::Waiting(error)))
-            }
-            // It is told "no" all the same.
-            Phase::Handed => it.give_up_and_wait(at),
-            Phase::Leaving(_) => {
-                it.told = true;
-                Step::Wait
+    /// Its wait among the waiters is over, because the store cannot serve it.
+    pub(super) fn wait_failed(&mut self, cx: &mut Cx<'_, E>, error: E) -> Step<E> {
+        match self.phase {
+            Phase::Queued | Phase::Asking(_) if self.has_queue() => {
+                self.unreached = false;
+                self.leave(cx, End::Error(Reason::Waiting(error)))
             }
             _ => Step::Wait,
-        })
-    }
-
-    /// The waiters have recorded [`Step::Queued`].
-    pub fn noted(&mut self, at: At) -> Step<E> {
-        self.input(|it| match it.phase {
-            Phase::Queueing if it.early.is_some() || it.is_stopped() => it.leave(at, End::Nothing),
-            Phase::Queueing => {
-                it.phase = Phase::Queued;
-                Step::Wait
-            }
-            _ => Step::Wait,
-        })
+        }
     }
 
     /// Nobody waits for the result any more.
-    pub fn gone(&mut self, at: At) -> Step<E> {
+    pub(super) fn gone(&mut self, cx: &mut Cx<'_, E>) -> Step<E> {
         self.gone = true;
-        self.input(|it| it.stop(at, Stop::Gone))
+        self.stop(cx, Stop::Gone)
     }
 
     /// The client was shut down.
-    pub fn closed(&mut self, at: At) -> Step<E> {
+    pub(super) fn closed(&mut self, cx: &mut Cx<'_, E>) -> Step<E> {
         self.closed = true;
-        self.input(|it| it.stop(at, Stop::Closed))
+        self.stop(cx, Stop::Closed)
     }
 
     /// Time has passed.
-    pub fn time(&mut self, at: At) -> Step<E> {
-        self.input(|it| {
-            if it.deadline_ns().is_none_or(|deadline_ns| deadline_ns > at.ns) {
-                return Step::Wait;
+    pub(super) fn time(&mut self, cx: &mut Cx<'_, E>) -> Step<E> {
+        if self.deadline_ns().is_none_or(|deadline_ns| deadline_ns > cx.now_ns()) {
+            return Step::Wait;
+        }
+        if matches!(self.phase, Phase::Confirming(_)) {
+            return self.stop_confirming(cx, None);
+        }
+        if self.grace_ns.take().is_none() {
+            return self.stop(cx, Stop::Late);
+        }
+        match std::mem::replace(&mut self.phase, Phase::Done) {
+            Phase::Asking(ask) => {
+                self.phase = Phase::Asking(ask);
+                self.silent(cx, ask.is_unanswered())
             }
-            if matches!(it.phase, Phase::Confirming(_)) {
-                return it.stop_confirming(at, None);
+            Phase::TakingBack(failure) => self.gave_up(failure, false),
+            Phase::GivingBack(reason) => self.done(Outcome::Failed(reason)),
+            phase => {
+                self.phase = phase;
+                Step::Wait
             }
-            if it.grace_ns.take().is_none() {
-                return it.stop(at, Stop::Late);
-            }
-            match std::mem::replace(&mut it.phase, Phase::Done) {
-                Phase::Asking(ask) => it.silent(at, ask.is_unanswered()),
-                Phase::TakingBack(Next::End(failure)) => it.gave_up(failure, false),
-                Phase::GivingBack(reason) => it.done(Outcome::Failed(reason)),
-                phase => {
-                    it.phase = phase;
-                    Step::Wait
-                }
-            }
-        })
+        }
     }
 
     /// A reason to end the wait. The first one counts.
-    fn stop(&mut self, at: At, why: Stop) -> Step<E> {
+    fn stop(&mut self, cx: &mut Cx<'_, E>, why: Stop) -> Step<E> {
         if matches!(self.phase, Phase::Confirming(_)) && self.is_replicated() {
             self.stop = Some(why);
             let closed = (why == Stop::Closed).then_some(Reason::Closed);
-            return self.stop_confirming(at, closed);
+            return self.stop_confirming(cx, closed);
         }
         if self.is_stopped() || !self.waits() {
             return Step::Wait;
@@ -343,26 +217,30 @@ impl<E> Acquiring<E> {
         match self.phase {
             // Another waiter of this client was asking. That one may have had no reply, and silence
             // does not mean that the lock is taken.
-            Phase::Entering | Phase::Resting if !has_queue && !replied && why == Stop::Late => {
+            Phase::InLine | Phase::Resting if !replied && why == Stop::Late => {
+                if matches!(self.phase, Phase::InLine) {
+                    self.leave_line(cx, None);
+                }
                 self.polling.once = true;
-                let asks = self.ask(at);
-                self.grace_ns = Some(at.after(SILENCE_GRACE));
+                let asks = self.ask(cx);
+                self.grace_ns = Some(cx.after(SILENCE_GRACE));
                 asks
             }
-            Phase::Entering if !has_queue => self.silent(at, false),
+            Phase::InLine => self.silent(cx, false),
             Phase::Asking(ask)
                 if has_queue || !replied || (why == Stop::Late && ask.is_unanswered()) =>
             {
                 // One that is there already ends sooner.
                 if self.early.is_none() {
-                    self.grace_ns = Some(at.after(self.grace(why)));
+                    self.grace_ns = Some(cx.after(self.grace(why)));
                 }
                 Step::Wait
             }
             Phase::Asking(_) | Phase::Listening | Phase::Resting => {
-                self.silent(at, why == Stop::Late && !at.connected)
+                let unheard = why == Stop::Late && !cx.is_connected();
+                self.silent(cx, unheard)
             }
-            Phase::Queued => self.leave(at, End::Nothing),
+            Phase::Queued => self.leave(cx, End::Nothing),
             _ => Step::Wait,
         }
     }
@@ -378,8 +256,8 @@ impl<E> Acquiring<E> {
     /// Whether the end of the caller's time, or the caller's going, still makes a difference. A
     /// grant that only needs a renewal gets it in any case.
     fn waits(&self) -> bool {
-        use Phase::{Asking, Entering, Listening, Queued, Queueing, Resting};
-        matches!(self.phase, Entering | Asking(_) | Listening | Resting | Queueing | Queued)
+        use Phase::{Asking, InLine, Listening, Queued, Resting};
+        matches!(self.phase, InLine | Asking(_) | Listening | Resting | Queued)
     }
 
     /// A reason to end the wait that came when there was none to end.
@@ -420,44 +298,16 @@ impl<E> Acquiring<E> {
     fn done(&mut self, outcome: Outcome<E>) -> Step<E> {
         self.phase = Phase::Done;
         self.grace_ns = None;
-        Step::Done(match outcome {
-            Outcome::None if self.closed => Outcome::Failed(Reason::Closed),
-            outcome => outcome,
-        })
-    }
-
-    /// Carries out an input, and checks K13 and K14.
-    fn input(&mut self, change: impl FnOnce(&mut Self) -> Step<E>) -> Step<E> {
-        let was_done = matches!(self.phase, Phase::Done);
-        let step = change(self);
-        debug_assert_eq!(
-            matches!(step, Step::Done(_)),
-            !was_done && matches!(self.phase, Phase::Done),
-            "K13: it ends once"
-        );
         debug_assert!(
-            !matches!(step, Step::Done(_))
-                || self.in_queue
+            self.in_queue
                 || !self.copies.in_doubt()
                 || self.acquisition.is_in_doubt()
                 || self.acquisition.is_doubtful(),
             "K14: a request in doubt was not buried"
         );
-        step
-    }
-}
-
-impl At {
-    fn after(self, wait: Duration) -> u64 {
-        self.ns.saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    fn after_ms(self, ms: u64) -> u64 {
-        self.ns.saturating_add(ns(ms))
-    }
-
-    /// The time left until `end_ns`.
-    fn left(self, end_ns: u64) -> Duration {
-        Duration::from_nanos(end_ns.saturating_sub(self.ns))
+        Step::Done(match outcome {
+            Outcome::None if self.closed => Outcome::Failed(Reason::Closed),
+            outcome => outcome,
+        })
     }
 }

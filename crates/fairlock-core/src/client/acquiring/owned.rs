@@ -1,8 +1,8 @@
 //! What comes before an acquisition by an explicit owner: it enters the owner's hold, if there is
 //! one, or waits until no other request of the owner asks for the lock.
 //!
-//! A shell drives it like an [`Acquiring`](super::Acquiring), which [`OwnedStep::Ask`] begins, under
-//! the same turn; the turn is given up when that has ended. `others` is passed in when the request
+//! [`OwnedStep::Ask`] begins an acquisition under the same turn; the turn is given up when that has ended. `others` is
+//! passed in when the request
 //! whose turn it is makes progress, or the connection changes, and once after [`OwnedStep::Turn`].
 
 use super::{At, SILENCE_GRACE};
@@ -198,7 +198,7 @@ impl Owned {
         if !self.late_entering && self.has_said_something(at) {
             return self.over(OwnedEnd::None);
         }
-        self.grace_ns = Some(at.after(SILENCE_GRACE));
+        self.grace_ns = Some(super::after(at.ns, SILENCE_GRACE));
         OwnedStep::Wait
     }
 

@@ -1,7 +1,8 @@
 //! The inputs and outputs of an acquisition.
 
-use crate::client::{Acquisition, Hold, Outlook, Refused};
-use crate::op::{Kind, Mode, Op};
+use crate::client::{Acquisition, Hold, Lease, Refused, valid_until_ns};
+use crate::id::{OwnerId, RequestId};
+use crate::op::{Grant, Kind, Mode, Op};
 use crate::rules::Token;
 use crate::share::Share;
 use std::time::Duration;
@@ -31,12 +32,39 @@ pub struct Wanted {
     pub shared_owner: bool,
     /// If replicas must confirm the hold: the time that they get.
     pub replicas_ms: Option<u64>,
-    /// The store is tried at once, in the caller's thread.
-    pub at_once: bool,
     /// How long an unreachable store is tried, in milliseconds.
     pub store_timeout_ms: u64,
     /// How often a waiter looks even without a message, in milliseconds.
     pub period_ms: u64,
+}
+
+impl Wanted {
+    /// The requests of an acquisition that `request` begins.
+    pub(in crate::client) fn acquisition(&self, owner: OwnerId, request: RequestId) -> Acquisition {
+        let (kind, mode, lease_ms) = (self.kind, self.mode, self.lease_ms);
+        Acquisition::new(kind, owner, mode, lease_ms, self.shared_owner, request)
+            .sharing(self.share)
+    }
+
+    /// A hold by this grant, whose TTL counts from `base_ns`.
+    pub(in crate::client) fn hold(&self, grant: &Grant, base_ns: u64) -> Hold {
+        let Self { lease_ms: ms, renewed, max_hold, may_be_cut, java_fleet, .. } = *self;
+        let end = if renewed { max_hold } else { Some(Duration::from_millis(ms)) };
+        let lease = Lease {
+            ms,
+            renewed,
+            end_ns: end.map(|end| after(base_ns, end)),
+            ends_by_max_hold: end.is_some() && end == max_hold,
+            may_be_cut,
+            java_fleet,
+        };
+        Hold::new(lease, valid_until_ns(base_ns, lease.uncut_ms(grant.ttl_ms)))
+    }
+}
+
+/// The moment that follows `ns` by `wait`.
+pub(in crate::client) fn after(ns: u64, wait: Duration) -> u64 {
+    ns.saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// When an input comes.
@@ -76,69 +104,21 @@ pub enum FailureKind {
 /// The next action after an input.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[must_use]
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each hold")]
 pub enum Step<E> {
     /// Nothing new: the work under way continues.
     Wait,
-    /// Begin this work, which has this number.
+    /// Begin this work, which has this number. Earlier work no longer matters: its future may be dropped, and its later
+    /// results are ignored.
     Begin(u32, Work),
-    /// Enter the waiters of a fair lock with a copy of the acquisition, then call
-    /// [`entered`](super::Acquiring::entered).
-    Enter,
-    /// Stand in line behind other waiters of this client on a lock without a queue, then call
-    /// [`turn`](super::Acquiring::turn). The line is left with [`Step::Leave`], whether or not it
-    /// was this one's turn.
-    Turn,
-    /// Record among the waiters that it is in the queue according to the store, then call
-    /// [`noted`](super::Acquiring::noted).
-    Queued {
-        /// Its order number.
-        order: u64,
-        /// What decides when the next heartbeat comes.
-        outlook: Outlook,
-        /// How many wait, itself included.
-        length: u64,
-        /// It was in the queue before.
-        returning: bool,
-        /// A copy of its request is unanswered.
-        in_doubt: bool,
-    },
-    /// Leave the waiters, then call [`left_queue`](super::Acquiring::left_queue); of a lock without
-    /// a queue, pass the turn on, then call [`left_line`](super::Acquiring::left_line).
-    Leave {
-        /// Unsubscribe from the lock's topic, unless the next in line gets the subscription.
-        unsubscribe: bool,
-        /// Until when the lease lasts of a request that was granted while it was subscribed. The
-        /// next in line need not ask before, and gets this with the subscription.
-        held_until_ns: Option<u64>,
-    },
-    /// Have these operations sent until they are answered, in the background, beginning at once,
-    /// and call [`taken_back`](super::Acquiring::taken_back): at once, or with `wait` when the last
-    /// one is over. It may end before that.
-    TakeBack {
-        /// The operations to send.
-        ops: Vec<Op>,
-        /// Somebody waits for it.
-        wait: bool,
-    },
-    /// Draw a request id, then call [`drawn`](super::Acquiring::drawn).
-    Draw,
-    /// Give this hold back in the background, with all requests that led to it, beginning at once,
-    /// and call [`given_back`](super::Acquiring::given_back) when that is over. It may end before
-    /// that.
-    GiveBack(Box<Held>),
     /// It has ended.
     Done(Outcome<E>),
 }
 
-/// Work that takes time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Work that takes time. A pause is a range of times, from which the shell chooses one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Work {
-    /// Send a copy of [`op`](super::Acquiring::op): `answered` or `failed`.
-    Send {
-        /// In the caller's thread: also `not_at_once`, if that is not possible now.
-        at_once: bool,
-    },
+    /// Send this copy of the request: `answered` or `failed`.
+    Send(Op),
     /// Wait for a time in this range: `rested`.
     Pause {
         /// The shortest.
@@ -146,7 +126,7 @@ pub enum Work {
         /// The longest.
         most: Duration,
     },
-    /// As `Pause`, in a way that the store chooses; a wake-up (`woken`) ends it as well.
+    /// As `Pause`, in a way that the store chooses.
     Rest {
         /// The shortest.
         least: Duration,
@@ -160,14 +140,10 @@ pub enum Work {
     },
     /// Subscribe to the lock's topic: `listened` or `failed`.
     Subscribe,
-    /// Send one copy of the renewal of the hold with this TTL, and have replicas confirm it if they
-    /// must: `confirmed` or `failed`.
-    Confirm {
-        /// The token of the hold.
-        token: Token,
-        /// The TTL, in milliseconds.
-        ttl_ms: u64,
-    },
+    /// Send one copy of this renewal, and have replicas confirm it if they must: `confirmed` or `failed`.
+    Confirm(Op),
+    /// Another input follows.
+    Nothing,
 }
 
 /// How an acquisition ends.

@@ -1,28 +1,24 @@
-//! Acquisitions on their way: what an [`Acquiring`] asks for is done here.
+//! Acquisitions on their way: what the machine asks for is done here.
 
-use super::{About, Call, Client, Eras, Flaw, Habits, name, ns};
+use super::{About, Around, Call, Client, Eras, Flaw, Habits, Machine, acquire_of, name, ns};
 use crate::support::ours;
-use fairlock_core::client::Renewed;
-use fairlock_core::client::acquiring::{
-    Acquiring, At, Failure, FailureKind, Outcome, Step, Wanted, Work,
-};
-use fairlock_core::{Body, Grant, Mode, Op, OwnerId, RequestId};
-use std::time::Duration;
+use fairlock_core::client::acquiring::{Failure, FailureKind, Outcome, Step, Wanted, Work};
+use fairlock_core::client::{AttemptId, Effect, Renewed};
+use fairlock_core::{Body, Mode, Op, OwnerId, RequestId};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Attempt {
     number: u64,
+    id: AttemptId,
     pub(crate) owner: OwnerId,
-    it: Acquiring<()>,
-    /// Among the waiters, by the request with which it entered.
-    waiter: Option<RequestId>,
     /// The last order number that it was told.
     pub(crate) order: Option<u64>,
     /// All requests of it.
     pub(super) drawn: Vec<RequestId>,
-    /// What is to be done, in a slow client.
+    /// What is to be done a moment later.
     todo: Option<Step<()>>,
-    work: Option<(u32, Work)>,
+    /// The number of the pause before the next copy, if it waits for one.
+    pause: Option<u32>,
     /// When a grant was over before it could be used.
     over_at: Option<u64>,
     /// It ends when this is answered, or its time is up.
@@ -30,19 +26,13 @@ pub(crate) struct Attempt {
     given_back: Option<u64>,
     /// Nobody waits for it.
     pub(crate) gone: bool,
-    /// A grant came before the reply.
-    early: bool,
     rests_on: Eras,
 }
 
 impl Attempt {
-    pub(crate) fn has_todo(&self, now: u64) -> bool {
-        self.todo.is_some() && !self.must_pause(now)
-    }
-
     /// A grant was over twice. The end of that hold is a moment away, and each call takes time.
-    fn must_pause(&self, now: u64) -> bool {
-        matches!(self.todo, Some(Step::Draw)) && self.over_at == Some(now)
+    pub(crate) fn has_todo(&self, now: u64) -> bool {
+        self.todo.is_some() && self.over_at != Some(now)
     }
 
     pub(crate) fn rests_on(&self) -> Eras {
@@ -51,11 +41,7 @@ impl Attempt {
 
     /// Whether it waits before the next copy.
     pub(crate) fn pauses(&self) -> bool {
-        matches!(self.work, Some((_, Work::Pause { .. } | Work::Connection { .. })))
-    }
-
-    pub(crate) fn is_due(&self, now: u64) -> bool {
-        self.it.deadline_ns().is_some_and(|deadline_ns| deadline_ns <= ns(now))
+        self.pause.is_some()
     }
 }
 
@@ -72,11 +58,13 @@ fn wanted(habits: Habits, now: u64) -> Wanted {
         may_be_cut: false,
         java_fleet: false,
         replicas_ms: None,
-        at_once: false,
         store_timeout_ms: habits.store_timeout_ms,
         period_ms: habits.beat_ms,
     }
 }
+
+/// Nothing was heard.
+const UNHEARD: (Eras, Option<RequestId>) = (Eras(0, 0), None);
 
 impl Client {
     /// Begins an attempt.
@@ -85,25 +73,25 @@ impl Client {
         let number = self.attempted;
         let owner = if self.habits.one_owner { 1 } else { number };
         let owner = ours(self.place as u64 + 1, owner);
-        let request = self.draw();
-        let it = Acquiring::new(wanted(self.habits, now), owner.clone(), request);
+        let (request, wanted) = (self.draw(), wanted(self.habits, now));
+        let id = self.give(now, UNHEARD, |machine, around| {
+            machine.ask(around, (name(), wanted), (owner.clone(), request), number)
+        });
         self.attempts.push(Attempt {
             number,
+            id,
             owner,
-            it,
-            waiter: None,
             order: None,
             drawn: vec![request],
             todo: None,
-            work: None,
+            pause: None,
             over_at: None,
             taken_back: None,
             given_back: None,
             gone: false,
-            early: false,
             rests_on: Eras(0, 0),
         });
-        self.input(now, number, Acquiring::start);
+        self.wake(now, number);
         self.calls()
     }
 
@@ -125,60 +113,141 @@ impl Client {
         self.attempts.iter_mut().find(|attempt| attempt.number == number)
     }
 
-    /// The attempt that waits under this name.
+    /// The attempt that waits under this name, which is its first request of a round.
     pub(super) fn waits_as(&mut self, waiter: RequestId) -> Option<&mut Attempt> {
-        self.attempts.iter_mut().find(|attempt| attempt.waiter == Some(waiter))
+        self.attempts.iter_mut().find(|attempt| attempt.drawn.contains(&waiter))
     }
 
-    pub(super) fn input(
+    fn input(
         &mut self,
         now: u64,
         number: u64,
-        input: impl FnOnce(&mut Acquiring<()>, At) -> Step<()>,
+        input: impl FnOnce(&mut Machine, &mut Around, AttemptId),
     ) {
-        let at = self.at(now);
-        let slow = self.habits.slow;
-        let Some(attempt) = self.attempt(number) else { return };
-        let step = input(&mut attempt.it, at);
-        if !matches!(step, Step::Wait) {
-            // Only what it was waiting for may be pending.
-            let pending = attempt.todo.take();
-            assert!(pending.is_none(), "{step:?} while {pending:?} is done");
-            (attempt.taken_back, attempt.given_back) = (None, None);
-        }
-        if matches!(step, Step::Begin(..) | Step::Leave { .. } | Step::Done(_)) {
-            self.ends_interest(number);
-        }
-        match step {
-            Step::Wait => {}
-            Step::Begin(work, what) => self.work(now, number, work, what),
-            Step::Done(outcome) => self.ended(now, number, outcome),
-            step if slow => self.attempt(number).expect("it was found").todo = Some(step),
-            step => self.do_at_once(now, number, step),
+        let Some(id) = self.attempt(number).map(|attempt| attempt.id) else { return };
+        let heard = self.heard_now();
+        self.give(now, heard, |machine, around| input(machine, around, id));
+        self.wake(now, number);
+    }
+
+    /// Carries out what an input has led to: at once, or later in a slow client.
+    pub(super) fn follow(&mut self, now: u64, number: u64, effect: Effect, eras: Eras) {
+        match effect {
+            Effect::Granted(_) => {
+                if let Some(attempt) = self.attempt(number) {
+                    attempt.rests_on = eras;
+                }
+            }
+            Effect::Queued { order, .. } => {
+                if let Some(attempt) = self.attempt(number) {
+                    attempt.order = Some(order);
+                }
+            }
+            Effect::BeginHeartbeats => {
+                self.beating = true;
+                self.beat_at = now + self.habits.beat_ms;
+            }
+            Effect::Beat => self.kicked |= self.beating,
+            effect if self.habits.slow => self.undone.push_back((number, effect)),
+            effect => self.carry_out_one(now, number, effect),
         }
     }
 
-    fn work(&mut self, now: u64, number: u64, work: u32, what: Work) {
-        let (not_after, kind) = (self.not_after(now), self.habits.kind());
-        let no_order = self.habits.flaw == Flaw::NoOrderOnReturn;
-        let Some(attempt) = self.attempt(number) else { return };
-        attempt.work = Some((work, what));
-        match what {
-            Work::Send { .. } => {
-                let mut acquire = attempt.it.op(false, not_after);
-                if no_order {
-                    acquire.order = None;
+    fn wake(&mut self, now: u64, number: u64) {
+        self.follow(now, number, Effect::Wake, Eras(0, 0));
+    }
+
+    fn carry_out_one(&mut self, now: u64, number: u64, effect: Effect) {
+        match effect {
+            Effect::Wake => self.take(now, number),
+            Effect::TakeBack { op, then, .. } => {
+                let debt = self.take_back(now, *op);
+                if then.is_none() {
+                    return;
                 }
-                let share = self.habits.share.unwrap_or_default();
-                self.send(now, Op::asks(acquire, share), About::Ask(number, work));
+                match debt {
+                    // A call without a connection has failed already, and is tried again.
+                    Some(debt) => {
+                        if let Some(attempt) = self.attempt(number) {
+                            attempt.taken_back = Some(debt);
+                        }
+                    }
+                    None => self.input(now, number, |it, here, id| it.taken_back(here, id, false)),
+                }
             }
-            Work::Confirm { token, ttl_ms } => {
-                let owner = attempt.owner.clone();
-                let request = attempt.it.acquisition().request();
-                let op = Op::Renew { kind, owner, token, ttl_ms }.of_hold(kind, request, now);
-                self.send(now, op, About::Confirm(number, work));
+            Effect::GiveBack { held, .. } => {
+                let Some(attempt) = self.attempt(number) else { return };
+                let (owner, rests_on) = (attempt.owner.clone(), attempt.rests_on);
+                let drawn = attempt.drawn.clone();
+                let id = self.hold(now, *held, owner, drawn, rests_on);
+                let debt = self.give_back(now, id);
+                if let Some(attempt) = self.attempt(number) {
+                    attempt.given_back = Some(debt);
+                }
             }
-            Work::Pause { .. } | Work::Connection { .. } => {}
+            effect => panic!("{effect:?} of a fair lock"),
+        }
+    }
+
+    /// Takes what an attempt is to do next.
+    fn take(&mut self, now: u64, number: u64) {
+        let at_once = self.habits.flaw == Flaw::LeaveFormerAtOnce;
+        let Some(place) = self.attempts.iter().position(|attempt| attempt.number == number) else {
+            return;
+        };
+        let (step, _) = self.machine.take(self.attempts[place].id);
+        if matches!(step, Step::Wait) {
+            return;
+        }
+        self.attempts[place].todo = None;
+        self.ends_interest(number);
+        let attempt = &mut self.attempts[place];
+        if !matches!(step, Step::Begin(_, Work::Nothing)) {
+            (attempt.taken_back, attempt.given_back) = (None, None);
+        }
+        if let Step::Begin(_, Work::Send(op)) = &step {
+            let acquire = acquire_of(&mut op.clone()).clone();
+            let request = acquire.request;
+            // A grant was over, and it asks anew.
+            if !attempt.drawn.contains(&request) {
+                let former = attempt.drawn.last().copied();
+                attempt.drawn.push(request);
+                if attempt.over_at.replace(now) == Some(now) {
+                    attempt.todo = Some(step);
+                    return;
+                }
+                if let Some(request) = former.filter(|_| at_once) {
+                    let (kind, owner) = (acquire.kind, acquire.owner);
+                    let (bury, shared_owner) = (true, acquire.shared_owner);
+                    self.work(now, number, step);
+                    self.take_back(now, Op::Leave { kind, owner, request, bury, shared_owner });
+                    return;
+                }
+            }
+        }
+        self.work(now, number, step);
+    }
+
+    fn work(&mut self, now: u64, number: u64, step: Step<()>) {
+        let (work, what) = match step {
+            Step::Wait => return,
+            Step::Done(outcome) => return self.ended(now, number, outcome),
+            Step::Begin(work, what) => (work, what),
+        };
+        let no_order = self.habits.flaw == Flaw::NoOrderOnReturn;
+        let pauses = matches!(what, Work::Pause { .. } | Work::Connection { .. });
+        if let Some(attempt) = self.attempt(number) {
+            attempt.pause = pauses.then_some(work);
+        }
+        match what {
+            Work::Send(mut op) => {
+                if no_order {
+                    acquire_of(&mut op).order = None;
+                }
+                self.send(now, op, About::Ask(number, work));
+            }
+            Work::Confirm(op) => self.send(now, op, About::Confirm(number, work)),
+            Work::Pause { .. } | Work::Connection { .. } | Work::Nothing => {}
             Work::Rest { .. } | Work::Subscribe => panic!("{what:?} for a fair lock"),
         }
     }
@@ -189,99 +258,20 @@ impl Client {
             |wait| !matches!(wait, About::Ask(of, _) | About::Confirm(of, _) if *of == number),
         );
         if let Some(attempt) = self.attempt(number) {
-            attempt.work = None;
+            attempt.pause = None;
         }
     }
 
     /// Carries out what is to be done, in a slow client.
     pub(crate) fn carry_out(&mut self, now: u64) -> Vec<Call> {
-        let waiting = self.attempts.iter_mut().find(|attempt| attempt.has_todo(now));
-        if let Some(attempt) = waiting {
+        if let Some((number, effect)) = self.undone.pop_front() {
+            self.carry_out_one(now, number, effect);
+        } else if let Some(attempt) = self.attempts.iter_mut().find(|it| it.has_todo(now)) {
             let (number, step) = (attempt.number, attempt.todo.take().expect("it was found"));
-            self.do_at_once(now, number, step);
+            attempt.over_at = Some(now);
+            self.work(now, number, step);
         }
         self.calls()
-    }
-
-    fn do_at_once(&mut self, now: u64, number: u64, step: Step<()>) {
-        match step {
-            Step::Enter => {
-                let Some(attempt) = self.attempts.iter_mut().find(|a| a.number == number) else {
-                    return;
-                };
-                let acquisition = attempt.it.acquisition().clone();
-                let caller = (number, acquisition.request());
-                attempt.waiter = Some(self.waiters.enter(name(), acquisition, caller));
-                attempt.early = false;
-                self.input(now, number, Acquiring::entered);
-            }
-            Step::Queued { order, outlook, in_doubt, .. } => {
-                let Some(attempt) = self.attempts.iter_mut().find(|a| a.number == number) else {
-                    return;
-                };
-                attempt.order = Some(order);
-                let waiter = attempt.waiter.expect("it has entered");
-                self.waiters.set_in_doubt(waiter, in_doubt);
-                let period = Duration::from_millis(self.habits.beat_ms);
-                let queued = self.waiters.queued(waiter, order, outlook, period);
-                if queued.begins {
-                    self.beating = true;
-                    self.beat_at = now + self.habits.beat_ms;
-                }
-                self.kicked |= queued.look;
-                self.input(now, number, Acquiring::noted);
-            }
-            Step::Leave { .. } => {
-                let waiter = self.attempt(number).and_then(|a| a.waiter).expect("it has entered");
-                let left = self.waiters.leave(waiter).expect("it leaves once");
-                self.kicked |= left.look.is_some() && self.beating;
-                let over = left.caller.is_none();
-                self.input(now, number, |it, at| it.left_queue(at, left.acquisition, over));
-            }
-            Step::TakeBack { ops, wait } => {
-                let mut last = None;
-                for op in ops {
-                    last = self.take_back(now, op);
-                }
-                match last.filter(|_| wait) {
-                    // A call without a connection has failed already, and is tried again.
-                    Some(debt) => {
-                        if let Some(attempt) = self.attempt(number) {
-                            attempt.taken_back = Some(debt);
-                        }
-                    }
-                    None => self.input(now, number, |it, at| it.taken_back(at, false)),
-                }
-            }
-            Step::Draw => {
-                let Some(attempt) = self.attempt(number) else { return };
-                if attempt.over_at == Some(now) {
-                    attempt.todo = Some(Step::Draw);
-                    return;
-                }
-                attempt.over_at = Some(now);
-                let fresh = self.draw();
-                let at_once = self.habits.flaw == Flaw::LeaveFormerAtOnce;
-                let Some(attempt) = self.attempt(number) else { return };
-                attempt.drawn.push(fresh);
-                let former = attempt.it.acquisition().leave(true);
-                self.input(now, number, |it, at| it.drawn(at, fresh));
-                if at_once {
-                    self.take_back(now, former);
-                }
-            }
-            Step::GiveBack(held) => {
-                let Some(attempt) = self.attempt(number) else { return };
-                let (owner, rests_on) = (attempt.owner.clone(), attempt.rests_on);
-                let drawn = attempt.drawn.clone();
-                let id = self.hold(now, *held, owner, drawn, rests_on);
-                let debt = self.give_back(now, id);
-                if let Some(attempt) = self.attempt(number) {
-                    attempt.given_back = Some(debt);
-                }
-            }
-            step => panic!("{step:?} of a fair lock without replicas"),
-        }
     }
 
     fn ended(&mut self, now: u64, number: u64, outcome: Outcome<()>) {
@@ -302,9 +292,9 @@ impl Client {
             waits.map(|attempt| attempt.number)
         };
         if let Some(number) = find(|attempt| attempt.taken_back) {
-            self.input(now, number, |it, at| it.taken_back(at, true));
+            self.input(now, number, |it, here, id| it.taken_back(here, id, true));
         } else if let Some(number) = find(|attempt| attempt.given_back) {
-            self.input(now, number, Acquiring::given_back);
+            self.input(now, number, |it, here, id| it.given_back(here, id));
         }
     }
 
@@ -313,18 +303,10 @@ impl Client {
         now: u64,
         number: u64,
         work: u32,
-        (body, more): (Body, bool),
+        answer: (Body, bool),
         sent: u64,
     ) {
-        let eras = Eras(self.hearing, self.hearing);
-        if let Some(attempt) = self.attempt(number)
-            && matches!(body, Body::Granted { .. })
-            && !attempt.early
-        {
-            // Counted from the sending: the server's clock does not enter into it.
-            attempt.rests_on = eras;
-        }
-        self.input(now, number, |it, at| it.answered(at, work, (body, more), ns(sent)));
+        self.input(now, number, |it, here, id| it.answered(here, (id, work), answer, ns(sent)));
     }
 
     pub(super) fn confirmed(&mut self, now: u64, number: u64, work: u32, body: Body, sent: u64) {
@@ -334,31 +316,15 @@ impl Client {
         {
             attempt.rests_on = eras;
         }
-        self.input(now, number, |it, at| it.confirmed(at, work, answer, None, ns(sent)));
-    }
-
-    pub(super) fn granted(
-        &mut self,
-        now: u64,
-        number: u64,
-        waiter: RequestId,
-        grant: Grant,
-        base_ns: u64,
-        eras: Eras,
-    ) {
-        if let Some(attempt) = self.attempt(number)
-            && attempt.waiter == Some(waiter)
-        {
-            attempt.early = true;
-            attempt.rests_on = eras;
-        }
-        self.input(now, number, |it, at| it.granted(at, waiter, grant, base_ns));
+        self.input(now, number, |it, here, id| {
+            it.confirmed(here, (id, work), answer, None, ns(sent));
+        });
     }
 
     pub(super) fn work_failed(&mut self, now: u64, number: u64, work: u32, doubt: bool) {
         let kind = FailureKind::Unavailable;
         let failure = Failure { error: (), doubt, passing: true, kind };
-        self.input(now, number, |it, at| it.failed(at, work, failure));
+        self.input(now, number, |it, here, id| it.failed(here, (id, work), failure));
     }
 
     /// The pauses of attempts are over.
@@ -367,20 +333,30 @@ impl Client {
             // First the pause, then the connection.
             for _ in 0..2 {
                 if let Some(attempt) = self.attempt(number)
-                    && let Some((work, Work::Pause { .. } | Work::Connection { .. })) = attempt.work
+                    && let Some(work) = attempt.pause
                 {
-                    self.input(now, number, |it, at| it.rested(at, work));
+                    self.input(now, number, |it, here, id| it.rested(here, (id, work)));
                 }
             }
         }
         self.calls()
     }
 
+    /// Whether the time of this attempt is up.
+    fn is_due(&self, attempt: &Attempt, now: u64) -> bool {
+        self.machine.deadline_ns(attempt.id).is_some_and(|deadline_ns| deadline_ns <= ns(now))
+    }
+
+    /// Whether the time of any attempt is up.
+    pub(crate) fn is_late(&self, now: u64) -> bool {
+        self.attempts.iter().any(|attempt| self.is_due(attempt, now))
+    }
+
     /// The time of attempts is up.
     pub(crate) fn late(&mut self, now: u64) -> Vec<Call> {
-        let due = self.attempts.iter().filter(|attempt| attempt.is_due(now));
+        let due = self.attempts.iter().filter(|attempt| self.is_due(attempt, now));
         for number in due.map(|attempt| attempt.number).collect::<Vec<_>>() {
-            self.input(now, number, Acquiring::time);
+            self.input(now, number, |it, here, id| it.time(here, id));
         }
         self.calls()
     }
@@ -390,7 +366,7 @@ impl Client {
         if let Some(attempt) = self.attempts.iter_mut().find(|attempt| !attempt.gone) {
             attempt.gone = true;
             let number = attempt.number;
-            self.input(now, number, Acquiring::gone);
+            self.input(now, number, |it, here, id| it.gone(here, id));
         }
         self.calls()
     }

@@ -1,7 +1,7 @@
 //! The heartbeats of a lock's waiters.
 
-use super::{About, Call, Client, Flaw, Handed, name};
-use fairlock_core::client::{Due, Returned, Step};
+use super::{About, Call, Client, Eras, Flaw, acquire_of, name, ns};
+use fairlock_core::client::{Due, Step};
 use fairlock_core::{Body, Op, RequestId};
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ impl Client {
     /// A heartbeat begins.
     pub(crate) fn beat(&mut self, now: u64) -> Vec<Call> {
         let woken = std::mem::take(&mut self.kicked);
-        match self.waiters.due(&name(), Duration::from_millis(now), woken) {
+        let nothing = (Eras(0, 0), None);
+        match self.give(now, nothing, |machine, around| machine.due(around, &name(), woken)) {
             Due::After(_) => {
                 self.beat_began = now;
                 self.beat_on(now);
@@ -34,7 +35,7 @@ impl Client {
 
     pub(super) fn beat_on(&mut self, now: u64) {
         loop {
-            match self.waiters.step(&name()) {
+            match self.machine.beat(&name()) {
                 Step::Ask(waiters) => {
                     let op = Op::Beat { client: self.id, waiters };
                     return self.send(now, op, About::Beat);
@@ -51,7 +52,7 @@ impl Client {
                 }
                 Step::Rest => {
                     let period = Duration::from_millis(self.habits.beat_ms);
-                    let wait = self.waiters.rest(&name(), period, period / 4, 1.0);
+                    let wait = self.machine.rest(&name(), period, period / 4, 1.0);
                     self.beat_at = now + wait.as_millis() as u64;
                     return;
                 }
@@ -61,52 +62,51 @@ impl Client {
 
     /// Sends a waiter back to its place, unless its wait is over.
     fn return_to_place(&mut self, now: u64, waiter: RequestId) -> bool {
-        let same = self.habits.flaw == Flaw::OldMessagesCount;
-        let fresh = if same { waiter } else { self.draw() };
-        let not_after = self.not_after(now);
-        let Some(mut sent) = self.waiters.return_to_place(waiter, fresh, not_after) else {
-            return false;
-        };
+        let same = (self.habits.flaw == Flaw::OldMessagesCount).then_some(waiter);
+        let drew = self.requests;
+        let sent = self.give(now, (Eras(0, 0), same), |machine, around| {
+            machine.return_to_place(around, &name(), waiter).expect("numbers do not run out")
+        });
+        let fresh = crate::support::request((self.place as u64 + 1) * 1_000 + drew + 1);
+        let Some(mut sent) = sent else { return false };
         let flaw = self.habits.flaw;
+        let acquire = acquire_of(&mut sent);
+        if flaw == Flaw::NoOrderOnReturn {
+            acquire.order = None;
+        }
+        let acquire = acquire.clone();
         if let Some(attempt) = self.waits_as(waiter) {
             let last = attempt.drawn.last().copied();
-            if sent.request == fresh {
+            if acquire.request == fresh {
                 attempt.drawn.push(fresh);
             }
             if let Some(request) = last.filter(|_| flaw == Flaw::LeaveFormerAtOnce) {
-                let (kind, owner) = (sent.kind, sent.owner.clone());
-                let (bury, shared_owner) = (true, sent.shared_owner);
+                let (kind, owner) = (acquire.kind, acquire.owner);
+                let (bury, shared_owner) = (true, acquire.shared_owner);
                 self.take_back(now, Op::Leave { kind, owner, request, bury, shared_owner });
             }
         }
-        if flaw == Flaw::NoOrderOnReturn {
-            sent.order = None;
-        }
-        let share = self.waiters.share(waiter);
-        self.send(now, Op::asks(sent, share), About::Return(waiter));
+        self.send(now, sent, About::Return(waiter));
         true
     }
 
     pub(super) fn returned(&mut self, now: u64, waiter: RequestId, body: Body, sent: u64) {
-        self.waiters.set_in_doubt(waiter, false);
-        let returned = self.waiters.returned(&name(), waiter, body).expect("a reply to a return");
-        if let Returned::InPlace(granted) = returned {
-            self.hand(now, granted, sent);
-        }
+        self.machine.set_in_doubt(waiter, false);
+        let heard = self.heard_now();
+        let returned = self.give(now, heard, |machine, around| {
+            machine.returned(around, &name(), waiter, body, ns(sent))
+        });
+        returned.expect("a reply to a return");
         self.beat_on(now);
     }
 
     pub(super) fn beat_failed(&mut self, now: u64) {
-        let times = (Duration::from_millis(self.beat_began), Duration::from_millis(now));
         let waits = Some(Duration::from_millis(self.habits.store_timeout_ms));
         let period = Duration::from_millis(self.habits.beat_ms);
-        let failed = self.waiters.failed(&name(), times, waits, period);
-        self.beat_at = now + failed.wait.as_millis() as u64;
-        for (_, (attempt, waiter)) in failed.over {
-            self.handed.push(Handed { attempt, waiter, how: None });
-            if !self.habits.slow {
-                self.tell(now);
-            }
-        }
+        let began = ns(self.beat_began);
+        let (wait, _) = self.give(now, (Eras(0, 0), None), |machine, around| {
+            machine.beat_failed(around, (&name(), began), waits, period, |_| ())
+        });
+        self.beat_at = now + wait.as_millis() as u64;
     }
 }

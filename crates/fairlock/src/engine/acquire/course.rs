@@ -1,22 +1,23 @@
 //! One acquisition on the client's thread, and what happens to it when its caller goes away.
 
 use super::delivery::Parcel;
-use super::drive::{Course, Driver};
+use super::drive::Driver;
 use super::{Delivery, Request, errors, owned};
 use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::engine::context::Context;
+use crate::engine::release;
 use crate::observe;
 use crate::state::hold::Hold;
 use crate::state::in_flight::InFlightCleanup;
-use crate::state::seat::Seat;
-use fairlock_core::client::acquiring::{Acquiring, At, Outcome, Step, Work};
+use fairlock_core::client::{AtOnce, Tried};
+use fairlock_core::{OwnerId, RequestId};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 pub(crate) type Answered = Result<Option<Delivery>, Error>;
 
@@ -63,18 +64,21 @@ pub(crate) enum Begun {
 }
 
 /// The request, and whether anybody still waits for its result.
-pub(super) struct Asking {
+pub(crate) struct Asking {
     pub(super) context: Arc<Context>,
-    pub(super) wanted: Request,
+    pub(crate) wanted: Request,
     /// Set for an explicit owner.
     pub(super) parcel: Option<Arc<Parcel>>,
     is_gone: AtomicBool,
+    /// The client's machine has something to do for whoever drives it.
+    pub(crate) wake: Notify,
 }
 
 impl Asking {
-    pub(super) fn new(context: &Arc<Context>, wanted: Request) -> Self {
+    pub(crate) fn new(context: &Arc<Context>, wanted: Request) -> Arc<Self> {
         let parcel = wanted.seat.as_ref().map(|_| Parcel::new(context, wanted.reporter.clone()));
-        Self { context: Arc::clone(context), wanted, parcel, is_gone: AtomicBool::new(false) }
+        let (context, is_gone) = (Arc::clone(context), AtomicBool::new(false));
+        Arc::new(Self { context, wanted, parcel, is_gone, wake: Notify::new() })
     }
 
     /// What the caller has of it.
@@ -96,25 +100,15 @@ impl Asking {
 /// Begins to ask for the lock. A store in this process or in a file grants a free lock at once, in
 /// the caller's thread.
 pub(crate) fn begin(context: &Arc<Context>, wanted: Request) -> Result<Begun, Error> {
-    let first = match &wanted.seat {
+    let by = match &wanted.seat {
         // It may enter a hold of the owner instead.
-        Some(seat) => First::Owned(Arc::clone(seat)),
+        Some(_) => None,
         None => {
             let (owner, request) = (context.new_owner()?, context.new_request()?);
-            let mut machine = Acquiring::new(wanted.wanted(context), owner, request);
-            let (step, answered) = if context.store.is_synchronous() {
-                at_once(context, &wanted, &mut machine)
-            } else {
-                (machine.start(wanted.at(context)), None)
-            };
-            match step {
-                Step::Done(Outcome::Held(held)) => {
-                    observe::acquired_at_once(&wanted.told(), held.acquisition.owner());
-                    let at = answered.unwrap_or_else(Moment::now);
-                    return Ok(Begun::Held(wanted.held(context, held, at)));
-                }
-                Step::Done(Outcome::Failed(reason)) => return Err(errors::unnamed(reason)),
-                step => First::Asks(Course::new(machine, step)),
+            match at_once(context, &wanted, &owner, request)? {
+                AtOnceEnd::Held(hold) => return Ok(Begun::Held(hold)),
+                AtOnceEnd::Taken => Some((owner, context.new_request()?)),
+                AtOnceEnd::NotAsked => Some((owner, request)),
             }
         }
     };
@@ -123,52 +117,69 @@ pub(crate) fn begin(context: &Arc<Context>, wanted: Request) -> Result<Begun, Er
     let asking = Asking::new(context, wanted);
     let requested = asking.requested(answered);
     let in_flight = InFlightCleanup::new(&context.in_flight);
+    let driver = by.map(|(owner, request)| Driver::begin(&asking, owner, request));
     // Boxed: otherwise it is copied for each layer around it.
-    context.spawn(Box::pin(ask(asking, first, caller, in_flight)));
+    context.spawn(Box::pin(ask(asking, driver, caller, in_flight)));
     Ok(Begun::Sent(requested))
 }
 
-/// Sends the first copy in the caller's thread, if the store can carry it out now, and returns when it was sent. Hardly
-/// any time passes, so the clock is read only once.
+/// What became of the first copy in the caller's thread.
+enum AtOnceEnd {
+    Held(Arc<Hold>),
+    Taken,
+    /// The store cannot carry it out now.
+    NotAsked,
+}
+
+/// Sends the first copy in the caller's thread, if the store can carry it out now. Hardly any time passes, so the clock
+/// is read only once.
 fn at_once(
-    context: &Context,
+    context: &Arc<Context>,
     wanted: &Request,
-    machine: &mut Acquiring<Error>,
-) -> (Step<Error>, Option<Moment>) {
-    let number = match machine.start(At { ns: 0, connected: true }) {
-        Step::Begin(number, Work::Send { at_once: true }) => number,
-        step => return (step, None),
+    owner: &OwnerId,
+    request: RequestId,
+) -> Result<AtOnceEnd, Error> {
+    if !context.store.is_synchronous() {
+        return Ok(AtOnceEnd::NotAsked);
+    }
+    let it = AtOnce::new(wanted.wanted(context), owner.clone(), request);
+    let op = it.op(!context.store.inbox_up());
+    let Some(reply) = context.store.call_now(&wanted.name, &op) else {
+        return Ok(AtOnceEnd::NotAsked);
     };
-    let op = machine.asks(!context.store.inbox_up(), u64::MAX);
-    match context.store.call_now(&wanted.name, &op) {
-        Some(Ok(reply)) => {
+    let (tried, at) = match reply {
+        Ok(reply) => {
             context.note_time(&reply);
-            let at = At { ns: reply.sent.nanos(), connected: true };
-            let answer = (reply.answer.body, reply.answer.more);
-            (machine.answered(at, number, answer, at.ns), Some(reply.sent))
+            (it.answered(reply.answer.body, reply.sent.nanos()), reply.sent)
         }
-        Some(Err(failure)) => {
-            (machine.failed(wanted.at(context), number, errors::failure(failure)), None)
+        Err(failure) => (it.failed(errors::failure(failure)), Moment::now()),
+    };
+    match tried {
+        Tried::Held(held) => {
+            observe::acquired_at_once(&wanted.told(), owner);
+            Ok(AtOnceEnd::Held(wanted.held(context, held, at)))
         }
-        None => (machine.not_at_once(wanted.at(context), number), None),
+        Tried::Taken => Ok(AtOnceEnd::Taken),
+        Tried::Failed(reason, ops) => {
+            for op in ops {
+                release::take_back(context, &wanted.name, op, wanted.reporter.clone(), true);
+            }
+            Err(errors::error(reason, owner))
+        }
     }
 }
 
-/// How an acquisition continues.
-pub(super) enum First {
-    Asks(Box<Course>),
-    Owned(Arc<Seat>),
-}
-
-async fn run(asking: &Asking, first: First) -> Answered {
-    let Asking { context, wanted, .. } = asking;
+/// Without a driver, the request of an explicit owner is yet to find its way.
+async fn run(asking: &Arc<Asking>, driver: Option<Driver>) -> Answered {
+    let Asking { context, wanted, .. } = &**asking;
     let waiting = observe::waiting(&wanted.asked, wanted.what());
     let mut result = waiting
         .within(async {
-            let hold = match first {
-                First::Asks(course) => Driver::new(asking, course).run().await?,
+            let hold = match (driver, &wanted.seat) {
+                (Some(mut driver), _) => driver.run().await?,
                 // Boxed, because it is rare and large.
-                First::Owned(seat) => return Box::pin(owned::drive(asking, &seat)).await,
+                (None, Some(seat)) => return Box::pin(owned::drive(asking, seat)).await,
+                (None, None) => None,
             };
             Ok(hold.map(|hold| Delivery::new(hold.into(), context)))
         })
@@ -187,13 +198,13 @@ async fn run(asking: &Asking, first: First) -> Answered {
 /// caller has gone, until nothing is left of the request.
 #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep its arguments twice")]
 pub(super) fn ask(
-    asking: Asking,
-    first: First,
+    asking: Arc<Asking>,
+    driver: Option<Driver>,
     mut caller: oneshot::Sender<Answered>,
     in_flight: InFlightCleanup,
 ) -> impl Future<Output = ()> {
     async move {
-        let mut runs = pin!(run(&asking, first));
+        let mut runs = pin!(run(&asking, driver));
         let answered = tokio::select! {
             biased;
             answered = &mut runs => answered,

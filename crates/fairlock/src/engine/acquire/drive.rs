@@ -1,4 +1,4 @@
-//! Carries out the steps of [`Acquiring`], and passes in their results.
+//! Drives one acquisition: does the work that the client's machine asks for, and passes in what became of it.
 
 use super::course::Asking;
 use super::errors::{self, failure};
@@ -6,407 +6,223 @@ use crate::base::backoff::jitter;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::engine::context::Context;
-use crate::engine::{heartbeat, release, send};
-use crate::observe::{self, Way};
+use crate::engine::{release, send};
+use crate::observe;
 use crate::state::hold::Hold;
-use crate::state::waiters::{Outcome as Told, PlainQueue};
 use crate::store::{Confirmed, Reply, StoreError, Topic};
-use fairlock_core::client::Renewed;
-use fairlock_core::client::acquiring::{Acquiring, At, Outcome, Step, Work};
-use fairlock_core::{Body, Op, RequestId, has_queue};
+use fairlock_core::client::acquiring::{Outcome, Step, Work};
+use fairlock_core::client::{AttemptId, Renewed};
+use fairlock_core::{Body, Op, OwnerId, RequestId};
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
-use tokio::sync::{OwnedMutexGuard, oneshot};
-use tokio::task::JoinHandle;
+use tokio::sync::oneshot;
 
-/// An acquisition that has had an input, and the work for it.
-pub(super) struct Course {
-    machine: Acquiring<Error>,
-    /// The step that its last input led to, until it is carried out.
-    step: Step<Error>,
-    /// When the last input came. Steps that take no time end at the same moment.
-    at: At,
-    /// The number of the work under way.
+/// Whoever does the work of an acquisition.
+pub(super) struct Driver {
+    asking: Arc<Asking>,
+    id: AttemptId,
+    owner: OwnerId,
+    /// Of the work under way.
     number: u32,
-    /// The request with which it is among the waiters of a fair lock.
-    waiter: Option<RequestId>,
-    /// Receives how the wait of that request ends, even while the request leaves.
-    told: Option<(RequestId, oneshot::Receiver<Told>)>,
-    /// Its place among the waiters of a lock without a queue, and its turn to ask.
-    line: Option<(Arc<PlainQueue>, Option<OwnedMutexGuard<()>>)>,
-    /// Whether it has had the inputs that its caller has gone, and that the client was shut down.
+    /// When the machine needs to know the time.
+    deadline_ns: Option<u64>,
+    /// Whether the machine knows that its caller has gone, and that the client was shut down.
     knows_gone: bool,
     knows_closed: bool,
-    /// The answer to its first copy, which is sent together with those of others.
-    first: Option<oneshot::Receiver<Result<Reply, StoreError>>>,
+    /// Work that has begun already: its first copy is sent together with those of others.
+    begun: Option<Doing>,
+    has_ended: bool,
 }
 
-impl Course {
-    pub(super) fn new(machine: Acquiring<Error>, step: Step<Error>) -> Box<Self> {
-        Box::new(Self {
-            machine,
-            step,
-            at: At { ns: 0, connected: true },
-            number: 0,
-            waiter: None,
-            told: None,
-            line: None,
-            knows_gone: false,
-            knows_closed: false,
-            first: None,
-        })
-    }
-
-    /// The same for an acquisition whose first copy is sent together with those of others; `first`
-    /// brings the reply.
-    pub(super) fn answered_by(
-        mut self: Box<Self>,
-        first: oneshot::Receiver<Result<Reply, StoreError>>,
-    ) -> Box<Self> {
-        self.first = Some(first);
-        self
-    }
-}
-
-/// The shell around one [`Acquiring`].
-pub(super) struct Driver<'a> {
-    asking: &'a Asking,
-    /// In an allocation of its own: together with the future it would be a large one, and
-    /// allocators are slow with these.
-    course: Box<Course>,
-}
+type Answer = Result<Reply, StoreError>;
 
 /// Work that takes time.
 enum Doing {
     Nothing,
     Call(Op),
-    Together(oneshot::Receiver<Result<Reply, StoreError>>),
+    Together(oneshot::Receiver<Answer>),
     Pause(Duration),
     Rest(Duration),
     Connection(Moment),
     Subscribe,
     Confirm(Op),
-    Turn,
-    TakeBack(JoinHandle<bool>),
-    GiveBack(JoinHandle<()>),
 }
 
 /// Its result.
 enum Done {
-    Reply(Result<Reply, StoreError>),
+    Reply(Answer),
     Rested,
-    Woken,
-    Listened(Result<(), StoreError>),
+    Subscribed(Result<(), StoreError>),
     Confirmed(Result<Confirmed, StoreError>),
-    Turn(OwnedMutexGuard<()>),
-    TakenBack { answered: bool },
-    GivenBack,
 }
 
-impl<'a> Driver<'a> {
-    pub(super) fn new(asking: &'a Asking, mut course: Box<Course>) -> Self {
-        course.at = asking.wanted.at(&asking.context);
-        Self { asking, course }
+impl Driver {
+    /// Begins an acquisition; `request` is the first one by which `owner` asks.
+    pub(super) fn begin(asking: &Arc<Asking>, owner: OwnerId, request: RequestId) -> Self {
+        let Asking { context, wanted, .. } = &**asking;
+        observe::asked_as(&wanted.asked, &owner);
+        let what = (wanted.name.clone(), wanted.wanted(context));
+        let by = (owner.clone(), request);
+        let id = context.give(|it, here| it.ask(here, what, by, Arc::clone(asking)));
+        Self {
+            asking: Arc::clone(asking),
+            id,
+            owner,
+            number: 0,
+            deadline_ns: None,
+            knows_gone: false,
+            knows_closed: false,
+            begun: None,
+            has_ended: false,
+        }
     }
 
-    /// Carries out the first step, and all that follow.
+    /// The first copy of a request that does not wait; `answer` brings the reply to it.
+    pub(super) fn first_copy(&mut self, answer: oneshot::Receiver<Answer>) -> Option<Op> {
+        let Ok(Some(Doing::Call(op))) = self.next() else { return None };
+        self.begun = Some(Doing::Together(answer));
+        Some(op)
+    }
+
+    /// Does all the work.
     pub(super) async fn run(&mut self) -> Result<Option<Arc<Hold>>, Error> {
-        let asked = &self.asking.wanted.asked;
-        observe::asked_as(asked, self.course.machine.acquisition().owner());
-        let Err(outcome) = self.carry_out_all().await;
+        let Err(outcome) = self.work().await;
+        let Asking { context, wanted, .. } = &*self.asking;
         match outcome {
-            Outcome::Held(held) => {
-                Ok(Some(self.asking.wanted.held(&self.asking.context, held, Moment::now())))
-            }
+            Outcome::Held(held) => Ok(Some(wanted.held(context, held, Moment::now()))),
             Outcome::None => Ok(None),
-            Outcome::Failed(reason) => {
-                Err(errors::error(reason, self.course.machine.acquisition().owner()))
-            }
+            Outcome::Failed(reason) => Err(errors::error(reason, &self.owner)),
         }
     }
 
-    /// Carries out all steps; `Err` is the outcome. No step lives across an `await`, because steps
-    /// are large.
-    async fn carry_out_all(&mut self) -> Result<Infallible, Outcome<Error>> {
-        let mut closed = pin!(self.asking.context.closed());
-        let step = std::mem::replace(&mut self.course.step, Step::Wait);
-        let mut doing = self.carry_out(step)?;
+    /// `Err` is the outcome. No step lives across an `await`, because steps are large.
+    async fn work(&mut self) -> Result<Infallible, Outcome<Error>> {
+        let asking = Arc::clone(&self.asking);
+        let mut closed = pin!(asking.context.closed());
+        let mut doing = match self.begun.take() {
+            Some(begun) => begun,
+            None => self.next()?.unwrap_or(Doing::Nothing),
+        };
         loop {
-            let step = self.during(&mut doing, closed.as_mut()).await;
-            doing = self.carry_out(step)?;
+            doing = self.during(doing, &asking, closed.as_mut()).await?;
         }
     }
 
-    /// Carries out this step, and those that follow at once.
+    /// What to do next, unless the work under way goes on.
     #[expect(clippy::result_large_err, reason = "a box would be an allocation for each hold")]
-    fn carry_out(&mut self, mut step: Step<Error>) -> Result<Doing, Outcome<Error>> {
-        let Asking { context, wanted, .. } = self.asking;
-        loop {
-            match step {
-                Step::Done(outcome) => return Err(outcome),
-                Step::Wait => return Ok(Doing::Nothing),
-                Step::Begin(number, work) => {
-                    self.course.number = number;
-                    return Ok(self.begin(work));
-                }
-                Step::Turn => {
-                    self.course.line = Some((context.waiters.enter_plain(&wanted.name), None));
-                    return Ok(Doing::Turn);
-                }
-                Step::TakeBack { ops, wait } => {
-                    let owed = self.course.machine.acquisition().may_be_known();
-                    let take_back = |op| {
-                        let reporter = wanted.reporter.clone();
-                        release::take_back(context, &wanted.name, op, reporter, owed)
-                    };
-                    match ops.into_iter().map(take_back).last().filter(|_| wait) {
-                        Some(last) => return Ok(Doing::TakeBack(last)),
-                        None => step = self.course.machine.taken_back(self.course.at, false),
-                    }
-                }
-                Step::GiveBack(held) => {
-                    let hold = Arc::new(wanted.hold(context, *held));
-                    return Ok(Doing::GiveBack(release::give_back(context, &hold)));
-                }
-                Step::Enter | Step::Queued { .. } | Step::Leave { .. } | Step::Draw => {
-                    step = self.at_once(step);
-                }
-            }
-        }
-    }
-
-    /// The moment at which an input comes.
-    fn now(&mut self) -> At {
-        self.course.at = self.asking.wanted.at(&self.asking.context);
-        self.course.at
-    }
-
-    /// Carries out a step that takes no time.
-    fn at_once(&mut self, step: Step<Error>) -> Step<Error> {
-        let Asking { context, wanted, .. } = self.asking;
-        let at = self.course.at;
+    fn next(&mut self) -> Result<Option<Doing>, Outcome<Error>> {
+        let (step, deadline_ns) = self.asking.context.machine.take(self.id);
+        self.deadline_ns = deadline_ns;
         match step {
-            Step::Enter => {
-                let acquisition = self.course.machine.acquisition().clone();
-                let (waiter, told) = context.waiters.enter(wanted.name.clone(), acquisition);
-                (self.course.waiter, self.course.told) = (Some(waiter), Some((waiter, told)));
-                self.course.machine.entered(at)
+            Step::Wait => Ok(None),
+            Step::Begin(number, work) => {
+                self.number = number;
+                Ok(Some(self.begin_work(work)))
             }
-            Step::Queued { order, outlook, length, returning, in_doubt } => {
-                let owner = self.course.machine.acquisition().owner();
-                observe::queued(&wanted.name, owner, returning, length);
-                if let Some(waiter) = self.course.waiter {
-                    let period = context.beat_every(&wanted.name);
-                    let waiters = &context.waiters;
-                    waiters.fair(|fair| fair.set_in_doubt(waiter, in_doubt));
-                    let begins = waiters.queued(&wanted.name, waiter, order, outlook, period);
-                    if let Some(heartbeat) = begins {
-                        heartbeat::begin(context, heartbeat);
-                    }
-                }
-                if let Some(reporter) = &wanted.reporter {
-                    reporter.queued(owner);
-                }
-                self.course.machine.noted(at)
+            Step::Done(outcome) => {
+                self.has_ended = true;
+                Err(outcome)
             }
-            Step::Leave { unsubscribe, held_until_ns } => {
-                if let Some(waiter) = self.course.waiter.take() {
-                    let (acquisition, over) = context.waiters.leave(waiter);
-                    return self.course.machine.left_queue(at, acquisition, over);
-                }
-                if let Some((_, turn)) = self.course.line.take() {
-                    let waiters = &context.waiters;
-                    if waiters.leave_plain(&wanted.name, unsubscribe, held_until_ns) {
-                        context.store.unlisten(Topic::Base(wanted.name.clone()));
-                    }
-                    drop(turn);
-                }
-                self.course.machine.left_line(at)
-            }
-            Step::Draw => match context.new_request() {
-                Ok(request) => self.course.machine.drawn(at, request),
-                Err(error) => self.course.machine.not_drawn(at, error),
-            },
-            step => step,
         }
     }
 
-    fn begin(&mut self, work: Work) -> Doing {
-        let Asking { context, wanted, .. } = self.asking;
+    fn begin_work(&self, work: Work) -> Doing {
         let between = |least: Duration, most: Duration| least + jitter(most.saturating_sub(least));
         match work {
-            Work::Send { .. } => {
-                if let Some(first) = self.course.first.take() {
-                    return Doing::Together(first);
-                }
-                if let Some(seat) = &wanted.seat {
+            Work::Send(op) => {
+                if let Some(seat) = &self.asking.wanted.seat {
                     seat.asks();
                 }
-                let timeout_ms = context.config.store_timeout.as_millis() as u64;
-                let now = Moment::at_nanos(self.course.at.ns);
-                let not_after_ms = context.ms_at(&wanted.name, now) + timeout_ms;
-                let sure = !context.store.inbox_up();
-                Doing::Call(self.course.machine.asks(sure, not_after_ms))
+                Doing::Call(op)
             }
+            Work::Confirm(op) => Doing::Confirm(op),
             Work::Pause { least, most } => Doing::Pause(between(least, most)),
             Work::Rest { least, most } => Doing::Rest(between(least, most)),
             Work::Connection { until_ns } => Doing::Connection(Moment::at_nanos(until_ns)),
             Work::Subscribe => Doing::Subscribe,
-            Work::Confirm { token, ttl_ms } => {
-                let (acquisition, kind) = (self.course.machine.acquisition(), wanted.kind);
-                let (owner, request) = (acquisition.owner().clone(), acquisition.request());
-                let renew = Op::Renew { kind, owner, token, ttl_ms };
-                Doing::Confirm(renew.of_hold(kind, request, context.late_ms(&wanted.name)))
-            }
+            Work::Nothing => Doing::Nothing,
         }
     }
 
-    /// Waits until there is something else to do.
+    /// Works until there is something else to do.
     async fn during(
         &mut self,
-        doing: &mut Doing,
+        doing: Doing,
+        asking: &Asking,
         mut closed: Pin<&mut impl Future<Output = ()>>,
-    ) -> Step<Error> {
-        let asking = self.asking;
-        let queue = self.course.line.as_ref().map(|(queue, _)| Arc::clone(queue));
+    ) -> Result<Doing, Outcome<Error>> {
+        let context = &asking.context;
+        let id = self.id;
         let mut is_done = matches!(doing, Doing::Nothing);
-        let mut work = pin!(work(asking, doing, queue));
+        let mut work = pin!(work(asking, doing));
         loop {
-            let deadline = self.course.machine.deadline_ns();
-            let step = tokio::select! {
+            tokio::select! {
                 biased;
                 done = &mut work, if !is_done => {
                     is_done = true;
-                    self.done(done)
+                    self.done(done);
                 }
-                (waiter, told) = ending(&mut self.course.told) => self.told(waiter, told),
-                () = asking.gone(), if !self.course.knows_gone => {
-                    self.course.knows_gone = true;
-                    let at = self.now();
-                    self.course.machine.gone(at)
+                () = asking.wake.notified() => {}
+                () = asking.gone(), if !self.knows_gone => {
+                    self.knows_gone = true;
+                    context.give(|it, here| it.gone(here, id));
                 }
-                () = closed.as_mut(), if !self.course.knows_closed => {
-                    self.course.knows_closed = true;
-                    let at = self.now();
-                    self.course.machine.closed(at)
+                () = closed.as_mut(), if !self.knows_closed => {
+                    self.knows_closed = true;
+                    context.give(|it, here| it.closed(here, id));
                 }
-                () = until(deadline) => {
-                    let at = self.now();
-                    self.course.machine.time(at)
-                }
-            };
-            if !matches!(step, Step::Wait) {
-                return step;
+                () = until(self.deadline_ns) => context.give(|it, here| it.time(here, id)),
+            }
+            if let Some(next) = self.next()? {
+                return Ok(next);
             }
         }
     }
 
-    /// Handles the result of the work under way.
-    fn done(&mut self, done: Done) -> Step<Error> {
-        let (at, number) = (self.now(), self.course.number);
+    /// Passes in the result of the work under way.
+    fn done(&self, done: Done) {
+        let Asking { context, wanted, .. } = &*self.asking;
+        let work = (self.id, self.number);
         match done {
             Done::Reply(Ok(reply)) => {
-                let wanted = &self.asking.wanted;
-                // A message may have brought the same grant before.
-                let is_known = has_queue(wanted.kind) && self.course.told.is_none();
                 if matches!(reply.answer.body, Body::HeldBySelf { .. }) && wanted.seat.is_some() {
                     // The store may have refused the release of a former hold. This request is not in the line, so no
                     // heartbeat repeats that release.
-                    release::pay_debts(&self.asking.context, &wanted.name, 1);
+                    release::pay_debts(context, &wanted.name, 1);
                 }
-                let is_grant =
-                    matches!(reply.answer.body, Body::Granted { .. } | Body::GrantedBefore(_));
-                if is_grant && !is_known {
-                    observe::granted(wanted.what(), Way::Request);
-                }
-                let sent = reply.sent.nanos();
-                let step = self.course.machine.answered(
-                    at,
-                    number,
-                    (reply.answer.body, reply.answer.more),
-                    sent,
-                );
-                if let Some(seat) =
-                    wanted.seat.as_ref().filter(|_| self.course.machine.was_answered())
+                let (answer, sent_ns) =
+                    ((reply.answer.body, reply.answer.more), reply.sent.nanos());
+                context.give(|it, here| it.answered(here, work, answer, sent_ns));
+                if let Some(seat) = &wanted.seat
+                    && context.machine.read(|it| it.was_answered(self.id))
                 {
                     seat.is_answered();
                 }
-                step
             }
-            Done::Reply(Err(failed)) => self.course.machine.failed(at, number, failure(failed)),
-            Done::Rested => self.course.machine.rested(at, number),
-            Done::Woken => self.course.machine.woken(at),
-            Done::Listened(Ok(())) => self.course.machine.listened(at, number),
-            Done::Listened(Err(failed)) => self.course.machine.failed(at, number, failure(failed)),
+            Done::Rested => context.give(|it, here| it.rested(here, work)),
+            Done::Subscribed(Ok(())) => context.give(|it, here| it.subscribed(here, work)),
             Done::Confirmed(Ok(Confirmed { reply, missing })) => {
-                let (answer, sent) = (Renewed::of(reply.answer.body), reply.sent.nanos());
-                self.course.machine.confirmed(at, number, answer, missing, sent)
+                let (answer, sent_ns) = (Renewed::of(reply.answer.body), reply.sent.nanos());
+                context.give(|it, here| it.confirmed(here, work, answer, missing, sent_ns));
             }
-            Done::Confirmed(Err(failed)) => self.course.machine.failed(at, number, failure(failed)),
-            Done::Turn(turn) => {
-                if let Some((_, its)) = &mut self.course.line {
-                    *its = Some(turn);
-                }
-                let Asking { context, wanted, .. } = self.asking;
-                let handed_down = context.waiters.inherit_plain(&wanted.name);
-                self.course.machine.turn(at, handed_down)
+            Done::Reply(Err(failed))
+            | Done::Subscribed(Err(failed))
+            | Done::Confirmed(Err(failed)) => {
+                context.give(|it, here| it.failed(here, work, failure(failed)));
             }
-            Done::TakenBack { answered } => self.course.machine.taken_back(at, answered),
-            Done::GivenBack => self.course.machine.given_back(at),
-        }
-    }
-
-    /// Handles the report of a fair lock's waiters on how the wait of a request ends.
-    fn told(&mut self, waiter: RequestId, told: Option<Told>) -> Step<Error> {
-        self.course.told = None;
-        let at = self.now();
-        match told {
-            Some(Told::Granted { grant, base }) => {
-                self.course.machine.granted(at, waiter, grant, base.nanos())
-            }
-            Some(Told::Failed(error)) => self.course.machine.wait_failed(at, waiter, error),
-            // The waiter had left before.
-            None => Step::Wait,
         }
     }
 }
 
-/// An acquisition that has ended has left the waiters already. After a panic in code that observes
-/// the client it has not: it leaves here, because nobody waits for its result.
-impl Drop for Driver<'_> {
+/// After a panic in code that observes the client, or when its thread ends, nobody waits for the result.
+impl Drop for Driver {
     fn drop(&mut self) {
-        let Asking { context, wanted, .. } = self.asking;
-        let mut acquisition = match (self.course.waiter, &self.course.line) {
-            (Some(waiter), _) => context.waiters.leave(waiter).0,
-            (None, Some(_)) => {
-                // A panic closes the client, and with it all subscriptions.
-                context.waiters.leave_plain(&wanted.name, false, None);
-                self.course.machine.acquisition().clone()
-            }
-            (None, None) => return,
-        };
-        acquisition.set_in_doubt(true);
-        for op in acquisition.give_up() {
-            release::take_back(context, &wanted.name, op, None, true);
+        if !self.has_ended {
+            self.asking.context.give(|it, here| it.abandon(here, self.id));
         }
     }
-}
-
-/// How the waiters end a wait.
-fn ending(
-    told: &mut Option<(RequestId, oneshot::Receiver<Told>)>,
-) -> impl Future<Output = (RequestId, Option<Told>)> {
-    poll_fn(|context| match told {
-        Some((waiter, told)) => {
-            let waiter = *waiter;
-            Pin::new(told).poll(context).map(|told| (waiter, told.ok()))
-        }
-        None => Poll::Pending,
-    })
 }
 
 pub(super) async fn until(deadline_ns: Option<u64>) {
@@ -417,44 +233,29 @@ pub(super) async fn until(deadline_ns: Option<u64>) {
     }
 }
 
-/// `queue` is the line of a waiter that is in one.
-async fn work(asking: &Asking, doing: &mut Doing, queue: Option<Arc<PlainQueue>>) -> Done {
+async fn work(asking: &Asking, doing: Doing) -> Done {
     let Asking { context, wanted, .. } = asking;
     let name = &wanted.name;
     match doing {
-        Doing::Call(op) => Done::Reply(send::call(context, name, op).await),
+        Doing::Call(op) => Done::Reply(send::call(context, name, &op).await),
         Doing::Together(answer) => Done::Reply(answer.await.unwrap_or_else(|_| {
             let message = "whoever sent the request has ended".to_owned();
             Err(StoreError::unavailable(message, true))
         })),
         Doing::Pause(pause) => {
-            tokio::time::sleep(*pause).await;
+            tokio::time::sleep(pause).await;
             Done::Rested
         }
         Doing::Rest(pause) => {
-            let Some(queue) = queue else { return std::future::pending().await };
-            tokio::select! {
-                biased;
-                () = queue.wake.notified() => Done::Woken,
-                () = context.store.sleep(*pause) => Done::Rested,
-            }
+            context.store.sleep(pause).await;
+            Done::Rested
         }
         Doing::Connection(until) => {
             let _ = tokio::time::timeout(until.left(), context.store.ready(Some(name))).await;
             Done::Rested
         }
-        Doing::Subscribe => Done::Listened(context.store.listen(Topic::Base(name.clone())).await),
-        Doing::Confirm(op) => Done::Confirmed(confirm(context, asking, op).await),
-        Doing::Turn => {
-            let Some(queue) = queue else { return std::future::pending().await };
-            Done::Turn(Arc::clone(&queue.turn).lock_owned().await)
-        }
-        // However the task ends, it has done what it could.
-        Doing::TakeBack(task) => Done::TakenBack { answered: task.await.unwrap_or_default() },
-        Doing::GiveBack(task) => {
-            let _ = task.await;
-            Done::GivenBack
-        }
+        Doing::Subscribe => Done::Subscribed(context.store.listen(Topic::Base(name.clone())).await),
+        Doing::Confirm(op) => Done::Confirmed(confirm(context, asking, &op).await),
         Doing::Nothing => std::future::pending().await,
     }
 }

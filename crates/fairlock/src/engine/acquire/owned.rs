@@ -2,7 +2,7 @@
 //! the store when no other request of the owner does.
 
 use super::course::Asking;
-use super::drive::{Course, Driver, until};
+use super::drive::{Driver, until};
 use super::{Delivery, errors};
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::reenter;
@@ -10,7 +10,7 @@ use crate::observe;
 use crate::state::hold::Part;
 use crate::state::seat::Seat;
 use fairlock_core::Share;
-use fairlock_core::client::acquiring::{Acquiring, Entry, Owned, OwnedEnd, OwnedStep};
+use fairlock_core::client::acquiring::{Entry, Owned, OwnedEnd, OwnedStep};
 use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::MutexGuard;
@@ -36,16 +36,17 @@ enum Done<'a> {
     Turn(Option<MutexGuard<'a, ()>>),
 }
 
-pub(super) async fn drive(asking: &Asking, seat: &Arc<Seat>) -> Result<Option<Delivery>, Error> {
-    let Asking { context, wanted, .. } = asking;
+pub(super) async fn drive(
+    asking: &Arc<Asking>,
+    seat: &Arc<Seat>,
+) -> Result<Option<Delivery>, Error> {
+    let context = &asking.context;
     let _turn = match find_way(asking, seat).await? {
         Way::Ends(entered) => return Ok(entered),
         Way::Asks(turn) => turn,
     };
     let (owner, request) = (seat.owner.clone(), context.new_request()?);
-    let mut machine = Acquiring::new(wanted.wanted(context), owner, request);
-    let step = machine.start(wanted.at(context));
-    let hold = Driver::new(asking, Course::new(machine, step)).run().await?;
+    let hold = Driver::begin(asking, owner, request).run().await?;
     let Some(hold) = hold else { return Ok(None) };
     let parcel = asking.parcel.as_ref();
     let delivered = parcel.and_then(|parcel| parcel.fill(|| (Some(Arc::clone(&hold).into()), ())));

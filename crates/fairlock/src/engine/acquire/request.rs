@@ -66,7 +66,7 @@ impl Request {
     }
 
     /// The parameters of the acquisition.
-    pub(super) fn wanted(&self, context: &Context) -> Wanted {
+    pub(crate) fn wanted(&self, context: &Context) -> Wanted {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let period = context.beat_every(&self.name);
         Wanted {
@@ -81,19 +81,18 @@ impl Request {
             until_ns: self.until.map(Moment::nanos),
             shared_owner: self.seat.is_some(),
             replicas_ms: context.store.is_replicated().then(|| ms(context.config.replicas_timeout)),
-            at_once: context.store.is_synchronous(),
             store_timeout_ms: ms(context.config.store_timeout),
             period_ms: ms(self.poll.map_or(period, |poll| poll.min(period))),
         }
     }
 
-    /// Now, as far as it matters to an acquisition.
+    /// Now, as far as it matters to a request of an explicit owner.
     pub(super) fn at(&self, context: &Context) -> At {
         At { ns: Moment::now().nanos(), connected: context.is_connected(&self.name) }
     }
 
     /// A new hold.
-    pub(super) fn hold(&self, context: &Context, held: Held) -> Hold {
+    pub(crate) fn hold(&self, context: &Context, held: Held) -> Hold {
         let mut hold = Hold::new(self.name.clone(), held.acquisition, held.token, held.hold);
         hold.seat = self.seat.clone();
         // A fork copies a store that is inside the process.
@@ -115,5 +114,27 @@ impl Request {
         }
         context.watchdog.watch(&hold, now);
         hold
+    }
+}
+
+#[cfg(test)]
+impl Request {
+    /// A request for a fair lock, which waits without a limit.
+    pub(crate) fn of_fair(context: &Context, name: &LockName) -> Self {
+        let what = observe::What(Kind::Fair, Share::Whole);
+        Self {
+            name: name.clone(),
+            kind: Kind::Fair,
+            share: Share::Whole,
+            lease: None,
+            max_hold: None,
+            until: None,
+            try_once: false,
+            reporter: None,
+            asked: observe::Asked::now(context.config.log_names, name, what),
+            poll: None,
+            non_reentrant: false,
+            seat: None,
+        }
     }
 }

@@ -4,8 +4,8 @@
 //! replicas to confirm the grant, sends further copies if the reply was lost, or gives back its
 //! lock or request if its caller has gone.
 
-use super::course::{Asking, First, Requested, ask};
-use super::drive::Course;
+use super::course::{Asking, Requested, ask};
+use super::drive::Driver;
 use super::request::Request;
 use crate::base::clock::Moment;
 use crate::base::concurrent::{Polled, all_of};
@@ -13,7 +13,6 @@ use crate::base::error::Error;
 use crate::engine::context::Context;
 use crate::state::in_flight::InFlightCleanup;
 use crate::store::{Reply, StoreError, Taken};
-use fairlock_core::client::acquiring::{Acquiring, Wanted};
 use fairlock_core::{Answer, Body, LockName, Op};
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -27,34 +26,34 @@ pub(crate) fn begin_together(
     wanted: Vec<Request>,
 ) -> Result<(Vec<Requested>, oneshot::Receiver<usize>), Error> {
     context.background()?;
-    let mut begun = Vec::with_capacity(wanted.len());
-    for wanted in &wanted {
-        let (owner, request) = (context.new_owner()?, context.new_request()?);
-        // It asks on the client's thread, on every store.
-        let is = Wanted { at_once: false, ..wanted.wanted(context) };
-        begun.push(Acquiring::<Error>::new(is, owner, request));
+    let mut drawn = Vec::with_capacity(wanted.len());
+    for _ in &wanted {
+        drawn.push((context.new_owner()?, context.new_request()?));
     }
-    let timeout_ms = context.config.store_timeout.as_millis() as u64;
     let (mut asks, mut answers, mut requests) = (Vec::new(), Vec::new(), Vec::new());
     let mut under_way: Vec<Polled<'static, ()>> = Vec::new();
-    for (wanted, mut machine) in wanted.into_iter().zip(begun) {
-        let not_after_ms = context.ms_at(&wanted.name, Moment::now()) + timeout_ms;
-        // It stands in no queue, so it does not matter whether messages reach it.
-        asks.push((wanted.name.clone(), machine.asks(false, not_after_ms)));
+    for (wanted, (owner, request)) in wanted.into_iter().zip(drawn) {
+        let name = wanted.name.clone();
         let (answer, first) = oneshot::channel();
-        answers.push(answer);
-        let step = machine.start(wanted.at(context));
-        let course = Course::new(machine, step).answered_by(first);
         let (caller, answered) = oneshot::channel();
         let in_flight = InFlightCleanup::new(&context.in_flight);
         let asking = Asking::new(context, wanted);
         requests.push(asking.requested(answered));
-        under_way.push(Box::pin(ask(asking, First::Asks(course), caller, in_flight)));
+        let mut driver = Driver::begin(&asking, owner, request);
+        if let Some(mut op) = driver.first_copy(first) {
+            // It stands in no queue, so it does not matter whether messages reach it.
+            match &mut op {
+                Op::Acquire(acquire) => acquire.sure = false,
+                Op::AcquireShare(ask) => ask.acquire.sure = false,
+                _ => {}
+            }
+            asks.push((name, op));
+            answers.push(answer);
+        }
+        under_way.push(Box::pin(ask(asking, Some(driver), caller, in_flight)));
     }
     let owned = Arc::clone(context);
     let (tell, busy) = oneshot::channel();
-    // Polled after the acquisitions above, which have noted by then that their copies are under
-    // way.
     under_way.push(Box::pin(async move { send(&owned, &asks, answers, tell).await }));
     // In one task, because each wakes the caller once.
     context.spawn(all_of(under_way));

@@ -1,36 +1,28 @@
 //! Stories of grants that are renewed before they become holds.
 
 use super::*;
-use crate::client::Renewed;
 
 #[test]
 fn a_grant_with_little_time_left_is_renewed_first() {
-    let confirms = |play: &Play| {
-        assert_eq!(play.work(), Work::Confirm { token: token(), ttl_ms: LEASE_MS });
-        play.it.number
-    };
     let late = || {
         let mut play = Play::waits(wanted(Kind::Fair));
-        play.give(|it| it.granted_here(at(1_500), grant(1, 2_000), ns(0))).leaves(1_500, true);
+        play.granted(1_500, grant(1, 2_000), 0).confirms(LEASE_MS);
         play
     };
     let mut play = late();
-    let number = confirms(&play);
-    play.give(|it| it.confirmed(at(1_600), number, Ok(Renewed::Whole), None, ns(1_550)));
+    play.confirm(1_600, Ok(Renewed::Whole), None, 1_550);
     let held = play.held();
     assert!(held.hold.is_whole());
     assert_eq!(held.hold.valid_until_ns(), ns(1_550 + LEASE_MS - LEASE_MS / 100));
 
     // One copy: its silence, or a "no", means that the grant may be over.
     let mut play = late();
-    confirms(&play);
     play.fail(1_600, silence(true));
-    assert_eq!(play.last, Step::Draw);
+    assert_eq!(play.sends().request, request(2));
     let mut play = late();
-    let number = confirms(&play);
     let gone = Ok(Renewed::Gone { holder: None });
-    play.give(|it| it.confirmed(at(1_600), number, gone, None, ns(1_550)));
-    assert_eq!(play.last, Step::Draw);
+    play.confirm(1_600, gone, None, 1_550);
+    assert_eq!(play.sends().request, request(2));
 }
 
 /// The store renewed the grant, and its reply was lost: the next request is told of that hold. It was given back, and a
@@ -39,10 +31,10 @@ fn a_grant_with_little_time_left_is_renewed_first() {
 fn a_grant_whose_confirmation_is_not_answered_is_still_its_own() {
     for kind in [Kind::Fair, Kind::ReadWrite] {
         let mut play = Play::waits(Wanted { until_ns: None, ..wanted(kind) });
-        play.give(|it| it.granted_here(at(1_500), grant(1, 2_000), ns(0))).leaves(1_500, true);
-        play.fail(1_600, silence(true)).give(|it| it.drawn(at(1_600), request(2)));
-        play.enter(at(1_600)).sends();
-        play.answer(1_700, Body::GrantedBefore(grant(1, LEASE_MS))).leaves(1_700, false);
+        play.granted(1_500, grant(1, 2_000), 0);
+        play.fail(1_600, silence(true));
+        play.sends();
+        play.answer(1_700, Body::GrantedBefore(grant(1, LEASE_MS)));
         let held = play.held();
         assert_eq!(held.acquisition.request(), request(1));
         assert!(
@@ -59,53 +51,51 @@ fn a_grant_whose_confirmation_is_not_answered_is_still_its_own() {
 fn a_grant_that_is_told_late_is_renewed_first() {
     let told = |left_ms| {
         let mut play = Play::waits(wanted(Kind::Fair));
-        play.give(|it| it.granted_here(at(1_500), grant(1, left_ms), ns(1_499)));
-        play.leaves(1_500, true);
+        play.granted(1_500, grant(1, left_ms), 1_499);
         play
     };
-    assert_eq!(told(40).work(), Work::Confirm { token: token(), ttl_ms: LEASE_MS });
+    told(40).confirms(LEASE_MS);
     assert!(!told(1_000).held().hold.is_whole(), "half a heartbeat is enough");
 }
 
-fn replicated(kind: Kind) -> (Play, u32) {
+fn replicated(kind: Kind) -> Play {
     let mut play = Play::asks(Wanted { replicas_ms: Some(1_000), ..wanted(kind) });
-    play.answer(1, granted(LEASE_MS)).leaves(1, false);
-    assert_eq!(play.work(), Work::Confirm { token: token(), ttl_ms: LEASE_MS });
-    let number = play.it.number;
-    (play, number)
+    play.answer(1, granted(LEASE_MS));
+    play.confirms(LEASE_MS);
+    play
 }
 
 #[test]
 fn a_hold_that_replicas_must_have_is_always_confirmed() {
-    let (mut play, number) = replicated(Kind::Plain);
-    play.give(|it| it.confirmed(at(5), number, Ok(Renewed::Whole), None, ns(4)));
+    let mut play = replicated(Kind::Plain);
+    play.confirm(5, Ok(Renewed::Whole), None, 4);
     assert!(play.held().hold.is_whole());
 
     // Too few have it: that is final, and the next request should find the lock free.
-    let (mut play, number) = replicated(Kind::Fair);
-    play.give(|it| it.confirmed(at(5), number, Ok(Renewed::Whole), Some("one of two"), ns(4)));
-    assert!(matches!(play.last, Step::GiveBack(_)), "{:?}", play.last);
+    let mut play = replicated(Kind::Fair);
+    play.confirm(5, Ok(Renewed::Whole), Some("one of two"), 4);
+    play.gives_back();
     play.time(1_005).fails(Reason::Store("one of two"));
 
     // Another server has become the primary.
     let gone = || Ok(Renewed::Gone { holder: None });
-    let (mut play, number) = replicated(Kind::Plain);
-    play.give(|it| it.confirmed(at(5), number, gone(), None, ns(4)));
-    play.give(|it| it.given_back(at(6))).fails(Reason::GoneBeforeReplicas);
-    let (mut play, number) = replicated(Kind::Fair);
-    play.give(|it| it.confirmed(at(5), number, gone(), None, ns(4)));
-    assert_eq!(play.last, Step::Draw, "the waiter returns to its place");
+    let mut play = replicated(Kind::Plain);
+    play.confirm(5, gone(), None, 4);
+    play.given_back(6).fails(Reason::GoneBeforeReplicas);
+    let mut play = replicated(Kind::Fair);
+    play.confirm(5, gone(), None, 4);
+    assert_eq!(play.sends().request, request(2), "the waiter returns to its place");
 }
 
 #[test]
 fn replicas_are_asked_until_the_store_timeout() {
-    let (mut play, _) = replicated(Kind::Fair);
+    let mut play = replicated(Kind::Fair);
     play.fail(5, silence(true));
     let [least, most] = [10, 20].map(Duration::from_millis);
     assert_eq!(play.work(), Work::Pause { least, most });
     play.rest(20);
-    assert_eq!(play.work(), Work::Confirm { token: token(), ttl_ms: LEASE_MS });
-    play.fail(10_001, silence(true)).give(|it| it.given_back(at(10_002)));
+    play.confirms(LEASE_MS);
+    play.fail(10_001, silence(true)).given_back(10_002);
     play.fails(Reason::NotAsked(Some("no answer")));
 }
 
@@ -113,13 +103,12 @@ fn replicas_are_asked_until_the_store_timeout() {
 /// dropped future was held for nobody until its lease was over.
 #[test]
 fn replicas_are_asked_for_no_longer_than_the_caller_waits() {
-    let given_back =
-        |play: &Play| assert!(matches!(play.last, Step::GiveBack(_)), "{:?}", play.last);
+    let given_back = |play: &Play| play.gives_back();
     let late = |kind| {
         let limit = Wanted { until_ns: Some(ns(200)), replicas_ms: Some(1_000), ..wanted(kind) };
         let mut play = Play::asks(limit);
-        play.answer(1, granted(LEASE_MS)).leaves(1, false);
-        assert_eq!(play.it.deadline_ns(), Some(ns(1_700)), "what a slow answer takes");
+        play.answer(1, granted(LEASE_MS));
+        assert_eq!(play.deadline_ns, Some(ns(1_700)), "what a slow answer takes");
         play
     };
     for kind in [Kind::Fair, Kind::Plain] {
@@ -128,20 +117,20 @@ fn replicas_are_asked_for_no_longer_than_the_caller_waits() {
         let mut play = late(kind);
         play.fail(600, silence(true)).time(1_700);
         given_back(&play);
-        play.give(|it| it.given_back(at(1_701))).fails(Reason::NotAsked(Some("no answer")));
+        play.given_back(1_701).fails(Reason::NotAsked(Some("no answer")));
 
-        let (mut play, _) = replicated(kind);
-        play.give(|it| it.gone(at(5)));
+        let mut play = replicated(kind);
+        play.gone(5);
         given_back(&play);
-        let (mut play, _) = replicated(kind);
-        play.give(|it| it.closed(at(5)));
+        let mut play = replicated(kind);
+        play.closed(5);
         given_back(&play);
-        play.give(|it| it.given_back(at(6))).fails(Reason::Closed);
+        play.given_back(6).fails(Reason::Closed);
     }
     // It has gone while the grant was on its way.
     let mut play = Play::asks(Wanted { replicas_ms: Some(1_000), ..wanted(Kind::Fair) });
-    play.give(|it| it.gone(at(1)));
-    play.answer(2, granted(LEASE_MS)).leaves(2, false);
+    play.gone(1);
+    play.answer(2, granted(LEASE_MS));
     given_back(&play);
 }
 
@@ -150,18 +139,17 @@ fn replicas_are_asked_for_no_longer_than_the_caller_waits() {
 fn a_renewal_that_is_silent_ends_soon_after_the_callers_time() {
     let limit = Wanted { until_ns: Some(ns(2_000)), ..wanted(Kind::Fair) };
     let mut play = Play::waits(limit);
-    play.give(|it| it.granted_here(at(1_500), grant(1, 2_000), ns(0))).leaves(1_500, true);
-    assert_eq!(play.work(), Work::Confirm { token: token(), ttl_ms: LEASE_MS });
+    play.granted(1_500, grant(1, 2_000), 0);
+    play.confirms(LEASE_MS);
     play.time(2_500);
-    assert!(matches!(play.last, Step::GiveBack(_)), "{:?}", play.last);
-    play.give(|it| it.given_back(at(2_501))).fails(Reason::Silent { last: None, in_doubt: true });
+    play.gives_back();
+    play.given_back(2_501).fails(Reason::Silent { last: None, in_doubt: true });
 }
 
 #[test]
 fn a_grant_over_a_connection_that_is_gone_is_suspect() {
     let mut play = Play::asks(wanted(Kind::Plain));
-    play.answer(1, granted(LEASE_MS));
-    play.give(|it| it.left_line(At { ns: ns(1), connected: false }));
+    play.answer_at(At { ns: ns(1), connected: false }, granted(LEASE_MS), ns(1));
     let held = play.held();
     assert_eq!((held.hold.is_whole(), held.hold.standing()), (false, Standing::Suspect));
 }

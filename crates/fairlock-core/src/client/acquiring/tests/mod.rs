@@ -1,13 +1,17 @@
 //! One story for each rule of an acquisition.
 
 mod confirming;
+mod play;
 mod polling;
 
 use super::*;
-use crate::client::{Outlook, Refused, Standing};
-use crate::id::ClientId;
-use crate::op::{Body, Kind, Op};
+use crate::client::lease::ns;
+use crate::client::{AtOnce, AttemptId, Client, Effect, Mismatch, Refused, Renewed, Standing};
+use crate::client::{Surroundings, Tried};
+use crate::id::{ClientId, LockName};
+use crate::op::{Acquire, Body, Kind, Op};
 use crate::rules::Token;
+use play::{Around, Play, job};
 
 type Error = &'static str;
 
@@ -64,165 +68,8 @@ fn wanted(kind: Kind) -> Wanted {
         may_be_cut: false,
         java_fleet: false,
         replicas_ms: None,
-        at_once: false,
         store_timeout_ms: 10_000,
         period_ms: 2_000,
-    }
-}
-
-/// An acquisition, and the shell around it as far as it answers at once.
-struct Play {
-    it: Acquiring<Error>,
-    /// What the waiters know, while it is among them.
-    known: Option<Acquisition>,
-    last: Step<Error>,
-}
-
-impl Acquiring<Error> {
-    fn granted_here(&mut self, at: At, grant: Grant, base_ns: u64) -> Step<Error> {
-        let waiter = self.waiter.expect("it entered");
-        self.granted(at, waiter, grant, base_ns)
-    }
-
-    fn wait_failed_here(&mut self, at: At, error: Error) -> Step<Error> {
-        let waiter = self.waiter.expect("it entered");
-        self.wait_failed(at, waiter, error)
-    }
-}
-
-impl Play {
-    fn new(wanted: Wanted) -> Self {
-        let owner = OwnerId::ours(ClientId::from_random(7), 1).expect("a small number");
-        let it = Acquiring::new(wanted, owner, request(1));
-        Self { it, known: None, last: Step::Wait }
-    }
-
-    /// Has sent its first copy.
-    fn asks(wanted: Wanted) -> Self {
-        let mut play = Self::new(wanted);
-        play.give(|it| it.start(at(0)));
-        match play.last {
-            Step::Enter => play.enter(at(0)),
-            Step::Turn => play.give(|it| it.turn(at(0), None)),
-            _ => &mut play,
-        };
-        play.sends();
-        play
-    }
-
-    /// Stands in the queue.
-    fn waits(wanted: Wanted) -> Self {
-        let mut play = Self::asks(wanted);
-        play.answer(0, queued(7));
-        play.note();
-        assert_eq!(play.last, Step::Wait);
-        play
-    }
-
-    fn give(&mut self, input: impl FnOnce(&mut Acquiring<Error>) -> Step<Error>) -> &mut Self {
-        self.last = input(&mut self.it);
-        self
-    }
-
-    fn enter(&mut self, now: At) -> &mut Self {
-        self.known = Some(self.it.acquisition().clone());
-        self.give(|it| it.entered(now))
-    }
-
-    fn note(&mut self) -> &mut Self {
-        let Step::Queued { order, in_doubt, .. } = self.last else { panic!("{:?}", self.last) };
-        let known = self.known.as_mut().expect("it entered");
-        known.set_in_doubt(in_doubt);
-        known.queued(order);
-        self.give(|it| it.noted(at(0)))
-    }
-
-    /// Leaves the waiters; `over` if they have handed out how its wait ends.
-    fn leaves(&mut self, ms: u64, over: bool) -> &mut Self {
-        assert!(matches!(self.last, Step::Leave { .. }), "{:?}", self.last);
-        match self.known.take() {
-            Some(known) => self.give(|it| it.left_queue(at(ms), known, over)),
-            None => self.give(|it| it.left_line(at(ms))),
-        }
-    }
-
-    /// A try is told that the lock is taken, and that dead waiters remain.
-    fn answer_behind_dead(&mut self, ms: u64) -> &mut Self {
-        let number = self.it.number;
-        let busy = (Body::Busy { ttl_ms: None }, true);
-        self.give(|it| it.answered(at(ms), number, busy, ns(ms)))
-    }
-
-    fn answer(&mut self, ms: u64, body: Body) -> &mut Self {
-        let number = self.it.number;
-        self.give(|it| it.answered(at(ms), number, (body, false), ns(ms)))
-    }
-
-    fn fail(&mut self, ms: u64, failure: Failure<Error>) -> &mut Self {
-        let number = self.it.number;
-        self.give(|it| it.failed(at(ms), number, failure))
-    }
-
-    fn rest(&mut self, ms: u64) -> &mut Self {
-        let number = self.it.number;
-        self.give(|it| it.rested(at(ms), number))
-    }
-
-    fn time(&mut self, ms: u64) -> &mut Self {
-        assert_eq!(self.it.deadline_ns(), Some(ns(ms)), "after {:?}", self.last);
-        self.give(|it| it.time(at(ms)))
-    }
-
-    fn work(&self) -> Work {
-        let Step::Begin(_, work) = self.last else { panic!("{:?}", self.last) };
-        work
-    }
-
-    #[track_caller]
-    fn sends(&self) {
-        assert_eq!(self.work(), Work::Send { at_once: false });
-    }
-
-    #[track_caller]
-    fn pauses(&self, ms: u64) {
-        let pause = Duration::from_millis(ms);
-        assert_eq!(self.work(), Work::Pause { least: pause, most: pause });
-    }
-
-    #[track_caller]
-    fn rests(&self, least: u64, most: u64) {
-        let [least, most] = [least, most].map(Duration::from_millis);
-        assert_eq!(self.work(), Work::Rest { least, most });
-    }
-
-    /// What is taken back, whether that is buried, and whether somebody waits for it.
-    #[track_caller]
-    fn takes_back(&mut self) -> (Vec<(RequestId, bool)>, bool) {
-        let Step::TakeBack { ops, wait } = &self.last else { panic!("{:?}", self.last) };
-        let one = |op: &Op| match op {
-            Op::Leave { request, bury, .. } => (*request, *bury),
-            op => panic!("{op:?} takes nothing back"),
-        };
-        let taken = (ops.iter().map(one).collect(), *wait);
-        self.give(|it| it.taken_back(at(0), true));
-        taken
-    }
-
-    #[track_caller]
-    fn held(&self) -> Held {
-        let Step::Done(Outcome::Held(held)) = &self.last else { panic!("{:?}", self.last) };
-        held.clone()
-    }
-
-    #[track_caller]
-    fn ends(&self, outcome: Outcome<Error>) {
-        assert_eq!(self.last, Step::Done(outcome));
-        assert_eq!(self.it.deadline_ns(), None);
-    }
-
-    #[track_caller]
-    fn fails(&self, reason: Reason<Error>) {
-        self.ends(Outcome::Failed(reason));
     }
 }
 
@@ -237,78 +84,59 @@ fn only((number, bury): (u128, bool)) -> Vec<(RequestId, bool)> {
 fn a_free_lock_takes_one_call() {
     for kind in [Kind::Fair, Kind::Plain, Kind::Simple] {
         let mut play = Play::asks(wanted(kind));
-        play.answer(1, granted(LEASE_MS)).leaves(1, false);
+        play.answer(1, granted(LEASE_MS));
         let held = play.held();
         assert!(held.hold.is_whole() && held.hold.standing() == Standing::Held);
         assert_eq!(held.hold.valid_until_ns(), ns(1 + LEASE_MS - LEASE_MS / 100));
-        assert_eq!(play.it.deadline_ns(), None);
+        assert_eq!(play.deadline_ns, None);
     }
+}
+
+fn at_once(kind: Kind) -> AtOnce {
+    let owner = OwnerId::ours(ClientId::from_random(7), 1).expect("a small number");
+    AtOnce::new(wanted(kind), owner, request(1))
 }
 
 /// A pair of lock and release in this process takes neither a task nor a waiter.
 #[test]
 fn a_store_that_answers_at_once_is_asked_in_the_callers_thread() {
-    let at_once = Wanted { at_once: true, ..wanted(Kind::Fair) };
-    let mut play = Play::new(at_once);
-    play.give(|it| it.start(at(0)));
-    assert_eq!(play.work(), Work::Send { at_once: true });
-    assert_eq!(play.it.op(true, 9).mode, Mode::Try);
-    play.answer(0, granted(LEASE_MS)).held();
-
+    let Op::Acquire(sent) = at_once(Kind::Fair).op(true) else { panic!("a fair lock") };
+    assert_eq!((sent.mode, sent.request), (Mode::Try, request(1)));
+    let answered = |body| at_once(Kind::Fair).answered::<Error>(body, 0);
+    let Tried::Held(held) = answered(granted(LEASE_MS)) else { panic!("it was granted") };
+    assert!(held.hold.is_whole());
     // A lock that is taken: a new request waits for it.
-    let mut play = Play::new(at_once);
-    play.give(|it| it.start(at(0))).answer(0, taken(None));
-    assert_eq!(play.last, Step::Draw);
-    play.give(|it| it.drawn(at(0), request(2)));
-    assert_eq!(play.last, Step::Enter);
-    assert_eq!(
-        (play.it.acquisition().request(), play.it.op(true, 9).mode),
-        (request(2), Mode::Wait)
-    );
-
-    // A store that cannot answer now has seen nothing.
-    let mut play = Play::new(at_once);
-    play.give(|it| it.start(at(0))).give(|it| it.not_at_once(at(0), 1));
-    assert_eq!(play.last, Step::Enter);
-    assert_eq!(play.it.acquisition().request(), request(1));
+    assert_eq!(answered(taken(None)), Tried::Taken);
+    // A try stands in no queue: what became of it is unknown.
+    let Tried::Failed(reason, ops) = answered(queued(7)) else { panic!("not an answer") };
+    assert_eq!(reason, Reason::Refused(Refused::Mismatch));
+    assert!(matches!(ops[..], [Op::Leave { bury: true, .. }]), "{ops:?}");
 }
 
 #[test]
 fn a_store_that_fails_at_once_is_not_asked_again() {
-    let at_once = Wanted { at_once: true, ..wanted(Kind::Plain) };
-    let mut play = Play::new(at_once);
-    play.give(|it| it.start(at(0))).fail(0, silence(false)).fails(Reason::Store("no answer"));
-    let mut play = Play::new(at_once);
-    play.give(|it| it.start(at(0))).fail(0, silence(true));
-    assert_eq!(play.takes_back(), (only(BURIED), false));
-    play.fails(Reason::Store("no answer"));
-}
-
-/// An explicit owner may hold it already, through a request that is not this one.
-#[test]
-fn an_explicit_owner_is_not_served_at_once() {
-    let mut play = Play::new(Wanted { at_once: true, shared_owner: true, ..wanted(Kind::Fair) });
-    play.give(|it| it.start(at(0)));
-    assert_eq!(play.last, Step::Enter);
+    let failed = |doubt| match at_once(Kind::Plain).failed(silence(doubt)) {
+        Tried::Failed(Reason::Store("no answer"), ops) => ops,
+        tried => panic!("{tried:?}"),
+    };
+    assert_eq!(failed(false), []);
+    assert!(matches!(failed(true)[..], [Op::Leave { bury: true, .. }]));
 }
 
 #[test]
 fn a_try_that_was_answered_leaves_nothing_behind() {
     for kind in [Kind::Fair, Kind::Plain] {
         let mut play = Play::asks(Wanted { mode: Mode::Try, ..wanted(kind) });
-        assert_eq!(play.it.deadline_ns(), None, "a try does not wait");
-        play.answer(1, taken(None));
-        if kind == Kind::Fair {
-            play.leaves(1, false);
-        }
-        play.ends(Outcome::None);
+        assert_eq!(play.deadline_ns, None, "a try does not wait");
+        play.answer(1, taken(None)).ends(Outcome::None);
+        assert!(play.client.is_idle());
     }
 }
 
 #[test]
 fn a_wait_ends_with_a_grant_by_message() {
     let mut play = Play::waits(wanted(Kind::Fair));
-    play.give(|it| it.granted_here(at(500), grant(1, 2_000), ns(400))).leaves(500, true);
+    play.granted(500, grant(1, 2_000), 400);
     let held = play.held();
     assert!(!held.hold.is_whole(), "the TTL of a grant by message is short");
     assert_eq!(held.hold.valid_until_ns(), ns(400 + 2_000 - 20));
@@ -318,8 +146,8 @@ fn a_wait_ends_with_a_grant_by_message() {
 #[test]
 fn a_waiter_whose_time_is_up_waits_for_its_place_to_be_given_back() {
     let mut play = Play::waits(wanted(Kind::Fair));
-    play.time(NO_HURRY_MS).leaves(NO_HURRY_MS, false);
-    assert_eq!(play.it.deadline_ns(), Some(ns(NO_HURRY_MS + 500)));
+    play.time(NO_HURRY_MS);
+    assert_eq!(play.deadline_ns, Some(ns(NO_HURRY_MS + 500)));
     assert_eq!(play.takes_back(), (only(LAST), true));
     play.ends(Outcome::None);
 }
@@ -327,45 +155,30 @@ fn a_waiter_whose_time_is_up_waits_for_its_place_to_be_given_back() {
 #[test]
 fn a_waiter_in_doubt_is_buried() {
     let mut play = Play::asks(wanted(Kind::Fair));
-    play.fail(1, silence(true)).rest(2).rest(3).answer(4, queued(7)).note();
-    play.time(NO_HURRY_MS).leaves(NO_HURRY_MS, false);
+    play.fail(1, silence(true)).rest(2).rest(3).answer(4, queued(7));
+    play.time(NO_HURRY_MS);
     assert_eq!(play.takes_back(), (only(BURIED), true));
     play.ends(Outcome::None);
 }
 
+/// The caller's time is up at the same moment: whichever comes first counts.
 #[test]
 fn a_grant_at_the_moment_of_giving_up_counts() {
     let mut play = Play::waits(wanted(Kind::Fair));
-    play.time(NO_HURRY_MS).leaves(NO_HURRY_MS, true);
-    assert_eq!(play.last, Step::Wait, "another thread has the grant");
-    play.give(|it| it.granted_here(at(NO_HURRY_MS), grant(1, LEASE_MS), ns(NO_HURRY_MS)));
-    play.held();
+    play.granted(NO_HURRY_MS, grant(1, LEASE_MS), NO_HURRY_MS).held();
 
     let mut play = Play::waits(wanted(Kind::Fair));
     play.time(NO_HURRY_MS);
-    let leave = play.last.clone();
-    play.give(|it| it.granted_here(at(NO_HURRY_MS), grant(1, LEASE_MS), ns(NO_HURRY_MS)));
-    assert_eq!(play.last, Step::Wait);
-    play.last = leave;
-    play.leaves(NO_HURRY_MS, true).held();
-}
-
-#[test]
-fn a_wait_that_failed_at_the_moment_of_giving_up_is_told_no() {
-    let mut play = Play::waits(wanted(Kind::Fair));
-    play.time(NO_HURRY_MS);
-    let leave = play.last.clone();
-    play.give(|it| it.wait_failed_here(at(NO_HURRY_MS), "silence"));
-    play.last = leave;
-    play.leaves(NO_HURRY_MS, true).takes_back();
-    play.ends(Outcome::None);
+    play.give(at(NO_HURRY_MS), |it, here, _| {
+        assert!(!it.granted(here, &grant(1, LEASE_MS), Some(ns(NO_HURRY_MS))), "it is given up");
+    });
 }
 
 /// Nobody would use the lock. Nor does anybody wait for its place to be given back.
 #[test]
 fn a_grant_to_a_caller_that_has_gone_is_taken_back() {
     let mut play = Play::waits(wanted(Kind::Fair));
-    play.give(|it| it.gone(at(5))).leaves(5, true);
+    play.gone(5);
     assert_eq!(play.takes_back(), (only(LAST), false));
     play.ends(Outcome::None);
 }
@@ -373,7 +186,7 @@ fn a_grant_to_a_caller_that_has_gone_is_taken_back() {
 #[test]
 fn a_wait_that_the_store_cannot_serve_fails() {
     let mut play = Play::waits(wanted(Kind::Fair));
-    play.give(|it| it.wait_failed_here(at(5), "denied")).leaves(5, true);
+    play.wait_fails(5, "denied");
     assert_eq!(play.takes_back(), (only(LAST), false));
     play.fails(Reason::Waiting("denied"));
 }
@@ -381,12 +194,7 @@ fn a_wait_that_the_store_cannot_serve_fails() {
 #[test]
 fn a_client_that_was_shut_down_says_so() {
     let mut play = Play::waits(wanted(Kind::Fair));
-    play.give(|it| it.closed(at(5))).leaves(5, false).takes_back();
-    play.fails(Reason::Closed);
-
-    // Before it began.
-    let mut play = Play::new(wanted(Kind::Plain));
-    play.give(|it| it.closed(at(0))).give(|it| it.start(at(0))).leaves(0, false).takes_back();
+    play.closed(5).takes_back();
     play.fails(Reason::Closed);
 }
 
@@ -398,15 +206,15 @@ fn silence_is_an_error() {
         let mut play = Play::asks(Wanted { until_ns: Some(ns(100)), ..wanted(kind) });
         play.time(100);
         assert_eq!(play.last, Step::Wait, "a slow store can still say whether the lock is taken");
-        play.time(600).leaves(600, false);
+        play.time(600);
         assert_eq!(play.takes_back(), (only(BURIED), false));
         play.fails(Reason::Silent { last: None, in_doubt: true });
     }
     // Nothing was sent, and nothing could be.
     let mut play = Play::asks(wanted(Kind::Fair));
-    play.fail(0, silence(false)).give(|it| it.gone(at(1)));
+    play.fail(0, silence(false)).gone(1);
     let apart = At { ns: ns(51), connected: false };
-    play.give(|it| it.time(apart)).leaves(51, false);
+    play.time_at(apart);
     play.fails(Reason::Silent { last: Some("no answer"), in_doubt: false });
 }
 
@@ -416,7 +224,7 @@ fn silence_is_an_error() {
 fn a_store_that_refuses_all_the_time_has_not_said_that_the_lock_is_taken() {
     for kind in [Kind::Fair, Kind::Plain] {
         let mut play = Play::asks(Wanted { until_ns: Some(ns(100)), ..wanted(kind) });
-        play.fail(0, silence(false)).time(100).time(600).leaves(600, false);
+        play.fail(0, silence(false)).time(100).time(600);
         if kind == Kind::Plain {
             play.takes_back();
         }
@@ -427,10 +235,10 @@ fn a_store_that_refuses_all_the_time_has_not_said_that_the_lock_is_taken() {
 #[test]
 fn an_answer_in_the_grace_after_the_end_counts() {
     let mut play = Play::asks(Wanted { until_ns: Some(ns(100)), ..wanted(Kind::Fair) });
-    play.time(100).answer(400, granted(LEASE_MS)).leaves(400, false).held();
+    play.time(100).answer(400, granted(LEASE_MS)).held();
 
     let mut play = Play::asks(Wanted { until_ns: Some(ns(100)), ..wanted(Kind::Fair) });
-    play.time(100).answer(400, queued(7)).note().leaves(400, false);
+    play.time(100).answer(400, queued(7));
     assert_eq!(play.takes_back(), (only(LAST), true), "it was answered, so it is not in doubt");
     play.ends(Outcome::None);
 }
@@ -438,7 +246,7 @@ fn an_answer_in_the_grace_after_the_end_counts() {
 #[test]
 fn a_caller_that_has_gone_grants_the_reply_a_moment() {
     let mut play = Play::asks(wanted(Kind::Fair));
-    play.give(|it| it.gone(at(10))).time(60).leaves(60, false);
+    play.gone(10).time(60);
     assert_eq!(play.takes_back(), (only(BURIED), false));
 }
 
@@ -446,12 +254,11 @@ fn a_caller_that_has_gone_grants_the_reply_a_moment() {
 #[test]
 fn a_grant_before_the_reply_waits_for_it_a_moment() {
     let mut play = Play::asks(wanted(Kind::Fair));
-    play.give(|it| it.granted_here(at(10), grant(1, LEASE_MS), ns(10))).answer(20, queued(7));
-    play.leaves(20, true);
+    play.granted(10, grant(1, LEASE_MS), 10).answer(20, queued(7));
     assert!(!play.held().acquisition.is_doubtful());
 
     let mut play = Play::asks(wanted(Kind::Fair));
-    play.give(|it| it.granted_here(at(10), grant(1, LEASE_MS), ns(10))).time(60).leaves(60, true);
+    play.granted(10, grant(1, LEASE_MS), 10).time(60);
     assert!(play.held().acquisition.is_doubtful());
 }
 
@@ -463,7 +270,7 @@ fn a_request_that_is_too_late_is_sent_three_times() {
         play.answer(ms, Body::TooLate).sends();
     }
     // It never reached the queue, so there is nothing to take back.
-    play.answer(3, Body::TooLate).leaves(3, false).fails(Reason::TooLate);
+    play.answer(3, Body::TooLate).fails(Reason::TooLate);
 }
 
 /// A lost hold of the owner, or one that was given up, is not taken over.
@@ -475,22 +282,22 @@ fn an_explicit_owner_waits_for_the_end_of_its_former_hold() {
         play.answer(1, Body::HeldBySelf { count: 1 }).pauses(pause);
         play.rest(2).sends();
     }
-    play.give(|it| it.time(at(NO_HURRY_MS)));
-    assert_eq!(play.it.deadline_ns(), Some(ns(NO_HURRY_MS + 500)), "an answer is on its way");
-    let mut again = Play { it: play.it.clone(), known: play.known.clone(), last: Step::Wait };
+    play.time_at(at(NO_HURRY_MS));
+    assert_eq!(play.deadline_ns, Some(ns(NO_HURRY_MS + 500)), "an answer is on its way");
+    let mut again = play.clone();
     again.answer(NO_HURRY_MS + 1, Body::HeldBySelf { count: 1 });
-    again.leaves(NO_HURRY_MS + 1, false).takes_back();
+    again.takes_back();
     again.ends(Outcome::None);
-    play.answer(NO_HURRY_MS + 1, granted(LEASE_MS)).leaves(NO_HURRY_MS + 1, false).held();
+    play.answer(NO_HURRY_MS + 1, granted(LEASE_MS)).held();
 
     let mut play = Play::asks(Wanted { mode: Mode::Try, ..shared });
-    play.answer(1, Body::HeldBySelf { count: 1 }).leaves(1, false).ends(Outcome::None);
+    play.answer(1, Body::HeldBySelf { count: 1 }).ends(Outcome::None);
 }
 
 #[test]
 fn an_owner_that_nobody_shares_cannot_hold_it_already() {
     let mut play = Play::asks(wanted(Kind::Fair));
-    play.answer(1, Body::HeldBySelf { count: 1 }).leaves(1, false).takes_back();
+    play.answer(1, Body::HeldBySelf { count: 1 }).takes_back();
     play.fails(Reason::Refused(Refused::HeldBySelf));
 }
 
@@ -499,12 +306,12 @@ fn an_owner_that_nobody_shares_cannot_hold_it_already() {
 fn a_request_whose_reply_belongs_to_another_is_buried() {
     for mode in [Mode::Try, Mode::Wait] {
         let mut play = Play::asks(Wanted { mode, ..wanted(Kind::Fair) });
-        play.answer(1, Body::Renewed).leaves(1, false);
+        play.answer(1, Body::Renewed);
         assert_eq!(play.takes_back(), (only(BURIED), false));
         play.fails(Reason::Refused(Refused::Mismatch));
     }
     let mut play = Play::asks(Wanted { mode: Mode::Try, ..wanted(Kind::Fair) });
-    play.answer(1, queued(7)).leaves(1, false);
+    play.answer(1, queued(7));
     assert_eq!(play.takes_back(), (only(BURIED), false), "a try stands in no queue");
 }
 
@@ -513,21 +320,19 @@ fn a_request_whose_reply_belongs_to_another_is_buried() {
 fn a_lease_that_is_over_twice_before_it_can_be_used_is_too_short() {
     let lease = Wanted { lease_ms: 100, renewed: false, ..wanted(Kind::Fair) };
     let mut play = Play::waits(lease);
-    play.give(|it| it.granted_here(at(500), grant(1, 100), ns(300))).leaves(500, true);
-    assert_eq!(play.last, Step::Draw);
-    play.give(|it| it.drawn(at(500), request(2))).enter(at(500)).sends();
-    assert_eq!(play.it.op(true, 9).order, Some(7), "it keeps its place");
+    play.granted(500, grant(1, 100), 300);
+    assert_eq!(play.sends().order, Some(7), "it keeps its place");
     play.answer(500, queued(7));
-    assert!(matches!(play.last, Step::Queued { returning: true, .. }), "{:?}", play.last);
-    play.note().give(|it| it.granted_here(at(900), grant(2, 100), ns(700))).leaves(900, true);
+    let returns = |effect: &Effect| matches!(effect, Effect::Queued { returning: true, .. });
+    assert!(play.effects.iter().any(returns), "{:?}", play.effects);
+    play.granted(900, grant(2, 100), 700);
     let taken_back = [(1, true), (2, true)].map(|(number, bury)| (request(number), bury));
     assert_eq!(play.takes_back(), (taken_back.to_vec(), false));
     play.fails(Reason::LeaseTooShort(2));
 
     // A lock without a queue has no place to return to.
     let mut play = Play::asks(Wanted { kind: Kind::Plain, ..lease });
-    let (number, late) = (play.it.number, at(500));
-    play.give(|it| it.answered(late, number, (granted(100), false), ns(0))).leaves(500, false);
+    play.answer_at(at(500), granted(100), ns(0));
     assert_eq!(play.takes_back(), (only(BURIED), false));
     play.fails(Reason::LeaseTooShort(1));
 }
@@ -537,30 +342,28 @@ fn a_lease_that_is_over_twice_before_it_can_be_used_is_too_short() {
 fn a_renewed_hold_that_is_over_is_asked_for_again_and_again() {
     let mut play = Play::waits(wanted(Kind::Fair));
     for round in 1..6 {
-        play.give(|it| it.granted_here(at(9_000), grant(round, 100), ns(300))).leaves(9_000, true);
-        play.give(|it| it.drawn(at(9_000), request(round + 1))).enter(at(9_000));
-        play.answer(9_000, queued(7)).note();
+        play.granted(9_000, grant(round, 100), 300);
+        play.answer(9_000, queued(7));
     }
-    play.give(|it| it.gone(at(9_000))).leaves(9_000, false);
+    play.gone(9_000);
     assert_eq!(play.takes_back().0.len(), 6, "each of its requests");
 }
 
 #[test]
 fn a_hold_of_an_explicit_owner_that_was_over_is_taken_back_first() {
     let mut play = Play::waits(Wanted { shared_owner: true, ..wanted(Kind::Fair) });
-    play.give(|it| it.granted_here(at(9_000), grant(1, 100), ns(300))).leaves(9_000, true);
+    play.granted(9_000, grant(1, 100), 300);
+    assert_eq!(play.sends().request, request(2));
     assert_eq!(play.takes_back(), (only(BURIED), false));
-    assert_eq!(play.last, Step::Draw);
 }
 
 /// A caller went away while its grant, which was over, was confirmed.
 #[test]
 fn a_round_that_begins_after_the_end_of_the_wait_is_short() {
     let mut play = Play::waits(wanted(Kind::Fair));
-    play.give(|it| it.granted_here(at(9_000), grant(1, 100), ns(300))).leaves(9_000, true);
-    play.give(|it| it.gone(at(9_000))).give(|it| it.drawn(at(9_000), request(2)));
-    play.enter(at(9_000)).sends();
-    play.time(9_050).leaves(9_050, false);
+    play.granted(1_500, grant(1, 2_000), 0).confirms(LEASE_MS);
+    play.gone(8_999).fail(9_000, silence(true)).sends();
+    play.time(9_050);
     assert_eq!(play.takes_back().0.len(), 2);
     play.fails(Reason::Silent { last: None, in_doubt: true });
 }
@@ -575,11 +378,11 @@ fn an_unreachable_store_is_tried_for_the_store_timeout() {
     play.rest(20);
     assert_eq!(play.work(), Work::Connection { until_ns: ns(10_000) });
     play.rest(10_000).sends();
-    play.fail(10_000, silence(false)).leaves(10_000, false);
+    play.fail(10_000, silence(false));
     play.fails(Reason::Unreachable { last: "no answer", in_doubt: false });
 
     let mut play = Play::asks(wanted(Kind::Fair));
-    play.fail(10_000, silence(true)).leaves(10_000, false);
+    play.fail(10_000, silence(true));
     assert_eq!(play.takes_back(), (only(BURIED), false));
     play.fails(Reason::Unreachable { last: "no answer", in_doubt: true });
 }
@@ -591,42 +394,45 @@ fn a_login_that_is_refused_is_what_the_caller_is_told() {
         Failure { error: "denied", doubt: false, passing: true, kind: FailureKind::Denied };
     let mut play = Play::asks(wanted(Kind::Fair));
     play.fail(5, denied).rest(20).rest(30).sends();
-    play.fail(10_000, denied).leaves(10_000, false).takes_back();
+    play.fail(10_000, denied).takes_back();
     play.fails(Reason::Store("denied"));
     let refused = Failure { passing: false, ..denied };
     let mut play = Play::asks(wanted(Kind::Fair));
-    play.fail(5, refused).leaves(5, false).takes_back();
+    play.fail(5, refused).takes_back();
     play.fails(Reason::Store("denied"));
 }
 
 #[test]
 fn what_former_work_says_is_ignored() {
     let mut play = Play::asks(wanted(Kind::Fair));
-    let first = play.it.number;
+    let first = (play.id, play.number);
     play.fail(1, silence(true)).rest(2).rest(3).sends();
-    let before = play.it.clone();
-    play.give(|it| it.answered(at(4), first, (granted(LEASE_MS), false), ns(4)));
+    let before = play.client.clone();
+    let answer = (granted(LEASE_MS), false);
+    play.give(at(4), |it, here, _| it.answered(here, first, answer, ns(4)));
     assert_eq!(play.last, Step::Wait);
-    play.give(|it| it.failed(at(4), first, silence(false)));
-    play.give(|it| it.rested(at(4), first));
-    assert_eq!(play.it, before);
+    play.give(at(4), |it, here, _| it.failed(here, first, silence(false)));
+    play.give(at(4), |it, here, _| it.rested(here, first));
+    assert_eq!(play.client, before);
 }
 
 #[test]
-fn the_waiters_are_told_what_the_store_says() {
+fn the_first_waiter_begins_the_heartbeats() {
     let mut play = Play::asks(wanted(Kind::Fair));
     play.answer(1, Body::Queued { order: 7, retry_ms: Some(30), foreign: true, length: 3 });
-    let outlook = Outlook { retry: Some(Duration::from_millis(30)), foreign: true };
-    let (returning, in_doubt) = (false, false);
-    let queued = Step::Queued { order: 7, outlook, length: 3, returning, in_doubt };
-    assert_eq!(play.last, queued);
+    let [Effect::Queued { order: 7, returning: false, length: 3, .. }, rest @ ..] =
+        &play.effects[..]
+    else {
+        panic!("{:?}", play.effects)
+    };
+    assert_eq!(rest, [Effect::BeginHeartbeats, Effect::Beat], "something is expected soon");
 }
 
 #[test]
 fn the_longest_hold_ends_a_renewed_one() {
     let most = Some(Duration::from_secs(60));
     let mut play = Play::asks(Wanted { max_hold: most, ..wanted(Kind::Plain) });
-    play.answer(1, granted(LEASE_MS)).leaves(1, false);
+    play.answer(1, granted(LEASE_MS));
     let lease = play.held().hold.lease();
     assert_eq!((lease.end_ns, lease.ends_by_max_hold), (Some(ns(60_001)), true));
 }
@@ -634,22 +440,43 @@ fn the_longest_hold_ends_a_renewed_one() {
 #[test]
 fn an_id_that_cannot_be_drawn_ends_it() {
     let mut play = Play::waits(wanted(Kind::Fair));
-    play.give(|it| it.granted_here(at(9_000), grant(1, 100), ns(300))).leaves(9_000, true);
-    play.give(|it| it.not_drawn(at(9_000), "no randomness"));
+    play.randomness = false;
+    play.granted(9_000, grant(1, 100), 300);
     assert_eq!(play.takes_back(), (only(BURIED), false));
     play.fails(Reason::NotDrawn("no randomness"));
 }
 
-/// Another thread was late with the grant of a round that a reply had ended.
+/// It is late, and the reply to a heartbeat has ended that round.
 #[test]
-fn a_grant_of_a_former_round_is_ignored() {
+fn a_message_to_a_former_round_is_ignored() {
     let mut play = Play::waits(wanted(Kind::Fair));
-    play.give(|it| it.granted_here(at(9_000), grant(1, 100), ns(300))).leaves(9_000, true);
-    play.give(|it| it.drawn(at(9_000), request(2))).enter(at(9_000)).sends();
-    let before = play.it.clone();
-    play.give(|it| it.granted(at(9_000), request(1), grant(1, LEASE_MS), ns(9_000)));
-    play.give(|it| it.wait_failed(at(9_000), request(1), "silence"));
-    assert_eq!((&play.last, play.it), (&Step::Wait, before));
+    play.granted(9_000, grant(1, 100), 300).sends();
+    let before = play.client.clone();
+    play.give(at(9_000), |it, here, _| {
+        assert!(!it.granted(here, &grant(1, LEASE_MS), Some(ns(9_000))));
+    });
+    assert_eq!((&play.last, play.client), (&Step::Wait, before));
+}
+
+/// Whoever drove it is gone, after a panic: it leaves the waiters, and its requests are taken back.
+#[test]
+fn an_acquisition_that_nobody_drives_any_more_leaves_nothing() {
+    for kind in [Kind::Fair, Kind::Plain] {
+        for granted_before in [false, true] {
+            let mut play = Play::asks(wanted(kind));
+            let (id, number) = (play.id, play.number);
+            play.give(at(1), |it, here, _| {
+                if granted_before {
+                    it.answered(here, (id, number), (granted(LEASE_MS), false), ns(1));
+                }
+                it.abandon(here, id);
+            });
+            assert_eq!(play.takes_back(), (only(BURIED), false), "{kind:?} {granted_before}");
+            let _ =
+                play.client.due(&Around { at: at(1), drawn: 0, randomness: true }, &job(), true);
+            assert!(play.client.is_idle());
+        }
+    }
 }
 
 /// R8 of the trial on shares, of fair locks too: the first try after the death of more than 64 waiters
@@ -658,13 +485,13 @@ fn a_grant_of_a_former_round_is_ignored() {
 fn a_try_looks_behind_more_dead_waiters_than_one_call_removes() {
     let mut play = Play::asks(Wanted { mode: Mode::Try, ..wanted(Kind::Fair) });
     play.answer_behind_dead(1).sends();
-    play.answer(2, granted(LEASE_MS)).leaves(2, false).held();
+    play.answer(2, granted(LEASE_MS)).held();
 
     // However long the store goes on like that.
     let mut play = Play::asks(Wanted { mode: Mode::Try, ..wanted(Kind::Fair) });
     for ms in 1..=16 {
         play.answer_behind_dead(ms).sends();
     }
-    play.answer_behind_dead(17).leaves(17, false);
+    play.answer_behind_dead(17);
     assert_eq!(play.last, Step::Done(Outcome::None));
 }

@@ -1,7 +1,22 @@
 //! Stories of locks without a queue.
 
 use super::*;
-use crate::client::valid_until_ns;
+
+impl Play {
+    #[track_caller]
+    fn unsubscribes(&self) {
+        assert!(self.effects.contains(&Effect::Unsubscribe), "{:?}", self.effects);
+    }
+}
+
+/// Stands in line behind another waiter of this client, which gets the lock after 10 ms, subscribed, until 700 ms.
+fn in_line(until_ns: Option<u64>) -> (Play, Play) {
+    let mut first = Play::asks(wanted(Kind::Plain));
+    first.answer(0, taken(None)).listen(0).sends();
+    let next = Play::behind(Wanted { until_ns, ..wanted(Kind::Plain) }, first.client.clone());
+    assert_eq!(next.last, Step::Wait);
+    (first, next)
+}
 
 /// A release between the reply and the subscription would be missed otherwise.
 #[test]
@@ -9,33 +24,28 @@ fn a_waiter_without_a_queue_asks_again_after_it_has_subscribed() {
     let mut play = Play::asks(wanted(Kind::Plain));
     play.answer(1, taken(Some(700)));
     assert_eq!(play.work(), Work::Subscribe);
-    let number = play.it.number;
-    play.give(|it| it.listened(at(2), number)).sends();
+    play.listen(2).sends();
     play.answer(3, taken(Some(700))).rests(701, 721);
     play.rest(710).sends();
     play.answer(711, taken(None)).rests(2_000, 2_020);
-    play.give(|it| it.woken(at(800))).sends();
-    play.answer(801, granted(LEASE_MS));
-    let held_until_ns = Some(valid_until_ns(ns(801), LEASE_MS));
-    assert_eq!(play.last, Step::Leave { unsubscribe: true, held_until_ns });
-    play.leaves(801, false).held();
+    play.wake(800).sends();
+    play.answer(801, granted(LEASE_MS)).unsubscribes();
+    play.held();
 }
 
 /// Rests on a taken lock.
 fn looking(kind: Kind, body: &Body) -> Play {
     let mut play = Play::asks(Wanted { shared_owner: true, ..wanted(kind) });
     play.answer(1, body.clone());
-    let number = play.it.number;
-    play.give(|it| it.listened(at(2), number)).answer(3, body.clone());
+    play.listen(2).answer(3, body.clone());
     play
 }
 
 #[test]
 fn a_subscription_that_fails_ends_the_wait() {
     let mut play = Play::asks(wanted(Kind::Plain));
-    play.answer(1, taken(None)).fail(2, silence(false));
-    assert_eq!(play.last, Step::Leave { unsubscribe: true, held_until_ns: None });
-    play.leaves(2, false).takes_back();
+    play.answer(1, taken(None)).fail(2, silence(false)).unsubscribes();
+    play.takes_back();
     play.fails(Reason::Store("no answer"));
 }
 
@@ -66,16 +76,18 @@ fn a_former_hold_of_a_lock_without_a_queue_is_looked_at_soon() {
 #[test]
 fn the_next_in_line_asks_when_the_lock_is_released() {
     let next = |until_ns| {
-        let mut play = Play::new(Wanted { until_ns, ..wanted(Kind::Plain) });
-        play.give(|it| it.start(at(0)));
-        play.give(|it| it.turn(at(10), Some(ns(700)))).rests(690, 710);
+        let (first, mut play) = in_line(until_ns);
+        let first = (first.id, first.number);
+        play.give(at(10), |it, here, _| it.answered(here, first, (granted(710), false), 0));
+        assert!(!play.effects.contains(&Effect::Unsubscribe), "it is handed down");
+        assert!(play.effects.contains(&Effect::Wake));
+        play.rests(690, 710);
         play
     };
     let mut play = next(None);
-    play.give(|it| it.woken(at(20))).sends();
-    play.answer(21, granted(LEASE_MS));
-    assert!(matches!(play.last, Step::Leave { unsubscribe: true, held_until_ns: Some(_) }));
-    play.leaves(21, false).held();
+    play.wake(20).sends();
+    play.answer(21, granted(LEASE_MS)).unsubscribes();
+    play.held();
 
     // Its lease is over, or it is not known any more whether messages come.
     let mut play = next(None);
@@ -85,7 +97,7 @@ fn the_next_in_line_asks_when_the_lock_is_released() {
     // Nobody has said no to it, so it asks once.
     let mut play = next(Some(ns(100)));
     play.time(100).sends();
-    play.answer(101, taken(None)).leaves(101, false).takes_back();
+    play.answer(101, taken(None)).takes_back();
     play.ends(Outcome::None);
 }
 
@@ -94,19 +106,19 @@ fn the_next_in_line_asks_when_the_lock_is_released() {
 fn a_waiter_that_is_woken_in_vain_asks_more_slowly() {
     let mut play = looking(Kind::Plain, &taken(None));
     for ms in 10..18 {
-        play.give(|it| it.woken(at(ms))).sends();
+        play.wake(ms).sends();
         play.answer(ms, taken(None));
     }
-    play.give(|it| it.woken(at(18))).pauses(49);
+    play.wake(18).pauses(49);
     play.rest(67).sends();
     play.answer(67, taken(None)).rest(3_000).answer(3_000, taken(None));
-    play.give(|it| it.woken(at(3_001))).sends();
+    play.wake(3_001).sends();
 }
 
 #[test]
 fn a_message_that_comes_while_it_asks_is_not_missed() {
     let mut play = looking(Kind::Plain, &taken(None));
-    play.rest(2_000).give(|it| it.woken(at(2_001)));
+    play.rest(2_000).wake(2_001);
     assert_eq!(play.last, Step::Wait);
     play.answer(2_002, taken(None)).sends();
 }
@@ -115,18 +127,16 @@ fn a_message_that_comes_while_it_asks_is_not_missed() {
 #[test]
 fn a_waiter_whose_time_is_up_before_its_turn_asks_once() {
     let in_line = || {
-        let mut play = Play::new(Wanted { until_ns: Some(ns(100)), ..wanted(Kind::Plain) });
-        play.give(|it| it.start(at(0)));
-        assert_eq!(play.last, Step::Turn);
+        let (_, mut play) = in_line(Some(ns(100)));
         play.time(100).sends();
         play
     };
-    in_line().answer(300, granted(LEASE_MS)).leaves(300, false).held();
+    in_line().answer(300, granted(LEASE_MS)).held();
     let mut play = in_line();
-    play.answer(300, taken(None)).leaves(300, false).takes_back();
+    play.answer(300, taken(None)).takes_back();
     play.ends(Outcome::None);
     let mut play = in_line();
-    play.time(600).leaves(600, false).takes_back();
+    play.time(600).takes_back();
     play.fails(Reason::Silent { last: None, in_doubt: true });
 }
 
@@ -138,16 +148,14 @@ fn d51_a_waiter_without_a_queue_does_not_take_silence_at_its_end_for_taken() {
         play.rest(2_000).sends();
         play.time(NO_HURRY_MS);
         assert_eq!(play.last, Step::Wait, "an answer may be on its way");
-        let mut answered = Play { it: play.it.clone(), known: None, last: Step::Wait };
-        answered.answer(NO_HURRY_MS + 9, taken(None)).leaves(NO_HURRY_MS + 9, false).takes_back();
+        let mut answered = play.clone();
+        answered.answer(NO_HURRY_MS + 9, taken(None)).takes_back();
         answered.ends(Outcome::None);
-        play.time(NO_HURRY_MS + 500).leaves(NO_HURRY_MS + 500, false).takes_back();
+        play.time(NO_HURRY_MS + 500).takes_back();
         play.fails(Reason::Silent { last: None, in_doubt: true });
         // The connection was lost since.
         let mut play = looking(kind, &taken(None));
-        play.give(|it| it.time(At { connected: false, ..at(NO_HURRY_MS) }));
-        assert!(matches!(play.last, Step::Leave { .. }), "{:?}", play.last);
-        play.give(|it| it.left_line(At { connected: false, ..at(NO_HURRY_MS) })).takes_back();
+        play.time_at(At { connected: false, ..at(NO_HURRY_MS) }).takes_back();
         play.fails(Reason::Silent { last: None, in_doubt: false });
     }
 }
@@ -155,13 +163,13 @@ fn d51_a_waiter_without_a_queue_does_not_take_silence_at_its_end_for_taken() {
 #[test]
 fn a_waiter_without_a_queue_that_had_a_reply_ends_at_once() {
     let mut play = looking(Kind::Plain, &taken(None));
-    play.time(NO_HURRY_MS).leaves(NO_HURRY_MS, false);
+    play.time(NO_HURRY_MS);
     assert_eq!(play.takes_back(), (only(LAST), false));
     play.ends(Outcome::None);
 
     // While a later copy is under way.
     let mut play = looking(Kind::Plain, &taken(None));
-    play.rest(2_000).give(|it| it.gone(at(2_001))).leaves(2_001, false);
+    play.rest(2_000).gone(2_001);
     assert_eq!(play.takes_back(), (only(BURIED), false));
 }
 
@@ -171,28 +179,25 @@ const SILENT: Reason<Error> = Reason::Silent { last: None, in_doubt: true };
 #[test]
 fn d51_a_waiter_whose_store_is_silent_when_its_time_is_up_is_not_told_no() {
     let mut play = Play::waits(wanted(Kind::Fair));
-    play.time(NO_HURRY_MS).leaves(NO_HURRY_MS, false);
+    play.time(NO_HURRY_MS);
     play.time(NO_HURRY_MS + 500).fails(SILENT);
-    play.give(|it| it.taken_back(at(NO_HURRY_MS + 600), true));
+    play.taken_back(NO_HURRY_MS + 600, true);
     assert_eq!(play.last, Step::Wait, "it has ended");
 
     // The call that takes it back has ended without an answer.
     let mut play = Play::waits(wanted(Kind::Fair));
-    play.time(NO_HURRY_MS).leaves(NO_HURRY_MS, false);
-    play.give(|it| it.taken_back(at(NO_HURRY_MS + 9), false)).fails(SILENT);
+    play.time(NO_HURRY_MS);
+    play.taken_back(NO_HURRY_MS + 9, false).fails(SILENT);
 
     // Without a connection there is nothing to wait for.
     let mut play = Play::waits(wanted(Kind::Fair));
-    play.time(NO_HURRY_MS);
-    let known = play.known.take().expect("it is among the waiters");
-    let cut_off = At { connected: false, ..at(NO_HURRY_MS) };
-    play.give(|it| it.left_queue(cut_off, known, false));
+    play.time_at(At { connected: false, ..at(NO_HURRY_MS) });
     assert_eq!(play.takes_back(), (only(LAST), false));
     play.fails(SILENT);
 
     // Who goes, or is shut down, needs no answer.
     let mut play = Play::waits(wanted(Kind::Fair));
-    play.give(|it| it.gone(at(5))).leaves(5, false);
+    play.gone(5);
     assert_eq!(play.takes_back(), (only(LAST), false));
     play.ends(Outcome::None);
 }

@@ -3,7 +3,7 @@
 
 use super::{EARLY_MAX, Watchdog};
 use crate::base::clock::{Moment, follow_tokio, lock};
-use crate::state::hold::{Hold, Lease, valid_until};
+use crate::state::hold::{Hold, Lease};
 use fairlock_core::client::{Acquisition, Hold as Known, SLEEP_MAX};
 use fairlock_core::{Kind, LockName, Mode, OwnerId, RequestId, Token};
 use std::sync::{Arc, Mutex};
@@ -43,7 +43,8 @@ impl Kennel {
     /// A hold that is renewed a third of `lease` from now, or that only expires.
     fn hold(&self, lease: Duration, renewed: bool) -> Arc<Hold> {
         let ms = u64::try_from(lease.as_millis()).unwrap();
-        let until = valid_until(Moment::now(), ms);
+        let until_ns = fairlock_core::client::valid_until_ns(Moment::now().nanos(), ms);
+        let until = Moment::at_nanos(until_ns);
         let (name, owner) = (LockName::new(b"job").unwrap(), OwnerId::parse(b"someone"));
         let (token, lease) = (
             Token::new(1).unwrap(),
