@@ -360,7 +360,7 @@ impl<E> Acquiring<E> {
         self.begin(Work::Nothing)
     }
 
-    /// The last operation of [`give_up`](Self::give_up) is over. `answered`: the store has answered it.
+    /// The last operation of [`give_up`](Self::give_up) has ended; `answered` says whether the store answered it.
     pub(in crate::client) fn taken_back(&mut self, answered: bool) -> Step<E> {
         match std::mem::replace(&mut self.phase, Phase::Done) {
             Phase::TakingBack(failure) => self.gave_up(failure, answered),
@@ -371,7 +371,8 @@ impl<E> Acquiring<E> {
         }
     }
 
-    /// Nobody drives it any more: it has not ended, and leaves whatever it is in. Returns what takes its requests back.
+    /// Ends an acquisition whose driver has gone: it leaves its queue or line. Returns the operations that take its
+    /// requests back.
     pub(in crate::client) fn abandon(&mut self, cx: &mut Cx<'_, E>) -> Vec<Op> {
         match std::mem::replace(&mut self.phase, Phase::Done) {
             // Its requests are taken back already.

@@ -154,7 +154,7 @@ impl<E> Acquiring<E> {
         }
     }
 
-    /// Its wait among the waiters is over, because the store cannot serve it.
+    /// The store cannot serve the waiter, so its wait ends with this error.
     pub(super) fn wait_failed(&mut self, cx: &mut Cx<'_, E>, error: E) -> Step<E> {
         match self.phase {
             Phase::Queued | Phase::Asking(_) if self.has_queue() => {

@@ -458,7 +458,7 @@ fn a_message_to_a_former_round_is_ignored() {
     assert_eq!((&play.last, play.client), (&Step::Wait, before));
 }
 
-/// Whoever drove it is gone, after a panic: it leaves the waiters, and its requests are taken back.
+/// After a panic the driver is gone: the acquisition leaves its queue or line, and its requests are taken back.
 #[test]
 fn an_acquisition_that_nobody_drives_any_more_leaves_nothing() {
     for kind in [Kind::Fair, Kind::Plain] {

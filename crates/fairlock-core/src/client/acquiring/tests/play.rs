@@ -185,7 +185,7 @@ impl Play {
         self.give(at(ms), |it, here, id| it.closed(here, id))
     }
 
-    /// A heartbeat's reply says so: with it, a grant may come that is over.
+    /// Grants the lock in the reply to a heartbeat, which may come after the grant has expired.
     pub(super) fn granted(&mut self, ms: u64, grant: Grant, base_ms: u64) -> &mut Self {
         let (held, queued) = (Some(grant), vec![false]);
         let body = Body::Beaten { held, queued, retry_ms: None, foreign: false };
@@ -244,7 +244,8 @@ impl Play {
         assert_eq!(self.work(), Work::Rest { least, most });
     }
 
-    /// What is taken back, whether that is buried, and whether somebody waits for it, which is then told.
+    /// The requests that are taken back, each with whether it is buried, and whether the acquisition waits for the
+    /// answer. If it does, this answers.
     #[track_caller]
     pub(super) fn takes_back(&mut self) -> (Vec<(RequestId, bool)>, bool) {
         let one = |effect: &Effect| match effect {
